@@ -1,0 +1,195 @@
+"""Accelerators: one chip as software sees it, every figure dense, per device and in SI units.
+
+In: data/accelerators/*.toml, with the values as published. Out: Accelerator.
+A package that software sees as two devices (MI250X) is divided here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+from trueflops import units
+from trueflops.catalog.facts import NONE, Fact, facts_of, read_toml
+from trueflops.catalog.names import find_or_suggest, index
+from trueflops.errors import BadCatalog, MissingFact
+
+DTYPES: Final = (
+    "fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp6", "fp4", "int4",
+)  # fmt: skip
+
+TABLES: Final = (
+    "peak", "accumulate", "sparsity", "compute", "memory", "links", "power", "partition", "measured"
+)  # fmt: skip
+# path -> dimension; None marks a text, "" a plain number.
+_DIMENSIONS: Final[Mapping[str, str | None]] = {
+    "compute.clock": "hertz",
+    "memory.capacity": "bytes",
+    "memory.bandwidth": "bytes_per_second",
+    "memory.l2": "bytes",
+    "memory.sram_per_unit": "bytes",
+    "memory.generation": None,
+    "links.scale_up": None,
+    "links.host": None,
+    "links.scale_up_bandwidth": "bytes_per_second",
+    "power.tdp": "watts",
+}
+_PER_PACKAGE: Final = (
+    "peak.", "accumulate.", "compute.units", "compute.tensor_cores", "memory.capacity",
+    "memory.bandwidth", "memory.l2", "links.scale_up_bandwidth", "power.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another figure that circulates for the same field, and why it was not chosen."""
+
+    field: str
+    value: str
+    source: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One device. `values` are SI floats per device; a value of None means: no such path."""
+
+    name: str
+    vendor: str
+    architecture: str
+    year: int
+    form: str
+    status: str
+    devices_per_package: int
+    notes: tuple[str, ...]
+    facts: Mapping[str, Fact]
+    values: Mapping[str, float | None]
+    alternatives: tuple[Alternative, ...]
+
+    def get(self, path: str) -> float | None:
+        """The value in SI units, or None when it is unknown or the hardware has no such path."""
+        return self.values.get(path)
+
+    def need(self, path: str) -> float:
+        """The value in SI units; an error that says where to add it when it is not known."""
+        value = self.values.get(path)
+        if value is None:
+            table, _, field = path.partition(".")
+            raise MissingFact(
+                f"{self.name}: {path} is not known; add it under [{table}] as {field!r} to "
+                f"catalog/data/accelerators/{slug(self.name)}.toml, with a source"
+            )
+        return value
+
+    def text(self, path: str) -> str:
+        """A textual fact, such as the memory generation; empty when unknown."""
+        fact = self.facts.get(path)
+        return "" if fact is None or fact.text == NONE else fact.text
+
+    def computes(self, dtype: str) -> bool:
+        """Whether the chip has a path for this dtype, as far as the catalog knows."""
+        return bool(self.values.get(f"peak.{dtype}"))
+
+    def peak_flop_per_second(self, dtype: str) -> float:
+        """The dense peak. A dtype without a path is an error that names those with one."""
+        path = f"peak.{dtype}"
+        value = self.values.get(path)
+        if value:
+            return value
+        have = [d for d in DTYPES if self.computes(d)]
+        if path in self.values:
+            raise MissingFact(f"{self.name} has no {dtype} path; it computes in {', '.join(have)}")
+        raise MissingFact(
+            f"{self.name}: the dense {dtype} peak is not known (known: {', '.join(have) or 'none'})"
+            f"; add it under [peak] to catalog/data/accelerators/{slug(self.name)}.toml"
+        )
+
+    @property
+    def sparse_factor(self) -> float:
+        """How much the 2:4 (or vendor's own) structured sparsity multiplies the peak on paper."""
+        return self.values.get("sparsity.factor") or 1.0
+
+
+def slug(name: str) -> str:
+    """The file name of a record."""
+    return name.replace(" ", "-")
+
+
+@cache
+def accelerator(name: str) -> Accelerator:
+    """Load one accelerator by name or alias."""
+    path = find_or_suggest("accelerators", name, "(list them with: trueflops catalog)")
+    return decode(read_toml(path), f"accelerators/{path.name}")
+
+
+def accelerators() -> list[Accelerator]:
+    """Every accelerator of the catalog."""
+    return [accelerator(path.stem) for path in index("accelerators").values()]
+
+
+def decode(raw: Mapping[str, Any], where: str) -> Accelerator:
+    """Build an Accelerator from a TOML record; unknown keys and missing sources are errors."""
+    plain = {"name", "vendor", "architecture", "year", "form", "status", "devices_per_package"}
+    unknown = raw.keys() - plain - set(TABLES) - {"notes", "alternatives"}
+    if unknown or plain - raw.keys():
+        odd = ", ".join(sorted(unknown or plain - raw.keys()))
+        raise BadCatalog(f"{where}: {'unknown' if unknown else 'missing'} key: {odd}")
+    facts = facts_of(raw, TABLES, where)
+    devices = raw["devices_per_package"]
+    values: dict[str, float | None] = {}
+    for path, fact in facts.items():
+        dimension = _dimension(path)
+        if dimension is None:
+            continue
+        values[path] = None if fact.text == NONE else _si(fact.text, dimension, f"{where}: {path}")
+        if devices > 1 and values[path] and path.startswith(_PER_PACKAGE):
+            values[path] = values[path] / devices  # type: ignore[operator]
+    return Accelerator(
+        **{key: raw[key] for key in plain},
+        notes=tuple(raw.get("notes", ())),
+        facts=facts,
+        values=values,
+        alternatives=tuple(Alternative(**a) for a in raw.get("alternatives", ())),
+    )
+
+
+def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
+    """A chip of the user's own: `like` one of the catalog, with some facts changed in plain text."""
+    if "like" not in described:
+        raise BadCatalog(f'{where}: [accelerator] needs like = "H100", the chip it starts from')
+    base = accelerator(str(described["like"]))
+    facts, values = dict(base.facts), dict(base.values)
+    for table, fields in described.items():
+        if table in ("like", "name"):
+            continue
+        if table not in TABLES or not isinstance(fields, Mapping):
+            raise BadCatalog(f"{where}: [accelerator] has no {table!r}; tables: {', '.join(TABLES)}")
+        for field, text in fields.items():
+            path = f"{table}.{field}"
+            if path not in facts and path not in _DIMENSIONS and table != "peak":
+                raise BadCatalog(f"{where}: [accelerator] has no field {path!r}")
+            facts[path] = Fact(str(text), "assumed", where)
+            dimension = _dimension(path)
+            if dimension is not None:
+                values[path] = _si(str(text), dimension, f"{where}: {path}")
+    name = str(described.get("name", f"{base.name} ({where})"))
+    return replace(base, name=name, facts=facts, values=values)
+
+
+def _dimension(path: str) -> str | None:
+    if path.startswith(("peak.", "accumulate.", "measured.")):
+        return "flop_per_second"
+    return _DIMENSIONS.get(path, "")
+
+
+def _si(text: str, dimension: str, where: str) -> float:
+    if dimension:
+        return units.parse(text, dimension, what=where)
+    try:
+        return float(text)
+    except ValueError:
+        raise BadCatalog(f"{where}: {text!r} is not a number") from None
+
+

@@ -1,0 +1,207 @@
+"""Clusters: nodes × accelerators with the links between them.
+
+Written `64xH100`, `16x8xH100` (nodes × accelerators), `4xDGX-H100`, `Selene`, or a TOML file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from trueflops import units
+from trueflops.catalog.accelerators import Accelerator, accelerator, accelerator_like
+from trueflops.catalog.fabric import Given, Tier, tiers
+from trueflops.catalog.facts import Fact, read_toml
+from trueflops.catalog.links import link
+from trueflops.catalog.names import find, index
+from trueflops.catalog.nodes import TOPOLOGIES, Node, default_node, find_node, node
+from trueflops.errors import BadInput, UnknownName, shorten
+
+MOST_ACCELERATORS: Final = 10_000_000
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What `--on` names. Everything per accelerator unless the name says node."""
+
+    name: str
+    accelerator: Accelerator
+    node_name: str
+    nodes: int
+    per_node: int
+    tiers: tuple[Tier, ...]
+    host_bandwidth: float | None  # accelerator to host memory, one direction
+    node_memory_bytes: float | None
+    node_nvme_bandwidth: float | None
+    node_watts: float | None  # a whole node at its maximum
+    usd_per_hour: float | None = None  # of the user's file
+
+    @property
+    def count(self) -> int:
+        """All accelerators."""
+        return self.nodes * self.per_node
+
+
+_SIZED = re.compile(r"(\d{1,9})\s*[x×*]\s*(?:(\d{1,9})\s*[x×*]\s*)?(.+)", re.IGNORECASE)
+
+
+def cluster(text: str) -> Cluster:
+    """Read what the user wrote after --on."""
+    if text.endswith(".toml"):
+        return _from_file(Path(text).expanduser())
+    match = _SIZED.fullmatch(text.strip())
+    if match is None:
+        return _named(text)
+    first, second, what = int(match[1]), match[2], match[3]
+    per_node = int(second) if second else None
+    if first < 1 or per_node == 0 or first * (per_node or 1) > MOST_ACCELERATORS:
+        raise BadInput(
+            f"cluster {shorten(text)!r}: needs between 1 and {MOST_ACCELERATORS:,} accelerators; "
+            "write for example 64xH100 or 16x8xH100"
+        )
+    if per_node is None and not find("accelerators", what) and (host := find_node(what)):
+        return _assemble(text, host.accelerator, host, first, host.count)
+    return _of_accelerators(text, accelerator(what), first, per_node)
+
+
+def _named(text: str) -> Cluster:
+    """A named installation, a node, or a single accelerator."""
+    if path := find("clusters", text):
+        return _installation(read_toml(path), text)
+    if find("accelerators", text):
+        return _of_accelerators(text, accelerator(text), 1, None)
+    if host := find_node(text):
+        return _assemble(text, host.accelerator, host, 1, host.count)
+    known = [f.stem for kind in ("accelerators", "nodes", "clusters") for f in index(kind).values()]
+    raise UnknownName(
+        "cluster", text, known, "(write 64xH100, 16x8xH100, 4xDGX-H100, or a TOML file)"
+    )
+
+
+def _installation(raw: Mapping[str, Any], text: str) -> Cluster:
+    """A named cluster; one that is thinner between its pods gets a tier for that."""
+    count = Fact.decode(raw["nodes"], f"clusters: {raw['name']}.nodes")
+    host = node(raw["node"])
+    nodes = units.parse_count(count.text, what=raw["name"])
+    whole = _assemble(text, host.accelerator, host, nodes, host.count)
+    network = raw.get("network", {})
+    if "oversubscription" not in network or "pod" not in network:
+        return whole
+    pod, thinner = (float(network[key]["value"]) for key in ("pod", "oversubscription"))
+    *inner, outer = whole.tiers
+    between = replace(outer, name=f"{outer.name} between pods", bandwidth=outer.bandwidth / thinner)
+    return replace(whole, tiers=(*inner, replace(outer, reach=pod), between))
+
+
+def _of_accelerators(text: str, chip: Accelerator, first: int, second: int | None) -> Cluster:
+    host = default_node(chip)
+    if second is not None:
+        return _assemble(text, chip, host, first, second)
+    size = host.count if host else first
+    if first <= size:
+        return _assemble(text, chip, host, 1, first)
+    if first % size:
+        near = first // size * size
+        raise BadInput(
+            f"{first} {chip.name} do not fill nodes of {size}; write {near}x{chip.name}, "
+            f"{near + size}x{chip.name}, or name the layout: NODESxPER_NODEx{chip.name}"
+        )
+    return _assemble(text, chip, host, first // size, size)
+
+
+def _assemble(
+    text: str,
+    chip: Accelerator,
+    host: Node | None,
+    nodes: int,
+    per_node: int,
+    given: Given = {},  # noqa: B006  (never changed)
+) -> Cluster:
+    host_link = host.link_name("host.link") if host else chip.text("links.host")
+    bandwidth = link(host_link).values.get("bandwidth") if host_link else None
+    values: Given = dict(host.values if host else {}) | given
+    return Cluster(
+        name=text.strip(),
+        accelerator=chip,
+        node_name=host.name if host else "",
+        nodes=nodes,
+        per_node=per_node,
+        tiers=tiers(chip, host, nodes, per_node, given),
+        host_bandwidth=given.get("host.bandwidth") or bandwidth,
+        node_memory_bytes=values.get("host.memory"),
+        node_nvme_bandwidth=values.get("host.nvme_bandwidth"),
+        node_watts=values.get("power.maximum"),
+        usd_per_hour=given.get("price"),
+    )
+
+
+# ── a cluster of the user's own: a node or chip of the catalog, and what is different there ──────
+
+_TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "scale_up": {
+        "bandwidth": "bytes_per_second", "latency": "seconds", "topology": "", "domain": "count",
+    },
+    "scale_out": {"bandwidth": "bytes_per_second", "latency": "seconds"},
+    "host": {"memory": "bytes", "bandwidth": "bytes_per_second",
+             "nvme_bandwidth": "bytes_per_second"},
+    "power": {"maximum": "watts"},
+}  # fmt: skip
+_TOP: Final = ("name", "node", "accelerator", "nodes", "per_node", "price")
+
+
+def _from_file(path: Path) -> Cluster:
+    """Read a cluster TOML (docs/clusters.md)."""
+    if not path.is_file():
+        raise BadInput(f"{path}: no such cluster file")
+    raw = read_toml(path)
+    for key in raw.keys() - _TABLES.keys() - set(_TOP):
+        raise UnknownName(f"key in {path}", key, [*_TOP, *_TABLES])
+    given = _given(raw, path)
+    described = raw.get("accelerator")
+    host: Node | None = None
+    if isinstance(described, Mapping):
+        chip = accelerator_like(described, str(path))
+        host = default_node(accelerator(str(described.get("like"))))
+    elif described is not None:
+        chip = accelerator(str(described))
+        host = default_node(chip)
+    elif "node" in raw:
+        host = node(str(raw["node"]))
+        chip = host.accelerator
+    else:
+        raise BadInput(f'{path}: say node = "DGX-H100" or accelerator = "H100"')
+    nodes = _whole(raw.get("nodes", 1), f"{path}: nodes")
+    per_node = _whole(raw.get("per_node", host.count if host else 1), f"{path}: per_node")
+    return _assemble(str(raw.get("name", path.stem)), chip, host, nodes, per_node, given)
+
+
+def _given(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if "price" in raw:
+        given["price"] = units.parse(str(raw["price"]), "usd_per_hour", what=f"{path}: price")
+    for table, keys in _TABLES.items():
+        found = raw.get(table, {})
+        if not isinstance(found, Mapping):
+            raise BadInput(f"{path}: {table} must be a table: [{table}]")
+        for key, value in found.items():
+            where = f"{path}: {table}.{key}"
+            if key not in keys:
+                raise UnknownName(f"key in {path} [{table}]", key, keys)
+            if key == "domain":
+                given[f"{table}.{key}"] = _whole(value, where)
+            elif key == "topology":
+                if value not in TOPOLOGIES:
+                    raise UnknownName("topology", str(value), TOPOLOGIES)
+                given[f"{table}.{key}"] = value
+            else:
+                given[f"{table}.{key}"] = units.parse(str(value), keys[key], what=where)
+    return given
+
+
+def _whole(value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ACCELERATORS:
+        raise BadInput(f"{where} must be a whole number of at least 1, not {value!r}")
+    return value

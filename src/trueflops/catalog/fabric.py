@@ -1,0 +1,112 @@
+"""The fabric of a cluster as tiers, from the inside out: which ranks a message reaches how fast.
+
+In: a chip, the node it sits in, how many of them, and what the user's own file says instead.
+Out: Tiers with bandwidth per accelerator and direction, and NCCL's latency per hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final
+
+from trueflops.catalog.accelerators import Accelerator
+from trueflops.catalog.facts import Origin, weakest
+from trueflops.catalog.links import Link, link
+from trueflops.catalog.nodes import Node
+from trueflops.errors import MissingFact
+
+NET: Final = "NCCL NET hop (any IB/RoCE/EFA)"
+PROTOCOLS: Final = ("ll", "ll128", "simple")
+Given = Mapping[str, Any]
+"""What a user's cluster file sets: 'scale_up.bandwidth' -> bytes per second, and so on."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One level of the fabric. Bandwidth is one direction, per accelerator."""
+
+    name: str
+    reach: float  # how many accelerators it joins
+    bandwidth: float
+    latency: Mapping[str, float]  # seconds per hop, by NCCL protocol
+    topology: str
+    origin: Origin
+
+
+def tiers(
+    chip: Accelerator, host: Node | None, nodes: int, per_node: int, given: Given
+) -> tuple[Tier, ...]:
+    """Every level that this many accelerators need."""
+    if nodes * per_node == 1:
+        return ()
+    found = _inside(chip, host, per_node, given)
+    if nodes * per_node > max((t.reach for t in found), default=1):
+        found.append(_outside(chip, host, per_node, given))
+    return tuple(found)
+
+
+def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -> list[Tier]:
+    """What joins accelerators without leaving the scale-up domain."""
+    name = host.link_name("scale_up.link") if host else ""
+    kind = link(name) if name else None
+    topology = given.get("scale_up.topology") or (host.topology if host else "") or "switch"
+    domain = given.get("scale_up.domain") or (host.domain if host else 1)
+    bandwidth = given.get("scale_up.bandwidth") or _scale_up_bandwidth(chip, host, kind)
+    if per_node == 1 and domain == 1:
+        return []
+    if bandwidth is None:
+        raise MissingFact(
+            f"how {chip.name} are joined inside a node is not known; write a cluster TOML with "
+            '[scale_up] bandwidth = "64 GB/s" (one direction, per accelerator)'
+        )
+    claims: list[Origin] = ["assumed"]
+    if host and "scale_up.bandwidth" not in given:
+        claims = [fact.origin for path, fact in host.facts.items() if path.startswith("scale_up")]
+    reach = 2.0 if topology == "pair" else float(max(domain, per_node))
+    latency = _latency(kind, "NVLink 4", given.get("scale_up.latency"))
+    inner = Tier(name or "scale-up", reach, bandwidth, latency, topology, weakest(claims))
+    if topology != "pair" or per_node <= 2:
+        return [inner]
+    bus = link((host.link_name("host.link") if host else "") or "PCIe 4.0 x16")
+    return [inner, Tier(bus.name, float(per_node), bus.values["bandwidth"],
+                        _latency(bus, bus.name, None), "pcie-peer", "assumed")]  # fmt: skip
+
+
+def _scale_up_bandwidth(chip: Accelerator, host: Node | None, kind: Link | None) -> float | None:
+    of_link = kind.values.get("bandwidth") if kind else None
+    if host is None:
+        return None
+    if host.topology.startswith("pcie"):
+        return of_link
+    own = host.values.get("scale_up.bandwidth")
+    return own or chip.get("links.scale_up_bandwidth") or of_link
+
+
+def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -> Tier:
+    """The network between nodes; published and given per node, so divided here."""
+    own = host.values.get("scale_out.bandwidth") if host else None
+    bandwidth = given.get("scale_out.bandwidth") or own
+    if bandwidth is None:
+        raise MissingFact(
+            f"no network between {host.name if host else chip.name} nodes is known; write a "
+            'cluster TOML with [scale_out] bandwidth = "400 GB/s" (one direction, per node)'
+        )
+    origin: Origin = "assumed"
+    if host and "scale_out.bandwidth" not in given:
+        origin = host.facts["scale_out.bandwidth"].origin
+    name = (host.link_name("scale_out.link") if host else "") or "network"
+    sharing = per_node if given.get("scale_out.bandwidth") or host is None else host.count
+    return Tier(name, inf, bandwidth / sharing, _latency(None, NET, given.get("scale_out.latency")),
+                "switch", origin)  # fmt: skip
+
+
+def _latency(kind: Link | None, fallback: str, given: float | None) -> Mapping[str, float]:
+    """Per-hop latency by protocol; a link without its own figures borrows those of its class."""
+    own = kind.values if kind else {}
+    single = given if given is not None else own.get("latency")
+    if single is not None and "latency_simple" not in own:
+        return dict.fromkeys(PROTOCOLS, single)
+    values = own if "latency_simple" in own else link(fallback).values
+    return {p: values[f"latency_{p}"] for p in PROTOCOLS}

@@ -1,0 +1,67 @@
+"""Links between accelerators, hosts and nodes: one direction, per accelerator or per node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from trueflops import units
+from trueflops.catalog.facts import DATA, Fact, read_toml
+from trueflops.catalog.names import fold
+from trueflops.errors import BadCatalog, UnknownName
+
+_QUANTITIES = {
+    "bandwidth": "bytes_per_second",
+    "per_peer_bandwidth": "bytes_per_second",
+    "latency": "seconds",
+    "latency_ll": "seconds",
+    "latency_ll128": "seconds",
+    "latency_simple": "seconds",
+}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A kind of link. `values` hold bandwidth and latencies in SI units, those that are known."""
+
+    name: str
+    scope: str
+    layout: str
+    notes: tuple[str, ...]
+    facts: Mapping[str, Fact]
+    values: Mapping[str, float]
+
+
+@cache
+def _links() -> Mapping[str, Link]:
+    links = {}
+    for name, raw in read_toml(DATA / "links.toml").items():
+        unknown = raw.keys() - _QUANTITIES.keys() - {"scope", "layout", "notes"}
+        if unknown:
+            raise BadCatalog(f"links.toml: {name}: unknown key {', '.join(sorted(unknown))}")
+        facts = {
+            key: Fact.decode(raw[key], f"links.toml: {name}.{key}")
+            for key in _QUANTITIES
+            if key in raw
+        }
+        values = {
+            key: units.parse(fact.text, _QUANTITIES[key], what=f"links.toml: {name}.{key}")
+            for key, fact in facts.items()
+        }
+        notes = tuple(raw.get("notes", ()))
+        links[fold(name)] = Link(name, raw["scope"], raw.get("layout", ""), notes, facts, values)
+    return links
+
+
+def link(name: str) -> Link:
+    """Look a link up by name."""
+    found = _links().get(fold(name))
+    if found is None:
+        raise UnknownName("link", name, (known.name for known in links()))
+    return found
+
+
+def links() -> list[Link]:
+    """Every link of the catalog."""
+    return list(_links().values())

@@ -1,0 +1,109 @@
+"""The tree of errors. Each carries its exit code and says what to write instead.
+
+    TrueflopsError            101  our bug, if it ever reaches a user bare
+    ├── BadInput                2  something the user wrote cannot be used
+    │   ├── UnknownName         2  no such chip, model, link …; did you mean …
+    │   ├── BadQuantity         2  a text that is not a number with the right unit
+    │   ├── BadConfig           2  a config.json that is truncated, hostile or unsupported
+    │   ├── BadCatalog          2  a catalog file with a value that has no source
+    │   ├── MissingFact         2  the catalog does not know this value; names where to add it
+    │   └── ImpossiblePlan      2  a plan that breaks a rule; carries a code and what would fit
+    └── AnswerIsNo              1  the question was understood; the answer is no
+        └── DoesNotFit          1  out of memory, by how much, and what would make it fit
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrueflopsError(Exception):
+    """Base of everything the package raises on purpose."""
+
+    exit_code = 101
+    code = "BUG"
+
+
+class BadInput(TrueflopsError):
+    """The user's input cannot be used; the message says what to write instead."""
+
+    exit_code = 2
+    code = "BAD_INPUT"
+
+
+class UnknownName(BadInput):
+    """A name that is in no list; offers the nearest ones."""
+
+    code = "UNKNOWN_NAME"
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.name = name
+        near = nearest(name, known)
+        ask = f"; did you mean {join_or(near)}?" if near else ""
+        super().__init__(f"unknown {kind} {shorten(name)!r}{ask}{' ' + hint if hint else ''}")
+
+
+class BadQuantity(BadInput):
+    """A text that should hold a number and a unit, and does not."""
+
+    code = "BAD_QUANTITY"
+
+
+class BadConfig(BadInput):
+    """A model config that cannot be read."""
+
+    code = "BAD_CONFIG"
+
+
+class BadCatalog(BadInput):
+    """A catalog file that breaks the catalog's own rules."""
+
+    code = "BAD_CATALOG"
+
+
+class MissingFact(BadInput):
+    """The catalog holds no value for something a prediction needs."""
+
+    code = "MISSING_FACT"
+
+
+class ImpossiblePlan(BadInput):
+    """A plan that breaks a rule. `code` names the rule; the message says what would fit."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class AnswerIsNo(TrueflopsError):
+    """The question was understood and the answer is no."""
+
+    exit_code = 1
+    code = "NO"
+
+
+class DoesNotFit(AnswerIsNo):
+    """Out of memory: by how much, and what would make it fit."""
+
+    code = "DOES_NOT_FIT"
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return the known names that look most like this one, best first."""
+    by_fold = {k.casefold(): k for k in known}
+    folded = name.casefold()[:80]
+    close = difflib.get_close_matches(folded, by_fold, n=most, cutoff=0.6)
+    inside = sorted((k for k in by_fold if folded and folded in k and k not in close), key=len)
+    return [by_fold[k] for k in (*close, *inside)][:most]
+
+
+def join_or(words: Iterable[object]) -> str:
+    """'a', 'a or b', 'a, b or c'."""
+    texts = [str(w) for w in words]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Cut what a user wrote to a length that an error line can hold."""
+    return text if len(text) <= width else text[: width - 1] + "…"

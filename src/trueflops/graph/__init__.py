@@ -1,0 +1,16 @@
+"""The IR and what is done to it. In: Model, Plan, Pass. Out: a Program of Graphs for one rank.
+
+ir.py      Tensor, Op, Collective, Graph
+rules.py   per kind of op: its work, what its backward needs, and that backward
+build/     the forward graph as the paper writes it
+passes/    quantise, shard, fuse, differentiate, recompute
+program.py all of it, in order, for one rank's blocks, embedding and head
+"""
+
+from trueflops.graph.build import Pass as Pass
+from trueflops.graph.ir import Collective as Collective
+from trueflops.graph.ir import Graph as Graph
+from trueflops.graph.ir import Op as Op
+from trueflops.graph.ir import Tensor as Tensor
+from trueflops.graph.program import Program as Program
+from trueflops.graph.program import compile_program as compile_program

@@ -1,0 +1,157 @@
+"""The IR: tensors with named dimensions, ops that read and write them, graphs of ops.
+
+A Tensor's sizes may be arrays, one element per plan, and everything derived broadcasts.
+Flop and bytes are not stored: `graph.rules` derives them from the tensors, before and after
+sharding alike. The IR knows no hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from trueflops.sizes import Size
+from trueflops.units import BITS_PER_BYTE
+
+Role = Literal["activation", "weight", "index"]
+Phase = Literal["forward", "backward", "recompute"]
+Dims = tuple[tuple[str, Size], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A named value. `index` tensors (ids, masks) carry no gradient."""
+
+    name: str
+    dims: Dims
+    bits: float = 16.0
+    role: Role = "activation"
+    elements: Size = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Multiply the dims once; every reader needs the product."""
+        count: Size = 1.0
+        for _, size in self.dims:
+            count = count * size
+        object.__setattr__(self, "elements", count)
+
+    @property
+    def bytes(self) -> Size:
+        """Size in memory."""
+        return self.elements * (self.bits / BITS_PER_BYTE)
+
+    def has(self, *names: str) -> bool:
+        """Whether any of these dimensions is one of the tensor's."""
+        return any(name in names for name, _ in self.dims)
+
+    def gradient(self) -> Tensor:
+        """The tensor's gradient, alike in shape and width."""
+        return Tensor("d_" + self.name, self.dims, self.bits, self.role)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One kernel. `kind` picks its rule; `facts` holds the few numbers its tensors cannot say."""
+
+    name: str
+    kind: str
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...] = ()
+    phase: Phase = "forward"
+    dtype: str = "bf16"
+    part: str = ""  # where in the block it stands: attention, core, ffn, experts, norm, …
+    facts: dict[str, Size] = field(default_factory=dict)
+    fused: tuple[Op, ...] = ()  # what it was merged from
+    of: Op | None = None  # the forward op that this one differentiates
+
+    def __repr__(self) -> str:
+        ins = ", ".join(t.name for t in (*self.inputs, *self.weights))
+        return f"{', '.join(t.name for t in self.outputs)} = {self.kind}[{self.name}]({ins})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collective:
+    """Communication within a group of ranks along one axis of the plan (tp, cp, ep, dp, pp).
+
+    `payload` is the whole buffer that nccl-tests would name: for an all-gather the gathered
+    result, for a reduce-scatter the full input, for an all-to-all what one rank holds.
+    """
+
+    name: str
+    kind: Literal[
+        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "copy"
+    ]
+    axis: str
+    group: Size
+    payload: Tensor
+    phase: Phase = "forward"
+    source: Tensor | None = None
+    outputs: tuple[Tensor, ...] = ()
+    part: str = ""
+    hides: bool = False  # runs beside the compute of the same part (ring attention)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What is sent."""
+        return (self.source,) if self.source is not None else ()
+
+    def __repr__(self) -> str:
+        return f"{self.kind}[{self.name} over {self.axis}]"
+
+
+Node = Op | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A tensor that must survive until the backward of the op that needs it."""
+
+    tensor: Tensor
+    needed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Ops of one piece of a model on one rank: a block, the embedding, or the head."""
+
+    name: str
+    forward: tuple[Node, ...]
+    result: Tensor
+    backward: tuple[Node, ...] = ()
+    recompute: tuple[Node, ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+    def __iter__(self) -> Iterator[Node]:
+        yield from self.forward
+        yield from self.recompute
+        yield from self.backward
+
+    def ops(self) -> Iterator[Op]:
+        """Compute only."""
+        return (node for node in self if isinstance(node, Op))
+
+    def collectives(self) -> Iterator[Collective]:
+        """Communication only."""
+        return (node for node in self if isinstance(node, Collective))
+
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """Every weight once, in order of first use."""
+        forward_ops = (node for node in self.forward if isinstance(node, Op))
+        return unique(w for op in forward_ops for w in op.weights)
+
+    @property
+    def kept_tensors(self) -> tuple[Tensor, ...]:
+        """What a micro-batch leaves in memory between its forward and its backward, each once."""
+        return unique(k.tensor for k in self.kept)
+
+    def having(self, **changes: object) -> Graph:
+        """The same graph with some fields changed: how a pass returns its result."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def unique(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Each tensor once (by name), in order of first appearance."""
+    return tuple({t.name: t for t in tensors}.values())

@@ -1,0 +1,78 @@
+"""Reverse-mode differentiation: the backward ops, and which tensors the forward must keep for them.
+
+Each forward op's rule says what its gradient reads; activation memory is the sum of that, derived
+and not a second formula. A tensor gathered for sequence parallelism is not kept: its shard is,
+and the gather runs again in the backward (Korthikanti 2022 §4.2.2).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor, unique
+from trueflops.graph.rules import RULES
+
+DUAL: Final = {
+    "all_gather": "reduce_scatter",
+    "reduce_scatter": "all_gather",
+    "all_reduce": "copy",
+    "copy": "all_reduce",
+    "all_to_all": "all_to_all",
+    "send_recv": "send_recv",
+    "broadcast": "all_reduce",
+}
+
+
+def differentiate(graph: Graph) -> Graph:
+    """Append the backward of a forward graph and list what must be kept for it."""
+    gathers = {
+        node.outputs[0].name: node
+        for node in graph.forward
+        if isinstance(node, Collective) and node.axis == "tp" and node.kind in ("all_gather", "copy")
+    }
+    kept: list[Kept] = []
+    backward: list[Node] = []
+    gathered_again: set[str] = set()
+    readers = Counter(
+        t.name for node in graph.forward for t in node.inputs if t.role == "activation"
+    )
+    for node in reversed(graph.forward):
+        if isinstance(node, Collective):
+            backward.append(_reverse(node))
+        else:
+            needed = RULES[node.kind].keeps(node)
+            for tensor in needed:
+                gather = gathers.get(tensor.name)
+                kept.append(Kept(gather.inputs[0] if gather else tensor, node.name))
+                if gather and gather.kind == "all_gather" and tensor.name not in gathered_again:
+                    gathered_again.add(tensor.name)
+                    again = replace(gather, name=f"{gather.name}.again", phase="backward")
+                    backward.append(again)
+            backward.extend(RULES[node.kind].backward(node))
+        backward.extend(_sums(node.outputs, readers))
+    made = {t.name for node in graph.forward for t in node.outputs}
+    read = unique(t for node in graph.forward for t in node.inputs)
+    backward.extend(_sums(tuple(t for t in read if t.name not in made), readers))
+    kept.reverse()
+    return graph.having(backward=tuple(backward), kept=tuple(kept))
+
+
+def _reverse(node: Collective) -> Collective:
+    """The gradient of a collective is its dual, on what it made; a ring also returns dK and dV."""
+    payload = node.payload
+    if node.kind == "send_recv":
+        payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
+    return replace(node, name=f"d_{node.name}", kind=DUAL[node.kind], phase="backward",  # type: ignore[arg-type]
+                   payload=payload)  # fmt: skip
+
+
+def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:
+    """Where an activation was read twice its gradients are added, once its maker is reached."""
+    sums = []
+    for tensor in tensors:
+        d, name = tensor.gradient(), f"{tensor.name}.sum_gradients"
+        add = Op(name, "stream", (d, d), (d,), phase="backward", part="residual")
+        sums += [add] * (readers[tensor.name] - 1)
+    return sums

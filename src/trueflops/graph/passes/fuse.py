@@ -1,0 +1,98 @@
+"""Fusion: what a compiler or a hand-written kernel merges, and the traffic it thereby saves.
+
+flash: scores, softmax, dropout and context become one attention that never writes the s×s matrix
+(FlashAttention-2, arXiv 2307.08691). chains: neighbouring pointwise ops become one kernel that
+reads its inputs and writes its outputs once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trueflops.graph.ir import Graph, Node, Op, Tensor, unique
+from trueflops.graph.rules import RULES, STATISTIC_BITS, work
+from trueflops.sizes import Size
+
+
+def fuse(graph: Graph, *, flash: bool, chains: bool, decoding: bool = False) -> Graph:
+    """Merge what may be merged in the forward graph. Run before differentiating."""
+    nodes = list(graph.forward)
+    if flash:
+        nodes = _fuse_attention(nodes, decoding)
+    if chains:
+        nodes = _fuse_chains(nodes, graph.result)
+    return graph.having(forward=tuple(nodes))
+
+
+def traffic_bytes(nodes: Iterable[Node]) -> Size:
+    """Bytes that ops read and write: compare before and after to see what fusion saved."""
+    total: Size = 0.0
+    for node in nodes:
+        if isinstance(node, Op):
+            w = work(node)
+            total = total + w.bytes_read + w.bytes_written
+    return total
+
+
+def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
+    core = [n for n in nodes if isinstance(n, Op) and n.part == "core"]
+    if not core or core[0].kind != "scores":
+        return nodes
+    first, last = core[0], core[-1]
+    q, k = first.inputs
+    v, mixed = last.inputs[1], last.outputs[0]
+    rows = tuple((n, s) for n, s in mixed.dims if n != "value_dim")
+    normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, "index")
+    facts = {name: first.facts[name] for name in ("keys", "seen")}
+    flash = Op(
+        "attention.core", "attention_decode" if decoding else "attention", (q, k, v),
+        (mixed, normaliser), weights=tuple(w for op in core for w in op.weights),
+        dtype=first.dtype, part="core", facts=facts, fused=tuple(core),
+    )  # fmt: skip
+    merged: list[Node] = []
+    for node in nodes:
+        if node is last:
+            merged.append(flash)
+        elif not (isinstance(node, Op) and node.part == "core"):
+            merged.append(node)
+    return merged
+
+
+def _fuse_chains(nodes: list[Node], result: Tensor) -> list[Node]:
+    """Grow runs of pointwise ops of which each reads something that the run has just made."""
+    merged: list[Node] = []
+    run: list[Op] = []
+
+    def close() -> None:
+        if len(run) > 1:
+            merged.append(_as_one(run, nodes, result))
+        else:
+            merged.extend(run)
+        run.clear()
+
+    for node in nodes:
+        if isinstance(node, Op) and RULES[node.kind].pointwise:
+            made = {t.name for op in run for t in op.outputs}
+            if run and not any(t.name in made for t in node.inputs):
+                close()
+            run.append(node)
+        else:
+            close()
+            merged.append(node)
+    close()
+    return merged
+
+
+def _as_one(run: list[Op], nodes: list[Node], result: Tensor) -> Op:
+    made = {t.name for op in run for t in op.outputs}
+    inside = set(map(id, run))
+    read_outside = {t.name for n in nodes if id(n) not in inside for t in n.inputs} | {result.name}
+    inputs = unique(t for op in run for t in op.inputs if t.name not in made)
+    outputs = unique(
+        t for op in run for t in op.outputs if t.name in read_outside or t.role == "index"
+    )
+    weights = tuple(w for op in run for w in op.weights)
+    return Op(
+        "+".join(op.name for op in run), "fused", inputs, outputs, weights,
+        dtype=run[-1].dtype, part=run[-1].part, fused=tuple(run),
+    )  # fmt: skip

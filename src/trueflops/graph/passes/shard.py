@@ -1,0 +1,211 @@
+"""Sharding: from the graph of a whole model replica to that of one rank, collectives included.
+
+An op that touches a dimension split by tensor parallelism (heads, ffn, vocab) runs in the `tensor`
+layout; an op on experts in the `expert` layout; all others in the `token` layout, where sequence
+parallelism also splits the sequence. Collectives appear exactly where a tensor changes layout
+(Shoeybi 2019, Korthikanti 2022). Degrees may be arrays: a group of one costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from trueflops.graph.ir import Collective, Graph, Node, Op, Tensor
+from trueflops.sizes import Size
+
+Layout = Literal["token", "tensor", "partial", "expert", "expert_partial"]
+TENSOR_DIMS = ("heads", "kv_heads", "ffn", "vocab")
+EXPERT_DIMS = ("experts", "expert_ffn", "routed")
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """How many ways each axis splits the work of one replica."""
+
+    tp: Size = 1
+    sp: bool = False
+    cp: Size = 1
+    cp_kind: Literal["ring", "all-to-all"] = "ring"
+    ep: Size = 1
+    etp: Size = 1
+
+    @property
+    def token_replicas(self) -> Size:
+        """How many ranks of an expert group hold the same tokens: those of tp, without sp."""
+        return 1.0 if self.sp else np.minimum(self.tp, self.ep * self.etp)
+
+
+def shard(graph: Graph, by: Degrees) -> Graph:
+    """The forward graph of one rank."""
+    at = _Sharder(by)
+    for node in graph.forward:
+        assert isinstance(node, Op)
+        at.place(node)
+    result = at.as_layout(graph.result, "token")
+    return graph.having(forward=tuple(at.nodes), result=result)
+
+
+class _Sharder:
+    def __init__(self, by: Degrees) -> None:
+        self.by = by
+        self.nodes: list[Node] = []
+        self.here: dict[tuple[str, Layout], Tensor] = {}  # every form in which a tensor exists
+        self.layout: dict[str, Layout] = {}  # the form in which it was made
+
+    def place(self, op: Op) -> None:
+        """Put one op on the rank: bring its inputs into its layout, shrink what it makes."""
+        layout = self._layout_of(op)
+        made = self._layout_made(op, layout)
+        # Partial sums are added before they are reduced: one all-reduce for a parallel block.
+        wanted: Layout = "partial" if op.kind == "add" and made == "partial" else layout
+        inputs = tuple(self.as_layout(t, wanted) for t in op.inputs)
+        outputs = tuple(self._local(t, made) for t in op.outputs)
+        for whole, local in zip(op.outputs, outputs, strict=True):
+            self.here[whole.name, made], self.layout[whole.name] = local, made
+        facts = dict(op.facts)
+        if "rows_bytes" in facts:
+            facts["rows_bytes"] = facts["rows_bytes"] * (outputs[0].elements / op.outputs[0].elements)
+        if op.part == "core" and "keys" in facts:
+            self._context_parallel(op, inputs)
+        if op.kind == "cross_entropy":  # maximum, sum and the label's logit, over the vocabulary
+            three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
+            self._emit("all_reduce", "tp", self.by.tp, three, three, three)
+        weights = tuple(self._local(w, layout) for w in op.weights)
+        self.nodes.append(replace(op, inputs=inputs, outputs=outputs, weights=weights, facts=facts))
+
+    def as_layout(self, t: Tensor, layout: Layout) -> Tensor:
+        """The tensor in this layout, through a collective if it was made in another."""
+        made = self.layout.get(t.name)
+        if made is None:  # an input of the graph: the residual stream, ids
+            self.layout[t.name] = made = "token"
+            self.here[t.name, made] = self._local(t, made)
+        if (t.name, layout) not in self.here:
+            self.here[t.name, layout] = self._move(t, made, layout)
+        return self.here[t.name, layout]
+
+    def _move(self, t: Tensor, made: Layout, wanted: Layout) -> Tensor:
+        by, source = self.by, self.here[t.name, made]
+        if t.role == "index" and wanted == "tensor":  # ids and labels are on every rank
+            return self._local(t, wanted)
+        if made == "token" and wanted == "tensor":
+            gathered = self._renamed(t, "tensor", ".gathered" if by.sp else ".copied")
+            kind: Literal["all_gather", "copy"] = "all_gather" if by.sp else "copy"
+            return self._emit(kind, "tp", by.tp, gathered, source, gathered)
+        if made == "partial" and wanted == "token":
+            whole = self._renamed(t, "tensor", "")
+            kept = self._renamed(t, "token", ".reduced")
+            kind_: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter" if by.sp else "all_reduce"
+            return self._emit(kind_, "tp", by.tp, whole, source, kept)
+        if made == "partial" and wanted == "tensor":
+            return self._move_via_token(t, wanted)
+        if made == "token" and wanted == "expert":
+            return self._dispatch(t, source)
+        if made in ("expert", "expert_partial") and wanted == "token":
+            return self._return(t, source)
+        # Tensor-parallel activations already whole on each rank, such as a loss over all tokens.
+        return source
+
+    def _move_via_token(self, t: Tensor, wanted: Layout) -> Tensor:
+        self.here[t.name, "token"] = self._move(t, "partial", "token")
+        return self._move(t, "token", wanted)
+
+    def _dispatch(self, t: Tensor, source: Tensor) -> Tensor:
+        """Tokens to their experts: all-to-all over ep, then every member of etp gets them all.
+
+        Without sequence parallelism the ranks of tp hold the same tokens already, and pick theirs.
+        """
+        local = self._renamed(t, "expert", ".dispatched")
+        sent = self._renamed(t, "token", ".sent") if self.by.sp else local
+        self._emit("all_to_all", "ep", self._expert_span(), source, source, sent)
+        if self.by.sp:
+            self._emit("all_gather", "etp", self.by.etp, local, sent, local)
+        return local
+
+    def _return(self, t: Tensor, source: Tensor) -> Tensor:
+        """Answers back to their tokens: the mirror of dispatch."""
+        back, part = self._renamed(t, "token", ".returned"), source
+        if self.by.sp:
+            part = self._renamed(t, "token", ".answer")
+            self._emit("reduce_scatter", "etp", self.by.etp, source, source, part)
+        return self._emit("all_to_all", "ep", self._expert_span(), back, part, back)
+
+    def _expert_span(self) -> Size:
+        """Over how many ranks that hold different tokens the experts are spread."""
+        return self.by.ep if self.by.sp else self.by.ep * self.by.etp / self.by.token_replicas
+
+    def _context_parallel(self, op: Op, inputs: tuple[Tensor, ...]) -> None:
+        """Keys and values of the whole sequence must pass by each rank (ring), or heads and
+        sequence change places around the core (DeepSpeed-Ulysses, arXiv 2309.14509).
+        """
+        by = self.by
+        if by.cp_kind == "ring" and op.kind in ("scores", "attention_decode"):
+            k = inputs[1]
+            pair = Tensor("kv.ring", (("pair", 2.0), *k.dims), k.bits)
+            self._emit("send_recv", "cp", by.cp, pair, pair, pair, part="core", hides=True)
+        if by.cp_kind == "all-to-all" and op.kind in ("scores", "context"):
+            for t in inputs if op.kind == "scores" else inputs[1:]:
+                self._emit("all_to_all", "cp", by.cp, t, t, t, part="core")
+            if op.kind == "context":
+                mixed = self._local(op.outputs[0], "tensor")
+                self._emit("all_to_all", "cp", by.cp, mixed, mixed, mixed, part="core")
+
+    def _emit(
+        self, kind: str, axis: str, group: Size, payload: Tensor, source: Tensor, out: Tensor,
+        part: str = "", hides: bool = False,
+    ) -> Tensor:  # fmt: skip
+        self.nodes.append(
+            Collective(f"{out.name}.{kind}", kind, axis, group, payload, source=source,  # type: ignore[arg-type]
+                       outputs=(out,), part=part or axis, hides=hides)
+        )  # fmt: skip
+        return out
+
+    def _layout_of(self, op: Op) -> Layout:
+        touched = (*op.inputs, *op.weights, *op.outputs)
+        if op.kind in ("dispatch", "combine"):
+            return "token"
+        if any(t.has(*EXPERT_DIMS) for t in touched):
+            return "expert"
+        return "tensor" if any(t.has(*TENSOR_DIMS) for t in touched) else "token"
+
+    def _layout_made(self, op: Op, layout: Layout) -> Layout:
+        """The layout of what the op makes: partial where each rank holds one term of a sum."""
+        if op.kind == "add" and all(self.layout.get(t.name) == "partial" for t in op.inputs):
+            return "partial"
+        if op.kind == "combine" and not self.by.sp:
+            return "partial"  # each rank of tp had only its own experts, or its slice of them
+        split = {"tensor": TENSOR_DIMS, "expert": ("expert_ffn",)}.get(layout, ())
+        sums = any(t.has(*split) for t in op.weights) and not any(t.has(*split) for t in op.outputs)
+        if not sums:
+            return layout
+        return "expert_partial" if layout == "expert" else "partial"
+
+    def _token_split(self) -> Size:
+        return self.by.cp * (self.by.tp if self.by.sp else 1.0)
+
+    def _renamed(self, t: Tensor, layout: Layout, suffix: str) -> Tensor:
+        local = self._local(t, layout)
+        return Tensor(local.name + suffix, local.dims, local.bits, local.role)
+
+    def _local(self, t: Tensor, layout: Layout) -> Tensor:
+        """The rank's own part of a tensor."""
+        return Tensor(t.name, tuple((n, self._part(n, s, layout)) for n, s in t.dims), t.bits, t.role)
+
+    def _part(self, name: str, size: Size, layout: Layout) -> Size:
+        by = self.by
+        if name == "seq":
+            return size / (self._token_split() if layout == "token" else by.cp)
+        if name == "kv_heads":  # fewer than tp: replicated, at least one on each rank
+            return np.maximum(size / by.tp, np.minimum(size, 1.0))
+        if name in TENSOR_DIMS:
+            return size / by.tp
+        if name == "experts":
+            return size / by.ep
+        if name == "expert_ffn":
+            return size / by.etp
+        if name == "routed":
+            local = size / self._token_split()
+            return local * by.etp / by.token_replicas if layout.startswith("expert") else local
+        return size

@@ -1,0 +1,64 @@
+"""All passes in order: from a Model, a Plan and a Pass to the Program that one rank runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trueflops.graph.build import Pass, build_block, build_embedding, build_head
+from trueflops.graph.ir import Graph
+from trueflops.graph.passes import (
+    Degrees,
+    Format,
+    differentiate,
+    fuse,
+    number_format,
+    quantise,
+    recompute,
+    shard,
+)
+from trueflops.model import Model
+from trueflops.plan import Plan
+
+SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")
+"""The numeric plan fields that change the graph of a rank; all others only combine graphs."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one rank can be asked to run: each distinct block, the embedding, the head.
+
+    A block comes in two forms: as it runs, and `lean`, the same with recomputation, for the
+    layers that recompute.
+    """
+
+    blocks: tuple[Graph, ...]
+    lean: tuple[Graph, ...]
+    embedding: Graph
+    head: Graph
+
+
+def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
+    """Lay out, quantise, shard, fuse; then, for training, differentiate and recompute."""
+    by = Degrees(
+        tp=plan.tp, sp=plan.sp, cp=plan.cp, cp_kind=plan.cp_kind, ep=plan.ep, etp=plan.etp
+    )
+    if weights is None and run.training and plan.compute == "fp8":
+        weights = number_format("fp8")
+
+    def lower(graph: Graph) -> Graph:
+        if weights is not None:
+            graph = quantise(graph, weights)
+        graph = shard(graph, by)
+        graph = fuse(graph, flash=plan.flash, chains=plan.fused, decoding=run.decoding)
+        return differentiate(graph) if run.training else graph
+
+    blocks = tuple(
+        lower(build_block(model, block, run, f"block {i}")) for i, block in enumerate(model.blocks)
+    )
+    return Program(
+        blocks=blocks,
+        lean=tuple(recompute(graph, plan.recompute) for graph in blocks),
+        embedding=lower(build_embedding(model, run)),
+        head=lower(build_head(model, run)),
+    )

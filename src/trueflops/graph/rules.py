@@ -1,0 +1,303 @@
+"""One entry per kind of op: the work it does, what its backward needs, and what that backward is.
+
+Work is derived from the tensors, so a sharded op is measured by the same lines as a whole one.
+Matmuls count 2·m·n·k flop; attention counts only the keys that a query may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.graph.ir import Op, Tensor
+from trueflops.sizes import Size
+
+INDEX_BITS: Final = 64.0  # torch's default integer
+STATISTIC_BITS: Final = 32.0  # log-sum-exp and router probabilities stay in fp32
+
+
+class Work(NamedTuple):
+    """What a kernel must do at least, wherever it runs."""
+
+    flop: Size
+    bytes_read: Size
+    bytes_written: Size
+
+
+class MatmulShape(NamedTuple):
+    """`batch` independent products of [m,k]·[k,n]; the experts of a layer are a batch."""
+
+    batch: Size
+    m: Size
+    n: Size
+    k: Size
+
+
+class AttentionShape(NamedTuple):
+    """Queries of one rank and the keys they look at. `seen` is the mean number of keys a query
+    sees (half of `keys` under a causal mask); keys and values of all `keys` are read once.
+    """
+
+    batch: Size
+    queries: Size
+    heads: Size
+    kv_heads: Size
+    keys: Size
+    seen: Size
+    head_dim: Size
+    value_dim: Size
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one kind of op is measured and differentiated."""
+
+    work: Callable[[Op], Work]
+    keeps: Callable[[Op], tuple[Tensor, ...]] = lambda op: ()
+    backward: Callable[[Op], tuple[Op, ...]] = lambda op: ()
+    pointwise: bool = False  # may join its neighbours in one kernel
+    matrix: bool = False  # its flop count as model flop
+
+
+def work(op: Op) -> Work:
+    """The work of any op."""
+    return RULES[op.kind].work(op)
+
+
+def total_bytes(tensors: tuple[Tensor, ...]) -> Size:
+    """Sum of sizes."""
+    total: Size = 0.0
+    for tensor in tensors:
+        total = total + tensor.bytes
+    return total
+
+
+# ── matmul: y = x·Wᵀ, with one x and one or more W side by side (q, k and v; gate and up) ────────
+
+
+def matmul_shape(op: Op) -> MatmulShape:
+    """[m,k]·[k,n] of a forward, input-gradient or weight-gradient product."""
+    forward = op.of or op
+    x, y, matrices = forward.inputs[0], forward.outputs[0], _matrices(forward)
+    inner = {name for name, _ in matrices[0].dims}
+    batch: Size = next((size for name, size in matrices[0].dims if name == "experts"), 1.0)
+    k: Size = 1.0
+    for name, size in x.dims:
+        if name in inner and y.has(name):
+            batch = batch * size  # one product per head: the absorbed projections of MLA
+        elif name in inner:
+            k = k * size
+    m = x.elements / k / batch
+    n: Size = 0.0
+    for weight in matrices:
+        n = n + weight.elements / k / batch
+    if op.kind == "dgrad":
+        return MatmulShape(batch, m, k, n)
+    if op.kind == "wgrad":
+        return MatmulShape(batch, n, k, m)
+    return MatmulShape(batch, m, n, k)
+
+
+def _matrices(op: Op) -> list[Tensor]:
+    """The weights that are multiplied with, biases left out."""
+    inner = {name for name, _ in op.inputs[0].dims}
+    return [w for w in op.weights if not w.name.endswith(".bias") and w.has(*inner)]
+
+
+def _matmul_work(op: Op) -> Work:
+    shape = matmul_shape(op)
+    flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
+    read = total_bytes(op.inputs) + total_bytes(op.weights) * touched_experts(op)
+    return Work(flop, read, total_bytes(op.outputs))
+
+
+def touched_experts(op: Op) -> Size:
+    """Which part of the experts a batch reaches, tokens falling evenly: 1 − (1 − 1/E)^tokens.
+
+    A decode step of few tokens reads only the experts they chose.
+    """
+    x = op.inputs[0]
+    if not x.has("routed"):
+        return 1.0
+    experts = dict(_matrices(op)[0].dims)["experts"] if op.weights else 1.0
+    return 1.0 - (1.0 - 1.0 / np.maximum(experts, 1.0)) ** dict(x.dims)["routed"]
+
+
+def _matmul_backward(op: Op) -> tuple[Op, ...]:
+    d_out = tuple(t.gradient() for t in op.outputs)
+    x = op.inputs[0]
+    common = {"phase": "backward", "dtype": op.dtype, "part": op.part, "of": op, "facts": op.facts}
+    d_weights = tuple(w.gradient() for w in op.weights)
+    wgrad = Op(op.name, "wgrad", (x, *d_out), d_weights, **common)  # type: ignore[arg-type]
+    if x.role == "index":
+        return (wgrad,)
+    dgrad = Op(op.name, "dgrad", d_out, (x.gradient(),), op.weights, **common)  # type: ignore[arg-type]
+    return (dgrad, wgrad)
+
+
+# ── attention, whole (flash) or laid out as scores, softmax, context ─────────────────────────────
+
+
+def attention_shape(op: Op) -> AttentionShape:
+    """Shape of a fused attention, forward, backward or decode."""
+    q, k, v = (op.of or op).inputs[:3]
+    size = dict(q.dims)
+    return AttentionShape(
+        size["batch"], size["seq"], size["heads"], dict(k.dims)["kv_heads"],
+        op.facts["keys"], op.facts["seen"], size["head_dim"], dict(v.dims)["value_dim"],
+    )  # fmt: skip
+
+
+def _attention_flop(a: AttentionShape, head_dims: float, value_dims: float) -> Size:
+    pairs = a.batch * a.queries * a.heads * a.seen
+    return 2.0 * pairs * (head_dims * a.head_dim + value_dims * a.value_dim)
+
+
+def _attention_work(op: Op) -> Work:
+    a = attention_shape(op)
+    q, k, v = op.inputs[:3]
+    cache = a.batch * a.keys * a.kv_heads * (a.head_dim * k.bits + a.value_dim * v.bits) / 8
+    cache = op.facts.get("cache_bytes", cache)  # a latent cache is shared by all heads
+    return Work(_attention_flop(a, 1, 1), q.bytes + cache, total_bytes(op.outputs))
+
+
+def _attention_backward_work(op: Op) -> Work:
+    # FlashAttention-2 backward: QKᵀ again, dV = PᵀdO, dP = dOVᵀ, dQ = dS·K, dK = dSᵀQ
+    a = attention_shape(op)
+    return Work(_attention_flop(a, 3, 2), total_bytes(op.inputs), total_bytes(op.outputs))
+
+
+def _attention_backward(op: Op) -> tuple[Op, ...]:
+    d_inputs = tuple(t.gradient() for t in op.inputs[:3])
+    reads = (*op.inputs[:3], *op.outputs, op.outputs[0].gradient())
+    return (
+        Op(op.name, "attention_backward", reads, d_inputs, phase="backward", dtype=op.dtype,
+           part=op.part, facts=op.facts, of=op),
+    )  # fmt: skip
+
+
+def _product_work(op: Op) -> Work:
+    """Scores = QKᵀ and context = PV of an unfused attention: `inner` is the summed dimension."""
+    forward = op.of or op
+    wide = forward.outputs[0] if forward.kind == "scores" else forward.inputs[0]
+    times = 2.0 if op.of else 1.0  # a product has two gradients, each as large
+    flop = 2.0 * wide.elements * op.facts["inner"] * times
+    return Work(flop, total_bytes(op.inputs), total_bytes(op.outputs))
+
+
+def _product_backward(op: Op) -> tuple[Op, ...]:
+    reads = (*op.inputs, op.outputs[0].gradient())
+    writes = tuple(t.gradient() for t in op.inputs)
+    return (
+        Op(op.name, "product_backward", reads, writes, phase="backward", dtype=op.dtype,
+           part=op.part, facts=op.facts, of=op),
+    )  # fmt: skip
+
+
+# ── memory-bound ops: read the inputs, write the outputs ─────────────────────────────────────────
+
+
+def _stream_work(op: Op) -> Work:
+    widest: Size = 0.0
+    for tensor in op.outputs:
+        widest = widest + tensor.elements
+    flop = widest * op.facts.get("flop_per_element", 1.0)
+    read = total_bytes(op.inputs) + op.facts.get("rows_bytes", total_bytes(op.weights))
+    return Work(flop, read, total_bytes(op.outputs))
+
+
+def _stream_backward(op: Op) -> tuple[Op, ...]:
+    """Read what was kept and the incoming gradients, write the gradients of the inputs."""
+    reads = (*RULES[op.kind].keeps(op), *(t.gradient() for t in _differentiable(op.outputs)))
+    passed_on = {t.name for part in op.fused if part.kind == "add" for t in part.inputs[1:]}
+    writes = tuple(t.gradient() for t in _differentiable(op.inputs) if t.name not in passed_on)
+    if not writes:
+        return ()
+    return (
+        Op(op.name, "stream", reads, writes, phase="backward", dtype=op.dtype, part=op.part, of=op),
+    )
+
+
+def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(t for t in tensors if t.role == "activation")
+
+
+def _embedding_backward(op: Op) -> tuple[Op, ...]:
+    rows = op.outputs[0].gradient()
+    return (
+        Op(op.name, "stream", (op.inputs[0], rows), (rows,), phase="backward", part=op.part, of=op),
+    )
+
+
+def _keep_inputs(op: Op) -> tuple[Tensor, ...]:
+    return op.inputs
+
+
+def _keep_masks(op: Op) -> tuple[Tensor, ...]:
+    return tuple(t for t in op.outputs if t.role == "index")
+
+
+# ── fused chains: intermediate tensors are neither written nor kept, but computed again ──────────
+
+
+def fused_keeps(op: Op) -> tuple[Tensor, ...]:
+    """What the backward of a fused chain needs, an inner tensor traced back to the chain's inputs.
+
+    `silu(g)·u` needs silu(g) for u's gradient: inside the chain it is recomputed from g.
+    """
+    inner = {t.name: part for part in op.fused for t in part.outputs}
+    outside = {t.name for t in (*op.inputs, *op.outputs)}
+    needed: dict[str, Tensor] = {}
+    queue = [t for part in op.fused for t in RULES[part.kind].keeps(part)]
+    while queue:
+        tensor = queue.pop(0)
+        if tensor.name in outside or tensor.name not in inner:
+            needed[tensor.name] = tensor
+        else:
+            queue += inner[tensor.name].inputs
+    return tuple(needed.values())
+
+
+def _fused_work(op: Op) -> Work:
+    flop: Size = 0.0
+    for part in op.fused:
+        flop = flop + RULES[part.kind].work(part).flop
+    return Work(flop, total_bytes(op.inputs) + total_bytes(op.weights), total_bytes(op.outputs))
+
+
+def _stream(keeps: Callable[[Op], tuple[Tensor, ...]] = lambda op: (), *, fuses: bool = True) -> Rule:
+    return Rule(_stream_work, keeps, _stream_backward, pointwise=fuses)
+
+
+RULES: Final[dict[str, Rule]] = {
+    "matmul": Rule(_matmul_work, _keep_inputs, _matmul_backward, matrix=True),
+    "dgrad": Rule(_matmul_work, matrix=True),
+    "wgrad": Rule(_matmul_work, matrix=True),
+    "attention": Rule(
+        _attention_work, lambda op: (*op.inputs[:3], *op.outputs), _attention_backward, matrix=True
+    ),
+    "attention_backward": Rule(_attention_backward_work, matrix=True),
+    "attention_decode": Rule(_attention_work, matrix=True),
+    "scores": Rule(_product_work, _keep_inputs, _product_backward, matrix=True),
+    "context": Rule(_product_work, _keep_inputs, _product_backward, matrix=True),
+    "product_backward": Rule(_product_work, matrix=True),
+    "softmax": _stream(lambda op: op.outputs[:1]),
+    "norm": _stream(_keep_inputs),
+    "activation": _stream(_keep_inputs),
+    "multiply": _stream(_keep_inputs),
+    "dropout": _stream(_keep_masks),
+    "add": Rule(_stream_work, pointwise=True),  # its gradient is the incoming one, passed on
+    "rope": _stream(),
+    "cast": _stream(),
+    "stream": _stream(),
+    "route": _stream(lambda op: op.outputs, fuses=False),
+    "dispatch": _stream(_keep_masks, fuses=False),
+    "combine": _stream(_keep_inputs, fuses=False),
+    "cache": _stream(fuses=False),
+    "embedding": Rule(_stream_work, _keep_inputs, _embedding_backward),
+    "cross_entropy": _stream(lambda op: op.outputs[1:], fuses=False),
+    "fused": Rule(_fused_work, fused_keeps, _stream_backward),
+}

@@ -1,0 +1,129 @@
+"""A config.json as untrusted text: every field is checked for type and range when it is read.
+
+In: bytes or a mapping. Out: a Config whose getters either return a sane value or raise BadConfig
+naming the file, the field and what was expected. Nothing in a config is ever executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from trueflops.errors import BadConfig, BadInput, shorten
+
+LARGEST_FILE_BYTES: Final = 4 * 1024 * 1024  # real configs are a few KB; per-layer lists a few more
+LARGEST_SIZE: Final = 100_000_000  # Llama 4 has 10⁷ positions; above this is an error or an attack
+MOST_LAYERS: Final = 4096
+
+
+class Config:
+    """Typed, bounded access to the fields of one config."""
+
+    def __init__(self, fields: Mapping[str, Any], where: str) -> None:
+        self.fields, self.where = fields, where
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """Read a config.json, or the one inside a folder."""
+        file = path / "config.json" if path.is_dir() else path
+        if not file.is_file():
+            raise BadInput(f"{path}: no config.json there; give a catalog name, a file or a folder")
+        try:
+            with file.open("rb") as stream:
+                raw = stream.read(LARGEST_FILE_BYTES + 1)
+        except OSError as error:
+            raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
+        if len(raw) > LARGEST_FILE_BYTES:
+            raise BadConfig(f"{file}: larger than 4 MiB, so not a model config")
+        try:
+            fields = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadConfig(f"{file}: not valid JSON ({shorten(str(error), 120)})") from None
+        if not isinstance(fields, dict):
+            raise BadConfig(f"{file}: holds a {type(fields).__name__}, not an object of fields")
+        return cls(fields, str(file))
+
+    def has(self, *names: str) -> bool:
+        """Whether one of the names is given and not null."""
+        return any(self.fields.get(n) is not None for n in names)
+
+    def nested(self, name: str) -> Config:
+        """Step into an object field, such as text_config."""
+        inner = self.fields.get(name)
+        if not isinstance(inner, Mapping):
+            raise self._wrong(name, "an object")
+        return Config(inner, f"{self.where}: {name}")
+
+    def size(
+        self, *names: str, default: int | None = None, least: int = 1, most: int = LARGEST_SIZE
+    ) -> int:
+        """A whole number, under whichever of the spellings the family uses."""
+        name, value = self._find(names, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+            raise self._wrong(name, "a whole number")
+        if not least <= value <= most:
+            raise self._wrong(name, f"between {least:,} and {most:,}")
+        return int(value)
+
+    def number(self, *names: str, default: float, least: float = 0.0, most: float = 1.0) -> float:
+        """A real number within bounds."""
+        name, value = self._find(names, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, "a number")
+        if not least <= value <= most:
+            raise self._wrong(name, f"between {least:g} and {most:g}")
+        return float(value)
+
+    def flag(self, *names: str, default: bool) -> bool:
+        """true or false."""
+        name, value = self._find(names, default)
+        if not isinstance(value, bool):
+            raise self._wrong(name, "true or false")
+        return value
+
+    def text(self, *names: str, default: str | None = None) -> str:
+        """A string."""
+        name, value = self._find(names, default)
+        if not isinstance(value, str):
+            raise self._wrong(name, "a text")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings, empty when absent."""
+        return self._list(name, str, "a list of texts")
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers, empty when absent."""
+        return self._list(name, int, "a list of whole numbers")
+
+    def layers(self, *names: str) -> int:
+        """The number of layers, bounded so that a hostile file cannot make us build millions."""
+        return self.size(*names, most=MOST_LAYERS)
+
+    def _list(self, name: str, kind: type, expected: str) -> tuple[Any, ...]:
+        value = self.fields.get(name)
+        if value is None:
+            return ()
+        if (
+            not isinstance(value, list | tuple)
+            or len(value) > MOST_LAYERS
+            or not all(isinstance(v, kind) for v in value)
+        ):
+            raise self._wrong(name, expected)
+        return tuple(value)
+
+    def _find(self, names: tuple[str, ...], default: object) -> tuple[str, Any]:
+        for name in names:
+            if self.fields.get(name) is not None:
+                return name, self.fields[name]
+        if default is None:
+            spelled = " or ".join(repr(n) for n in names)
+            raise BadConfig(f"{self.where}: the field {spelled} is missing")
+        return names[0], default
+
+    def _wrong(self, name: str, expected: str) -> BadConfig:
+        seen = shorten(repr(self.fields.get(name)), 40)
+        return BadConfig(f"{self.where}: {name!r} must be {expected}, not {seen}")

@@ -1,0 +1,10 @@
+"""Readers of config.json, one per `model_type`: fields in Hugging Face spelling, a Model out.
+
+gpt.py    learned positions or alibi, LayerNorm, biases: GPT-2, OPT, BLOOM, GPT-NeoX, Falcon, MPT …
+llama.py  RMSNorm, rope, gated FFN: LLaMA, Mistral, Qwen, Gemma, Phi-3, OLMo-2, Granite …
+moe.py    routed experts: Mixtral, Qwen-MoE, Llama 4, GPT-OSS, GLM-4.5, MiniMax-M2
+mla.py    latent attention: DeepSeek-V2/V3/R1, Kimi-K2
+"""
+
+from trueflops.model.families.registry import READERS as READERS
+from trueflops.model.families import gpt, llama, mla, moe  # noqa: F401, I001  (they register)

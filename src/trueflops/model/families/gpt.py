@@ -1,0 +1,195 @@
+"""The GPT line: LayerNorm, biases, plain GELU FFN; positions learned, by alibi or by rope."""
+
+from __future__ import annotations
+
+from trueflops.model.architecture import Attention, Block, Ffn, Model
+from trueflops.model.config import Config
+from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
+
+
+@reads("gpt2")
+def gpt2(c: Config, name: str) -> Model:
+    hidden, heads = c.size("n_embd", "hidden_size"), c.size("n_head", "num_attention_heads")
+    dim = head_dim(c, hidden, heads)
+    block = Block(
+        Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True),
+        Ffn(c.size("n_inner", default=4 * hidden), gated=False, bias=True, activation="gelu"),
+        None,
+        norm="layer",
+        norm_bias=True,
+        dropout=c.number("resid_pdrop", default=0.1),
+        attention_dropout=c.number("attn_pdrop", default=0.1),
+    )
+    positions = c.size("n_positions", "max_position_embeddings", default=1024)
+    return assemble(
+        c, name, [block] * c.layers("n_layer", "num_hidden_layers"),
+        hidden=hidden, vocab=c.size("vocab_size"), max_positions=positions,
+        learned_positions=positions, tied=c.flag("tie_word_embeddings", default=True),
+    )  # fmt: skip
+
+
+@reads("opt")
+def opt(c: Config, name: str) -> Model:
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    dim, bias = head_dim(c, hidden, heads), c.flag("enable_bias", default=True)
+    pre_norm = c.flag("do_layer_norm_before", default=True)
+    block = Block(
+        Attention(heads, heads, dim, dim, rope=False, qkv_bias=bias, out_bias=bias),
+        Ffn(c.size("ffn_dim"), gated=False, bias=bias, activation="relu"),
+        None,
+        norm="layer",
+        norm_bias=c.flag("layer_norm_elementwise_affine", default=True),
+        dropout=c.number("dropout", default=0.1),
+        attention_dropout=c.number("attention_dropout", default=0.0),
+    )
+    positions = c.size("max_position_embeddings", default=2048)
+    return assemble(
+        c, name, [block] * c.layers("num_hidden_layers"),
+        hidden=hidden, vocab=c.size("vocab_size"), max_positions=positions,
+        learned_positions=positions + 2,  # OPT offsets its position ids by two
+        embedding_dim=c.size("word_embed_proj_dim", default=hidden),
+        final_norm=pre_norm and not c.flag("_remove_final_layer_norm", default=False),
+        tied=c.flag("tie_word_embeddings", default=True),
+    )  # fmt: skip
+
+
+@reads("bloom")
+def bloom(c: Config, name: str) -> Model:
+    hidden, heads = c.size("hidden_size", "n_embed"), c.size("n_head", "num_attention_heads")
+    dim = head_dim(c, hidden, heads)
+    block = Block(
+        Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True),
+        Ffn(4 * hidden, gated=False, bias=True, activation="gelu"),
+        None,
+        norm="layer",
+        norm_bias=True,
+        dropout=c.number("hidden_dropout", default=0.0),
+        attention_dropout=c.number("attention_dropout", default=0.0),
+    )
+    return assemble(
+        c, name, [block] * c.layers("n_layer", "num_hidden_layers"),
+        hidden=hidden, vocab=c.size("vocab_size"), max_positions=c.size("seq_length", default=2048),
+        embedding_norm=True, tied=c.flag("tie_word_embeddings", default=True),
+    )  # fmt: skip
+
+
+@reads("gpt_neox")
+def gpt_neox(c: Config, name: str) -> Model:
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    dim, bias = head_dim(c, hidden, heads), c.flag("attention_bias", default=True)
+    block = Block(
+        Attention(heads, heads, dim, dim, qkv_bias=bias, out_bias=bias),
+        Ffn(c.size("intermediate_size"), gated=False, bias=True, activation="gelu"),
+        None,
+        norm="layer",
+        norm_bias=True,
+        parallel=c.flag("use_parallel_residual", default=True),
+        dropout=c.number("hidden_dropout", default=0.0),
+        attention_dropout=c.number("attention_dropout", default=0.0),
+    )
+    return assemble(
+        c, name, [block] * c.layers("num_hidden_layers"),
+        hidden=hidden, vocab=c.size("vocab_size"),
+        max_positions=c.size("max_position_embeddings", default=2048),
+        tied=c.flag("tie_word_embeddings", default=False),
+    )  # fmt: skip
+
+
+@reads("falcon")
+def falcon(c: Config, name: str) -> Model:
+    hidden = c.size("hidden_size")
+    heads = c.size("num_attention_heads", "n_head")
+    dim, bias = head_dim(c, hidden, heads), c.flag("bias", default=False)
+    new_style = c.flag("new_decoder_architecture", default=False)
+    multi_query = c.flag("multi_query", default=True)
+    shared = 1 if multi_query and not new_style else heads
+    kv = kv_heads(c, heads, "num_kv_heads", "n_head_kv") if new_style else shared
+    parallel = new_style or c.flag("parallel_attn", default=True)
+    norms = c.size("num_ln_in_parallel_attn", default=2 if new_style else 1)
+    block = Block(
+        Attention(
+            heads, kv, dim, dim, rope=not c.flag("alibi", default=False),
+            qkv_bias=bias, out_bias=bias,
+        ),
+        Ffn(c.size("ffn_hidden_size", default=4 * hidden), gated=False, bias=bias,
+            activation="gelu"),
+        None,
+        norm="layer",
+        norm_bias=True,
+        parallel=parallel,
+        shared_norm=parallel and norms == 1,
+        dropout=c.number("hidden_dropout", default=0.0),
+        attention_dropout=c.number("attention_dropout", default=0.0),
+    )  # fmt: skip
+    return assemble(
+        c, name, [block] * c.layers("num_hidden_layers", "n_layer"),
+        hidden=hidden, vocab=c.size("vocab_size"),
+        max_positions=c.size("max_position_embeddings", default=2048),
+        tied=c.flag("tie_word_embeddings", default=True),
+    )  # fmt: skip
+
+
+@reads("mpt")
+def mpt(c: Config, name: str) -> Model:
+    hidden, heads = c.size("d_model"), c.size("n_heads")
+    dim = head_dim(c, hidden, heads)
+    kv = heads
+    if c.has("attn_config"):
+        kv = kv_heads(c.nested("attn_config"), heads, "kv_n_heads")
+    block = Block(
+        Attention(heads, kv, dim, dim, rope=False),
+        Ffn(c.size("expansion_ratio", default=4) * hidden, gated=False, activation="gelu"),
+        None,
+        norm="layer",
+        dropout=c.number("resid_pdrop", default=0.0),
+    )
+    return assemble(
+        c, name, [block] * c.layers("n_layers"),
+        hidden=hidden, vocab=c.size("vocab_size"),
+        max_positions=c.size("max_seq_len", default=2048),
+        tied=c.flag("tie_word_embeddings", default=True),
+    )  # fmt: skip
+
+
+@reads("starcoder2")
+def starcoder2(c: Config, name: str) -> Model:
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    layers, bias = c.layers("num_hidden_layers"), c.flag("use_bias", default=True)
+    kv, dim = kv_heads(c, heads, "num_key_value_heads"), head_dim(c, hidden, heads)
+    blocks = [
+        Block(
+            Attention(heads, kv, dim, dim, window=window, qkv_bias=bias, out_bias=bias),
+            Ffn(c.size("intermediate_size"), gated=False, bias=bias, activation="gelu"),
+            None,
+            norm="layer",
+            norm_bias=True,
+            dropout=c.number("residual_dropout", default=0.0),
+            attention_dropout=c.number("attention_dropout", default=0.0),
+        )
+        for window in layer_windows(c, layers, lambda _: True, "sliding_window")
+    ]
+    return assemble(
+        c, name, blocks, hidden=hidden, vocab=c.size("vocab_size"),
+        max_positions=c.size("max_position_embeddings", default=4096),
+        tied=c.flag("tie_word_embeddings", default=True),
+    )  # fmt: skip
+
+
+@reads("nemotron")
+def nemotron(c: Config, name: str) -> Model:
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    kv, dim = kv_heads(c, heads, "num_key_value_heads"), head_dim(c, hidden, heads)
+    bias, ffn_bias = c.flag("attention_bias", default=False), c.flag("mlp_bias", default=False)
+    block = Block(
+        Attention(heads, kv, dim, dim, qkv_bias=bias, out_bias=bias),
+        Ffn(c.size("intermediate_size"), gated=False, bias=ffn_bias, activation="relu2"),
+        None,
+        norm="layer",
+        norm_bias=True,
+    )
+    return assemble(
+        c, name, [block] * c.layers("num_hidden_layers"),
+        hidden=hidden, vocab=c.size("vocab_size"),
+        max_positions=c.size("max_position_embeddings", default=4096),
+        tied=c.flag("tie_word_embeddings", default=False),
+    )  # fmt: skip

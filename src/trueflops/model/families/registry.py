@@ -1,0 +1,63 @@
+"""The table of readers, and what every reader needs: turning per-layer blocks into a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trueflops.errors import BadConfig
+from trueflops.model.architecture import Block, Model
+from trueflops.model.config import Config
+
+Reader = Callable[[Config, str], Model]
+READERS: dict[str, Reader] = {}
+
+
+def reads(*model_types: str) -> Callable[[Reader], Reader]:
+    """Register a reader for these `model_type`s."""
+
+    def register(reader: Reader) -> Reader:
+        READERS.update(dict.fromkeys(model_types, reader))
+        return reader
+
+    return register
+
+
+def assemble(c: Config, name: str, layers: Sequence[Block], **fields: Any) -> Model:
+    """Build a Model from one Block per layer, naming each distinct block once."""
+    distinct: dict[Block, int] = {}
+    pattern = tuple(distinct.setdefault(block, len(distinct)) for block in layers)
+    return Model(
+        name=name, family=c.text("model_type"), blocks=tuple(distinct), pattern=pattern, **fields
+    )
+
+
+def head_dim(c: Config, hidden: int, heads: int) -> int:
+    """The width of one head: given, or hidden / heads, which must then divide."""
+    if c.has("head_dim"):
+        return c.size("head_dim", most=65536)
+    if hidden % heads:
+        raise BadConfig(f"{c.where}: {heads} heads do not divide hidden size {hidden}")
+    return hidden // heads
+
+
+def kv_heads(c: Config, heads: int, *names: str) -> int:
+    """Key/value heads; absent means as many as query heads. They must divide those."""
+    count = c.size(*names, default=heads)
+    if heads % count:
+        raise BadConfig(f"{c.where}: {count} key/value heads do not divide {heads} heads")
+    return count
+
+
+def layer_windows(c: Config, layers: int, fallback: Callable[[int], bool], field: str) -> list[int]:
+    """Attention window of each layer: from `layer_types`, or from the family's own rule."""
+    if not c.has(field):
+        return [0] * layers
+    window = c.size(field)
+    types = c.texts("layer_types")
+    if types and len(types) != layers:
+        raise BadConfig(f"{c.where}: layer_types has {len(types)} entries for {layers} layers")
+    local = [t in ("sliding_attention", "chunked_attention") for t in types] or [
+        fallback(i) for i in range(layers)
+    ]
+    return [window if is_local else 0 for is_local in local]

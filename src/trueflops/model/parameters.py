@@ -1,0 +1,162 @@
+"""Parameter shapes by named dimension: the one place that says which weights a layer has.
+
+In: the pieces of a Model. Out: Parameters, whose names and dims the graph lays out and shards.
+The dims carry the meaning (`heads`, `ffn`, `vocab`, `experts` …) that sharding acts upon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trueflops.model.architecture import Attention, Block, Experts, Ffn, Model
+
+Dims = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One weight tensor. `bias` are the vectors added with it, kept beside their matrix."""
+
+    name: str
+    dims: Dims
+    bias: Dims = ()
+    routed: bool = False  # belongs to a routed expert: only some tokens see it
+
+    @property
+    def elements(self) -> int:
+        """Matrix and bias together."""
+        matrix = prod(size for _, size in self.dims)
+        return matrix + (prod(size for _, size in self.bias) if self.bias else 0)
+
+
+def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
+    """Projections of one attention layer, its query/key norms and sinks."""
+    h, q_heads, kv_heads = ("hidden", hidden), ("heads", a.heads), ("kv_heads", a.kv_heads)
+    wide, value = ("head_dim", a.head_dim), ("value_dim", a.value_dim)
+    out = Parameter(
+        "attention.out", (h, q_heads, value), bias=(h,) if a.out_bias else ()
+    )
+    if a.latent:
+        return [*_latent_parameters(a, hidden), out]
+    parts = [
+        _linear("attention.q", (q_heads, wide), h, a.qkv_bias),
+        _linear("attention.k", (kv_heads, wide), h, a.qkv_bias),
+        _linear("attention.v", (kv_heads, value), h, a.qkv_bias),
+        out,
+    ]
+    if a.qk_norm == "head":
+        parts += [Parameter("attention.q_norm", (wide,)), Parameter("attention.k_norm", (wide,))]
+    elif a.qk_norm == "width":
+        parts += [
+            Parameter("attention.q_norm", (q_heads, wide)),
+            Parameter("attention.k_norm", (kv_heads, wide)),
+        ]
+    if a.sinks:
+        parts.append(Parameter("attention.sinks", (q_heads,)))
+    return parts
+
+
+def _latent_parameters(a: Attention, hidden: int) -> list[Parameter]:
+    latent = a.latent
+    assert latent is not None
+    h, heads, wide = ("hidden", hidden), ("heads", a.heads), ("head_dim", a.head_dim)
+    q_rank, kv_rank = ("q_rank", latent.q_rank), ("kv_rank", latent.kv_rank)
+    parts = []
+    if latent.q_rank:
+        parts += [
+            _linear("attention.q_down", (q_rank,), h, a.qkv_bias),
+            Parameter("attention.q_norm", (q_rank,)),
+            Parameter("attention.q_up", (heads, wide, q_rank)),
+        ]
+    else:
+        parts.append(Parameter("attention.q", (heads, wide, h)))
+    with_rope = ("kv_rank_and_rope", latent.kv_rank + latent.rope_dim)
+    key_and_value = ("key_and_value_dim", latent.nope_dim + a.value_dim)
+    return [
+        *parts,
+        _linear("attention.kv_down", (with_rope,), h, a.qkv_bias),
+        Parameter("attention.kv_norm", (kv_rank,)),
+        Parameter("attention.kv_up", (heads, key_and_value, kv_rank)),
+    ]
+
+
+def ffn_parameters(name: str, ffn: Ffn, hidden: int) -> list[Parameter]:
+    """A dense FFN: (gate and) up, then down."""
+    h, wide = ("hidden", hidden), ("ffn", ffn.width)
+    gate = [_linear(f"{name}.gate", (wide,), h, ffn.bias)] if ffn.gated else []
+    return [
+        *gate,
+        _linear(f"{name}.up", (wide,), h, ffn.bias),
+        _linear(f"{name}.down", (h,), wide, ffn.bias),
+    ]
+
+
+def expert_parameters(e: Experts, hidden: int) -> list[Parameter]:
+    """Router, routed experts, and the shared expert if there is one."""
+    h, wide, count = ("hidden", hidden), ("expert_ffn", e.width), ("experts", e.count)
+
+    def routed(name: str, out: tuple[str, int], into: tuple[str, int]) -> Parameter:
+        bias = (count, out) if e.bias else ()
+        return Parameter(f"experts.{name}", (count, out, into), bias=bias, routed=True)
+
+    parts = [_linear("experts.router", (("choices", e.count),), h, e.router_bias)]
+    if e.gated:
+        parts.append(routed("gate", wide, h))
+    parts += [routed("up", wide, h), routed("down", h, wide)]
+    if e.shared_width:
+        shared = ("ffn", e.shared_width)
+        names = ("gate", "up") if e.gated else ("up",)
+        parts += [Parameter(f"shared.{n}", (shared, h)) for n in names]
+        parts.append(Parameter("shared.down", (h, shared)))
+        if e.shared_gate:
+            parts.append(Parameter("shared.weigh", (("one", 1), h)))
+    return parts
+
+
+def norm_parameters(block: Block, hidden: int) -> list[Parameter]:
+    """The norms on the residual stream: two in a plain block, one shared, or four in a sandwich."""
+    names = ["attention.norm"] if block.shared_norm else ["attention.norm", "ffn.norm"]
+    if block.norms == "sandwich":
+        names += ["attention.post_norm", "ffn.post_norm"]
+    return [norm_parameter(name, hidden, block.norm_bias) for name in names]
+
+
+def norm_parameter(name: str, hidden: int, bias: bool) -> Parameter:
+    """One norm over the hidden dimension: a gain, and a shift for LayerNorm with bias."""
+    h = (("hidden", hidden),)
+    return Parameter(name, h, bias=h if bias else ())
+
+
+def embedding_parameters(model: Model) -> list[Parameter]:
+    """Token table, learned positions, and the norm or projection that follows them."""
+    h = ("hidden", model.hidden)
+    narrow = model.embedding_dim and model.embedding_dim != model.hidden
+    width = ("embedding_dim", model.embedding_dim) if narrow else h
+    parts = [Parameter("embedding.tokens", (("vocab", model.vocab), width))]
+    if model.learned_positions:
+        parts.append(Parameter("embedding.positions", (("positions", model.learned_positions), h)))
+    if narrow:
+        parts.append(Parameter("embedding.project", (h, width)))
+    if model.embedding_norm:
+        parts.append(norm_parameter("embedding.norm", model.hidden, model.blocks[0].norm_bias))
+    return parts
+
+
+def head_parameters(model: Model) -> list[Parameter]:
+    """Final norm and the output projection; a tied head owns no matrix of its own."""
+    h, vocab = ("hidden", model.hidden), ("vocab", model.vocab)
+    parts = []
+    if model.final_norm:
+        parts.append(norm_parameter("head.norm", model.hidden, model.blocks[-1].norm_bias))
+    if model.embedding_dim and model.embedding_dim != model.hidden:
+        parts.append(Parameter("head.project", (("embedding_dim", model.embedding_dim), h)))
+    if not model.tied:
+        parts.append(_linear("head.logits", (vocab,), h, model.head_bias))
+    return parts
+
+
+def _linear(name: str, out: Dims, into: tuple[str, int], bias: bool) -> Parameter:
+    return Parameter(name, (*out, into), bias=out if bias else ())

@@ -1,0 +1,156 @@
+"""How the work is laid on the cluster: one frozen Plan, for one plan or for a million.
+
+Degrees multiply: tp × cp × pp × dp_replicate × dp_shard accelerators. Numeric fields may be arrays
+of equal length, one element per plan; the others are one value for all of them.
+
+tp            tensor parallel: heads, FFN and vocabulary split; sp also splits the sequence between
+cp            context parallel: the sequence split, keys and values by ring or all-to-all
+pp, vpp       pipeline stages, and how many interleaved pieces each holds
+ep, etp       experts spread over ranks; each expert's own tensor parallelism
+dp_replicate  replicas that hold everything; dp_shard: replicas that share it by ZeRO stage
+              (HSDP is both above one)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from trueflops.errors import UnknownName
+from trueflops.sizes import Size
+
+Recompute = Literal["none", "selective", "full"]
+Schedule = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"]
+Engine = Literal["ddp", "dataparallel", "parameter-server"]
+Store = Literal["host", "nvme"]
+
+BYTES: Final[Mapping[str, float]] = MappingProxyType(
+    {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Bytes kept per parameter beside the parameter itself and its gradient."""
+
+    name: str
+    state_bytes: float
+    master_bytes: float  # an fp32 copy of the weights, kept where the weights are narrower
+    note: str
+
+    @property
+    def bytes_per_parameter(self) -> float:
+        """States and master copy together."""
+        return self.state_bytes + self.master_bytes
+
+
+OPTIMIZERS: Final[Mapping[str, Optimizer]] = MappingProxyType(
+    {
+        o.name: o
+        for o in (
+            Optimizer("adamw", 8.0, 4.0, "two fp32 moments and fp32 weights (ZeRO, 1910.02054)"),
+            Optimizer("adamw-bf16", 4.0, 0.0, "two bf16 moments, no master copy"),
+            Optimizer("adamw-8bit", 2.0, 4.0, "two 8-bit moments, fp32 weights (arXiv 2110.02861)"),
+            Optimizer("sgd", 4.0, 4.0, "fp32 momentum and weights"),
+            Optimizer("muon", 4.0, 4.0, "fp32 momentum and weights, Newton–Schulz steps"),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One plan, or many: see the module's text for the degrees."""
+
+    tp: Size = 1
+    cp: Size = 1
+    pp: Size = 1
+    vpp: Size = 1
+    dp_replicate: Size = 1
+    dp_shard: Size = 1
+    zero: Size = 0
+    ep: Size = 1
+    etp: Size = 1
+    micro_batch: Size = 1
+    recompute_layers: Size = np.inf  # of each stage, from its first layer on
+    first_stage_layers: Size = 0  # 0: stages are as even as can be
+    last_stage_layers: Size = 0
+    offload_optimizer: Size = 0.0  # fractions kept outside the accelerator
+    offload_parameters: Size = 0.0
+    offload_activations: Size = 0.0
+
+    sp: bool = False
+    cp_kind: Literal["ring", "all-to-all"] = "ring"
+    schedule: Schedule = "1f1b"
+    recompute: Recompute = "none"
+    offload_to: Store = "host"
+    optimizer: str = "adamw"
+    compute: str = "bf16"
+    parameter_dtype: str = "bf16"
+    gradient_dtype: str = "bf16"
+    engine: Engine = "ddp"
+    flash: bool = True
+    fused: bool = True
+    overlap: bool = True  # data-parallel communication runs beside the backward
+
+    @property
+    def dp(self) -> Size:
+        """All data-parallel replicas."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def world(self) -> Size:
+        """Accelerators in use."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def expert_dp(self) -> Size:
+        """Replicas of each expert: what tp, cp and dp leave over beside ep and etp."""
+        return self.tp * self.cp * self.dp / (self.ep * self.etp)
+
+    @property
+    def states(self) -> Optimizer:
+        """The optimizer's figures."""
+        if self.optimizer not in OPTIMIZERS:
+            raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
+        return OPTIMIZERS[self.optimizer]
+
+    def micro_batches(self, global_batch: float) -> Size:
+        """Micro-batches that each pipeline works through in one step."""
+        return global_batch / (self.micro_batch * self.dp)
+
+    @property
+    def count(self) -> int:
+        """How many plans this is."""
+        return max(np.size(getattr(self, name)) for name in NUMERIC)
+
+    def pick(self, index: int) -> Plan:
+        """One plan out of many."""
+        return self._map(lambda values: values[index % values.size].item())
+
+    def take(self, chosen: Any) -> Plan:
+        """Several plans out of many, by index, mask or slice."""
+        return self._map(lambda values: values[chosen] if values.size > 1 else values)
+
+    def _map(self, pick: Any) -> Plan:
+        changed = {
+            name: pick(value) for name in NUMERIC if np.ndim(value := getattr(self, name)) == 1
+        }
+        return self.but(**changed)
+
+    def but(self, **changes: Any) -> Plan:
+        """The same plan with some fields changed."""
+        return Plan(**({f.name: getattr(self, f.name) for f in dataclass_fields(self)} | changes))
+
+
+NUMERIC: Final = (
+    "tp", "cp", "pp", "vpp", "dp_replicate", "dp_shard", "zero", "ep", "etp", "micro_batch",
+    "recompute_layers", "first_stage_layers", "last_stage_layers",
+    "offload_optimizer", "offload_parameters", "offload_activations",
+)  # fmt: skip
+"""The fields that may be arrays."""

@@ -1,0 +1,152 @@
+"""Quantities as text <-> SI floats; the only file that holds 1e12 or 2**30.
+
+In: "3.35 TB/s", "80 GiB", "1.5 us", "15T". Out: floats in bytes, seconds, FLOP/s, watts … and back.
+A dimension is named as its suffix in the code: `bytes`, `bytes_per_second`, `flop_per_second` …
+GB is 10⁹ and GiB is 2³⁰, always; b is a bit and B a byte, always (a test proves it with pint).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from types import MappingProxyType
+from typing import Final
+
+from trueflops.errors import BadQuantity, nearest, shorten
+
+_SI: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_IEC: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+_SMALL: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
+
+SECONDS_PER_HOUR: Final = 3600.0
+SECONDS_PER_DAY: Final = 86400.0
+JOULES_PER_KWH: Final = 3.6e6
+BITS_PER_BYTE: Final = 8.0
+MILLION: Final = 1e6
+GIGA: Final = 1e9
+TERA: Final = 1e12
+MEBI: Final = 2.0**20
+GIBI: Final = 2.0**30
+MICRO: Final = 1e-6
+
+
+def _prefixed(prefixes: dict[str, float], units: dict[str, float]) -> dict[str, float]:
+    return {p + u: scale * size for p, scale in prefixes.items() for u, size in units.items()}
+
+
+_BYTES = _prefixed(_SI | _IEC, {"B": 1.0}) | _prefixed(_SI, {"b": 1 / BITS_PER_BYTE})
+_SECONDS = _prefixed(_SMALL, {"s": 1.0}) | {
+    "min": 60.0, "m": 60.0, "h": SECONDS_PER_HOUR, "d": SECONDS_PER_DAY, "day": SECONDS_PER_DAY,
+    "days": SECONDS_PER_DAY, "year": 365 * SECONDS_PER_DAY, "years": 365 * SECONDS_PER_DAY,
+}  # fmt: skip
+_RATE_OF_WORK = {"FLOP/s": 1.0, "FLOPS": 1.0, "OP/s": 1.0, "OPS": 1.0, "FLOPs/s": 1.0}
+
+UNITS: Final = MappingProxyType(
+    {
+        "bytes": _BYTES,
+        "bytes_per_second": {f"{u}/s": v for u, v in _BYTES.items()}
+        | _prefixed(_SI, {"bps": 1 / BITS_PER_BYTE, "Bps": 1.0}),
+        "flop": _prefixed(_SI, {"FLOP": 1.0, "FLOPs": 1.0}),
+        "flop_per_second": _prefixed(_SI, _RATE_OF_WORK),
+        "seconds": _SECONDS,
+        "hertz": _prefixed(_SI, {"Hz": 1.0}),
+        "watts": _prefixed(_SI, {"W": 1.0}),
+        "joules": _prefixed(_SI | _SMALL, {"J": 1.0}) | _prefixed(_SI, {"Wh": SECONDS_PER_HOUR}),
+        "usd": _prefixed(_SI, {"USD": 1.0}),
+        "usd_per_hour": {"USD/h": 1.0},
+        "count": {p: v for p, v in _SI.items() if p != "E"} | {"B": 1e9},
+    }
+)
+"""Dimension -> unit symbol -> how many SI base units one of it is. `count` knows 15T and 8B."""
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+
+
+def parse(text: str, dimension: str, *, what: str = "value") -> float:
+    """Read '3.35 TB/s' as SI. The unit is obligatory, but for counts; signs and NaN are refused."""
+    units = UNITS[dimension]
+    match = _NUMBER.fullmatch(text)
+    example = f"write for example {EXAMPLES[dimension]!r}"
+    if match is None:
+        raise BadQuantity(f"{what}: {shorten(text)!r} is not a number with a unit; {example}")
+    digits, unit = match.groups()
+    if unit not in units:
+        near = nearest(unit, units) if unit else []
+        said = f"has the unknown unit {shorten(unit)!r}" if unit else "has no unit"
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise BadQuantity(f"{what}: {shorten(text)!r} {said}; {hint}{example}")
+    value = float(digits) * units[unit]
+    if not math.isfinite(value) or value < 0:
+        raise BadQuantity(f"{what}: {shorten(text)!r} must be a finite number ≥ 0; {example}")
+    return value
+
+
+EXAMPLES: Final = MappingProxyType(
+    {
+        "bytes": "80 GiB", "bytes_per_second": "3.35 TB/s", "flop": "3 PFLOP",
+        "flop_per_second": "989 TFLOP/s", "seconds": "50ms", "hertz": "1.83 GHz", "watts": "700 W",
+        "joules": "3 kWh", "usd": "30000 USD", "usd_per_hour": "2.99 USD/h", "count": "15T",
+    }
+)  # fmt: skip
+
+
+def parse_count(text: str, *, what: str) -> int:
+    """Read '15T', '4k' or '1024' as a whole number of at least one."""
+    value = parse(text, "count", what=what)
+    if value < 1 or value != int(value):
+        raise BadQuantity(f"{what}: {shorten(text)!r} must be a whole number of at least 1")
+    return int(value)
+
+
+_SHOWN = {
+    "bytes": (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)),
+    "memory": (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0)),
+    "bytes_per_second": (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)),
+    "flop": (("EFLOP", 1e18), ("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)),
+    "flop_per_second": (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6)),
+    "seconds": (
+        ("years", 365 * SECONDS_PER_DAY), ("days", SECONDS_PER_DAY), ("h", SECONDS_PER_HOUR),
+        ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9),
+    ),
+    "hertz": (("GHz", 1e9), ("MHz", 1e6), ("Hz", 1.0)),
+    "watts": (("MW", 1e6), ("kW", 1e3), ("W", 1.0)),
+    "joules": (
+        ("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3),
+        ("pJ", 1e-12),
+    ),
+    "count": (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)),
+}  # fmt: skip
+# Below these a smaller unit reads better: "36 h", not "1.5 days"; "90 s", not "1.5 min".
+_SHOW_FROM = {"years": 2.0, "days": 2.0, "h": 2.0, "min": 2.0}
+
+
+def show(value: float, dimension: str) -> str:
+    """Write an SI value for a reader: three significant digits and the unit that suits it."""
+    if dimension in ("usd", "usd_per_hour"):
+        return show_usd(value) + ("/h" if dimension == "usd_per_hour" else "")
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "?"
+    scale = _SHOWN[dimension]
+    unit, size = next(
+        ((u, s) for u, s in scale if abs(value) >= s * _SHOW_FROM.get(u, 0.9995)), scale[-1]
+    )
+    return f"{digits(value / size)} {unit}".rstrip()
+
+
+def show_usd(value: float) -> str:
+    """Dollars: cents below ten, whole dollars below a million, then $1.23 M."""
+    if abs(value) >= 1e9:
+        return f"${digits(value / 1e9)} B"
+    if abs(value) >= 1e6:
+        return f"${digits(value / 1e6)} M"
+    if abs(value) >= 1e3:
+        return f"${value:,.0f}"
+    return f"${value:.2f}" if abs(value) >= 0.1 or value == 0 else f"${value:.3g}"
+
+
+def digits(value: float) -> str:
+    """Three significant digits without an exponent: 989, 67.2, 3.35, 1,979."""
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)) + 1e-12)
+    return f"{value:,.{max(0, 2 - magnitude)}f}" if magnitude >= -3 else f"{value:.2e}"

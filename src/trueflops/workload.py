@@ -1,0 +1,47 @@
+"""What is asked: train on so many tokens, or serve requests of these lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trueflops.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Training:
+    """`global_batch` sequences of `seq` tokens a step, until `tokens` have been seen."""
+
+    seq: int
+    global_batch: int
+    tokens: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a workload."""
+        for name in ("seq", "global_batch", "tokens"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name.replace('_', ' ')} must be at least 1")
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens between two updates of the weights."""
+        return self.seq * self.global_batch
+
+
+@dataclass(frozen=True)
+class Serving:
+    """`concurrency` requests in flight, each `input` tokens to read and `output` to write."""
+
+    input: int
+    output: int
+    concurrency: int
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a workload."""
+        for name in ("input", "output", "concurrency"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} must be at least 1")
+
+    @property
+    def context(self) -> int:
+        """Tokens of one request when it ends: what the KV cache must be able to hold."""
+        return self.input + self.output
