@@ -49,9 +49,11 @@ def tiers(
 
 def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -> list[Tier]:
     """What joins accelerators without leaving the scale-up domain."""
-    name = host.link_name("scale_up.link") if host else ""
+    # A card without a known server shares a PCIe bus with its neighbours, if it has one.
+    name = host.link_name("scale_up.link") if host else chip.text("links.host")
     kind = link(name) if name else None
-    topology = given.get("scale_up.topology") or (host.topology if host else "") or "switch"
+    wired = host.topology if host else "pcie-peer"
+    topology = given.get("scale_up.topology") or wired or "switch"
     domain = given.get("scale_up.domain") or (host.domain if host else 1)
     bandwidth = given.get("scale_up.bandwidth") or _scale_up_bandwidth(chip, host, kind)
     if per_node == 1 and domain == 1:
@@ -76,9 +78,7 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
 
 def _scale_up_bandwidth(chip: Accelerator, host: Node | None, kind: Link | None) -> float | None:
     of_link = kind.values.get("bandwidth") if kind else None
-    if host is None:
-        return None
-    if host.topology.startswith("pcie"):
+    if host is None or host.topology.startswith("pcie"):
         return of_link
     own = host.values.get("scale_up.bandwidth")
     return own or chip.get("links.scale_up_bandwidth") or of_link

@@ -2,24 +2,25 @@
 
 A Tensor's sizes may be arrays, one element per plan, and everything derived broadcasts.
 Flop and bytes are not stored: `graph.rules` derives them from the tensors, before and after
-sharding alike. The IR knows no hardware.
+sharding alike. The IR knows no hardware. Nothing here is changed once made; the classes are not
+frozen only because a prediction makes hundreds of them and frozen ones take three times as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
 Role = Literal["activation", "weight", "index"]
-Phase = Literal["forward", "backward", "recompute"]
+Phase = Literal["forward", "recompute", "backward", "backward_weight"]
 Dims = tuple[tuple[str, Size], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Tensor:
     """A named value. `index` tensors (ids, masks) carry no gradient."""
 
@@ -34,7 +35,7 @@ class Tensor:
         count: Size = 1.0
         for _, size in self.dims:
             count = count * size
-        object.__setattr__(self, "elements", count)
+        self.elements = count
 
     @property
     def bytes(self) -> Size:
@@ -43,14 +44,17 @@ class Tensor:
 
     def has(self, *names: str) -> bool:
         """Whether any of these dimensions is one of the tensor's."""
-        return any(name in names for name, _ in self.dims)
+        for name, _ in self.dims:  # noqa: SIM110  (called thousands of times a prediction)
+            if name in names:
+                return True
+        return False
 
     def gradient(self) -> Tensor:
         """The tensor's gradient, alike in shape and width."""
         return Tensor("d_" + self.name, self.dims, self.bits, self.role)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Op:
     """One kernel. `kind` picks its rule; `facts` holds the few numbers its tensors cannot say."""
 
@@ -59,7 +63,6 @@ class Op:
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     weights: tuple[Tensor, ...] = ()
-    phase: Phase = "forward"
     dtype: str = "bf16"
     part: str = ""  # where in the block it stands: attention, core, ffn, experts, norm, …
     facts: dict[str, Size] = field(default_factory=dict)
@@ -71,7 +74,7 @@ class Op:
         return f"{', '.join(t.name for t in self.outputs)} = {self.kind}[{self.name}]({ins})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Collective:
     """Communication within a group of ranks along one axis of the plan (tp, cp, ep, dp, pp).
 
@@ -86,7 +89,6 @@ class Collective:
     axis: str
     group: Size
     payload: Tensor
-    phase: Phase = "forward"
     source: Tensor | None = None
     outputs: tuple[Tensor, ...] = ()
     part: str = ""
@@ -104,7 +106,7 @@ class Collective:
 Node = Op | Collective
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Kept:
     """A tensor that must survive until the backward of the op that needs it."""
 
@@ -114,7 +116,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Ops of one piece of a model on one rank: a block, the embedding, or the head."""
+    """Ops of one piece of a model on one rank: a block, the embedding, or the head.
+
+    `recompute` lists forward nodes that run a second time.
+    """
 
     name: str
     forward: tuple[Node, ...]
@@ -125,16 +130,17 @@ class Graph:
 
     def __iter__(self) -> Iterator[Node]:
         yield from self.forward
-        yield from self.recompute
         yield from self.backward
 
-    def ops(self) -> Iterator[Op]:
-        """Compute only."""
-        return (node for node in self if isinstance(node, Op))
-
-    def collectives(self) -> Iterator[Collective]:
-        """Communication only."""
-        return (node for node in self if isinstance(node, Collective))
+    def phases(self) -> Iterator[tuple[Phase, Node]]:
+        """Every node as often as it runs, with the phase it runs in."""
+        for node in self.forward:
+            yield "forward", node
+        for node in self.recompute:
+            yield "recompute", node
+        for node in self.backward:
+            is_weight = isinstance(node, Op) and node.kind == "wgrad"
+            yield "backward_weight" if is_weight else "backward", node
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
@@ -147,9 +153,23 @@ class Graph:
         """What a micro-batch leaves in memory between its forward and its backward, each once."""
         return unique(k.tensor for k in self.kept)
 
-    def having(self, **changes: object) -> Graph:
+    def having(
+        self,
+        forward: tuple[Node, ...] | None = None,
+        result: Tensor | None = None,
+        backward: tuple[Node, ...] | None = None,
+        recompute: tuple[Node, ...] | None = None,
+        kept: tuple[Kept, ...] | None = None,
+    ) -> Graph:
         """The same graph with some fields changed: how a pass returns its result."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return Graph(
+            self.name,
+            self.forward if forward is None else forward,
+            self.result if result is None else result,
+            self.backward if backward is None else backward,
+            self.recompute if recompute is None else recompute,
+            self.kept if kept is None else kept,
+        )
 
 
 def unique(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:

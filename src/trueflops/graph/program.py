@@ -56,9 +56,12 @@ def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None 
     blocks = tuple(
         lower(build_block(model, block, run, f"block {i}")) for i, block in enumerate(model.blocks)
     )
+    lean = blocks
+    if run.training and plan.recompute != "none":
+        lean = tuple(recompute(graph, plan.recompute) for graph in blocks)
     return Program(
         blocks=blocks,
-        lean=tuple(recompute(graph, plan.recompute) for graph in blocks),
+        lean=lean,
         embedding=lower(build_embedding(model, run)),
         head=lower(build_head(model, run)),
     )

@@ -129,12 +129,10 @@ def touched_experts(op: Op) -> Size:
 def _matmul_backward(op: Op) -> tuple[Op, ...]:
     d_out = tuple(t.gradient() for t in op.outputs)
     x = op.inputs[0]
-    common = {"phase": "backward", "dtype": op.dtype, "part": op.part, "of": op, "facts": op.facts}
     d_weights = tuple(w.gradient() for w in op.weights)
-    wgrad = Op(op.name, "wgrad", (x, *d_out), d_weights, **common)  # type: ignore[arg-type]
-    if x.role == "index":
-        return (wgrad,)
-    dgrad = Op(op.name, "dgrad", d_out, (x.gradient(),), op.weights, **common)  # type: ignore[arg-type]
+    dtype, part = op.dtype, op.part
+    wgrad = Op(op.name, "wgrad", (x, *d_out), d_weights, (), dtype, part, op.facts, of=op)
+    dgrad = Op(op.name, "dgrad", d_out, (x.gradient(),), op.weights, dtype, part, op.facts, of=op)
     return (dgrad, wgrad)
 
 
@@ -174,8 +172,8 @@ def _attention_backward(op: Op) -> tuple[Op, ...]:
     d_inputs = tuple(t.gradient() for t in op.inputs[:3])
     reads = (*op.inputs[:3], *op.outputs, op.outputs[0].gradient())
     return (
-        Op(op.name, "attention_backward", reads, d_inputs, phase="backward", dtype=op.dtype,
-           part=op.part, facts=op.facts, of=op),
+        Op(op.name, "attention_backward", reads, d_inputs, dtype=op.dtype, part=op.part,
+           facts=op.facts, of=op),
     )  # fmt: skip
 
 
@@ -192,8 +190,8 @@ def _product_backward(op: Op) -> tuple[Op, ...]:
     reads = (*op.inputs, op.outputs[0].gradient())
     writes = tuple(t.gradient() for t in op.inputs)
     return (
-        Op(op.name, "product_backward", reads, writes, phase="backward", dtype=op.dtype,
-           part=op.part, facts=op.facts, of=op),
+        Op(op.name, "product_backward", reads, writes, dtype=op.dtype, part=op.part,
+           facts=op.facts, of=op),
     )  # fmt: skip
 
 
@@ -216,9 +214,7 @@ def _stream_backward(op: Op) -> tuple[Op, ...]:
     writes = tuple(t.gradient() for t in _differentiable(op.inputs) if t.name not in passed_on)
     if not writes:
         return ()
-    return (
-        Op(op.name, "stream", reads, writes, phase="backward", dtype=op.dtype, part=op.part, of=op),
-    )
+    return (Op(op.name, "stream", reads, writes, dtype=op.dtype, part=op.part, of=op),)
 
 
 def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -227,9 +223,7 @@ def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _embedding_backward(op: Op) -> tuple[Op, ...]:
     rows = op.outputs[0].gradient()
-    return (
-        Op(op.name, "stream", (op.inputs[0], rows), (rows,), phase="backward", part=op.part, of=op),
-    )
+    return (Op(op.name, "stream", (op.inputs[0], rows), (rows,), part=op.part, of=op),)
 
 
 def _keep_inputs(op: Op) -> tuple[Tensor, ...]:

@@ -8,7 +8,6 @@ and the gather runs again in the backward (Korthikanti 2022 §4.2.2).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Final
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor, unique
@@ -48,8 +47,7 @@ def differentiate(graph: Graph) -> Graph:
                 kept.append(Kept(gather.inputs[0] if gather else tensor, node.name))
                 if gather and gather.kind == "all_gather" and tensor.name not in gathered_again:
                     gathered_again.add(tensor.name)
-                    again = replace(gather, name=f"{gather.name}.again", phase="backward")
-                    backward.append(again)
+                    backward.append(gather)
             backward.extend(RULES[node.kind].backward(node))
         backward.extend(_sums(node.outputs, readers))
     made = {t.name for node in graph.forward for t in node.outputs}
@@ -64,8 +62,10 @@ def _reverse(node: Collective) -> Collective:
     payload = node.payload
     if node.kind == "send_recv":
         payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
-    return replace(node, name=f"d_{node.name}", kind=DUAL[node.kind], phase="backward",  # type: ignore[arg-type]
-                   payload=payload)  # fmt: skip
+    return Collective(
+        f"d_{node.name}", DUAL[node.kind], node.axis, node.group, payload, node.source,  # type: ignore[arg-type]
+        node.outputs, node.part, node.hides,
+    )  # fmt: skip
 
 
 def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:
@@ -73,6 +73,6 @@ def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:
     sums = []
     for tensor in tensors:
         d, name = tensor.gradient(), f"{tensor.name}.sum_gradients"
-        add = Op(name, "stream", (d, d), (d,), phase="backward", part="residual")
+        add = Op(name, "stream", (d, d), (d,), part="residual")
         sums += [add] * (readers[tensor.name] - 1)
     return sums

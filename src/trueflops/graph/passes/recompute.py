@@ -6,7 +6,6 @@ selective: the attention core (Korthikanti 2022 §5); full: the whole block, kee
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from trueflops.graph.ir import Graph, Kept, Op
@@ -30,5 +29,4 @@ def recompute(graph: Graph, region: Region) -> Graph:
     # What the region made for itself is dropped; what an op outside needs of it stays.
     stays = [k for k in graph.kept if k.tensor.name not in made or k.needed_by not in ops]
     stays += [Kept(t, "recompute") for t in entries.values()]
-    again = tuple(replace(node, phase="recompute") for node in inside)
-    return graph.having(kept=tuple(stays), recompute=again)
+    return graph.having(kept=tuple(stays), recompute=tuple(inside))

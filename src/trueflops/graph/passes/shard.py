@@ -8,7 +8,7 @@ parallelism also splits the sequence. Collectives appear exactly where a tensor 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -74,7 +74,9 @@ class _Sharder:
             three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
             self._emit("all_reduce", "tp", self.by.tp, three, three, three)
         weights = tuple(self._local(w, layout) for w in op.weights)
-        self.nodes.append(replace(op, inputs=inputs, outputs=outputs, weights=weights, facts=facts))
+        self.nodes.append(
+            Op(op.name, op.kind, inputs, outputs, weights, op.dtype, op.part, facts)
+        )
 
     def as_layout(self, t: Tensor, layout: Layout) -> Tensor:
         """The tensor in this layout, through a collective if it was made in another."""
@@ -118,18 +120,19 @@ class _Sharder:
         Without sequence parallelism the ranks of tp hold the same tokens already, and pick theirs.
         """
         local = self._renamed(t, "expert", ".dispatched")
-        sent = self._renamed(t, "token", ".sent") if self.by.sp else local
-        self._emit("all_to_all", "ep", self._expert_span(), source, source, sent)
-        if self.by.sp:
-            self._emit("all_gather", "etp", self.by.etp, local, sent, local)
-        return local
+        if not self.by.sp:
+            self._emit("all_to_all", "ep", self._expert_span(), source, source, local)
+            return local
+        sent = self._renamed(t, "token", ".sent")
+        sent = self._emit("all_to_all", "ep", self.by.ep, source, source, sent)
+        return self._emit("all_gather", "etp", self.by.etp, local, sent, local)
 
     def _return(self, t: Tensor, source: Tensor) -> Tensor:
         """Answers back to their tokens: the mirror of dispatch."""
         back, part = self._renamed(t, "token", ".returned"), source
         if self.by.sp:
             part = self._renamed(t, "token", ".answer")
-            self._emit("reduce_scatter", "etp", self.by.etp, source, source, part)
+            part = self._emit("reduce_scatter", "etp", self.by.etp, source, source, part)
         return self._emit("all_to_all", "ep", self._expert_span(), back, part, back)
 
     def _expert_span(self) -> Size:
@@ -156,6 +159,8 @@ class _Sharder:
         self, kind: str, axis: str, group: Size, payload: Tensor, source: Tensor, out: Tensor,
         part: str = "", hides: bool = False,
     ) -> Tensor:  # fmt: skip
+        if not isinstance(group, np.ndarray) and group == 1:
+            return source  # a group of one has nobody to talk to
         self.nodes.append(
             Collective(f"{out.name}.{kind}", kind, axis, group, payload, source=source,  # type: ignore[arg-type]
                        outputs=(out,), part=part or axis, hides=hides)

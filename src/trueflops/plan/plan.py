@@ -120,6 +120,21 @@ class Plan:
             raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
         return OPTIMIZERS[self.optimizer]
 
+    @property
+    def wide_dtype(self) -> str:
+        """The dtype of activations: what matmuls are narrowed from."""
+        return "bf16" if self.compute == "fp8" else self.compute
+
+    @property
+    def offloads(self) -> bool:
+        """Whether anything is kept outside the accelerator."""
+        return any(
+            np.any(fraction)
+            for fraction in (
+                self.offload_optimizer, self.offload_parameters, self.offload_activations
+            )
+        )  # fmt: skip
+
     def micro_batches(self, global_batch: float) -> Size:
         """Micro-batches that each pipeline works through in one step."""
         return global_batch / (self.micro_batch * self.dp)

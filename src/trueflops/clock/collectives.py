@@ -1,0 +1,188 @@
+"""Collectives over the tiers of a cluster: the best of ring, tree and hierarchy, per protocol.
+
+    ring  all-reduce      2(n−1)/n · bytes / bus + 2(n−1) hops
+    ring  gather, scatter  (n−1)/n · bytes / bus +  (n−1) hops
+    tree  all-reduce      2 · bytes / bus        + 2·log₂(nodes) hops between, plus those within
+    hierarchy             scatter within, reduce between, gather within
+The bus of a ring that leaves the node is what all of the node's members carry out together.
+Latencies and protocol rates are NCCL's own tuning constants (src/graph/tuning.cc).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trueflops.catalog import PROTOCOLS, Tier
+from trueflops.plan import Plan
+from trueflops.profile import Curve
+from trueflops.sizes import Array, Size
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How far apart the ranks of a group are, along each axis that a rank's graph uses.
+
+    Tensor parallel ranks are neighbours, context parallel ones a tp apart (Megatron's order);
+    expert groups lie over tp, cp and dp together, expert-tensor ranks innermost.
+    """
+
+    stride: dict[str, Size]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Placement:
+        """Strides of a plan's axes."""
+        expert = plan.etp if plan.sp else np.maximum(plan.tp, plan.etp)
+        return cls({"tp": 1.0, "cp": plan.tp, "etp": 1.0, "ep": expert})
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """A group seen tier by tier: how many of its members (or groups of them) each tier joins."""
+
+    group: Size
+    sizes: list[Size]
+    bus: list[Size]  # one member's bandwidth at each tier
+    hops: list[Array]  # seconds per hop at each tier, by protocol along the first axis
+
+
+def collective_seconds(
+    kind: str, group: Size, payload: Size, stride: Size, tiers: tuple[Tier, ...], law: Curve
+) -> Size:
+    """Seconds of one collective. A group of one takes none."""
+    if not tiers or kind == "copy":
+        return group * payload * 0.0
+    deep = (len(PROTOCOLS),) + (1,) * max(np.ndim(group), np.ndim(payload), np.ndim(stride))
+    base = np.array([law[f"base_{p}"] for p in PROTOCOLS]).reshape(deep)
+    rate = law["efficiency"] * np.array(
+        [law.values.get(f"rate_{p}", 1.0) for p in PROTOCOLS]
+    ).reshape(deep)
+    at = _levels(group, stride, tiers, deep)
+    ways = _ALGORITHMS[kind](at, payload, rate)
+    best = ways[0]
+    for other in ways[1:]:
+        best = np.minimum(best, other)
+    return np.where(np.asarray(group) > 1.0, np.min(base + best, axis=0), 0.0)
+
+
+def _levels(
+    group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int, ...]
+) -> _Levels:
+    sizes: list[Size] = []
+    bus: list[Size] = []
+    joined: Size = 1.0
+    for tier in tiers:
+        reach = np.clip(np.floor(tier.reach / stride), 1.0, group)
+        members = np.maximum(reach / joined, 1.0)
+        sizes.append(members)
+        bus.append(_bandwidth(tier, members))
+        joined = joined * members
+    hops = [np.array([tier.latency[p] for p in PROTOCOLS]).reshape(deep) for tier in tiers]
+    return _Levels(group, sizes, bus, hops)
+
+
+def _bandwidth(tier: Tier, members: Size) -> Size:
+    """What one member can send at this tier, given who else takes part."""
+    whole = tier.bandwidth
+    if tier.topology == "mesh":  # a link per peer: a group of two uses one of seven
+        return whole * np.clip((members - 1.0) / max(tier.reach - 1.0, 1.0), 1e-3, 1.0)
+    if tier.topology.startswith("torus"):  # a short group lies along one axis
+        axes = float(tier.topology[-2])
+        side = tier.reach ** (1.0 / axes)
+        used = np.ceil(np.log(np.maximum(members, 2.0)) / np.log(max(side, 2.0)))
+        return whole * np.clip(used, 1.0, axes) / axes
+    if tier.topology == "pcie-host":  # written to host memory and read back
+        return whole * 0.5
+    return whole
+
+
+def _ring_bus(at: _Levels) -> Size:
+    """The slowest step of a ring through all tiers: inner members share the way out."""
+    slowest: Size = np.inf
+    inner: Size = 1.0
+    for members, bandwidth in zip(at.sizes, at.bus, strict=True):
+        slowest = np.where(members > 1.0, np.minimum(slowest, bandwidth * inner), slowest)
+        inner = inner * members
+    return slowest
+
+
+def _ring_hops(at: _Levels) -> Size:
+    """Latency of n−1 steps: each as long as its link; the outer ones are few."""
+    total: Size = 0.0
+    outer = at.group
+    for members, hop in zip(at.sizes, at.hops, strict=True):
+        groups = outer / members  # groups joined further out
+        total = total + (outer - groups) * hop
+        outer = groups
+    return total
+
+
+def _all_reduce(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+    n, bus = at.group, _ring_bus(at) * rate
+    ring = 2.0 * (n - 1.0) / n * payload / bus + 2.0 * _ring_hops(at)
+    if len(at.sizes) == 1:
+        depth = _depth(at.sizes[0]) * at.hops[0]
+    else:  # a chain inside the node, a tree between nodes
+        depth = (at.sizes[0] - 1.0) * at.hops[0]
+        for members, hop in zip(at.sizes[1:], at.hops[1:], strict=True):
+            depth = depth + _depth(members) * hop
+    tree = 2.0 * (payload / bus + depth)
+    return [ring, tree, 2.0 * _hierarchy(at, payload, rate)]
+
+
+def _depth(members: Size) -> Size:
+    return np.ceil(np.log2(np.maximum(members, 1.0)))
+
+
+def _gather(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+    n = at.group
+    ring = (n - 1.0) / n * payload / (_ring_bus(at) * rate) + _ring_hops(at)
+    return [ring, _hierarchy(at, payload, rate)]
+
+
+def _hierarchy(at: _Levels, payload: Size, rate: Array) -> Size:
+    """Scatter (or gather) tier by tier; each tier moves only what the inner ones left over."""
+    total: Size = 0.0
+    left = payload
+    for members, bandwidth, hop in zip(at.sizes, at.bus, at.hops, strict=True):
+        total = total + (members - 1.0) * (left / members / (bandwidth * rate) + hop)
+        left = left / members
+    return total
+
+
+def _all_to_all(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+    """Every pair exchanges payload/n at once; the tiers work side by side, the slowest decides."""
+    slowest: Size = 0.0
+    latency: Size = 0.0
+    joined: Size = 1.0
+    for members, bandwidth, hop in zip(at.sizes, at.bus, at.hops, strict=True):
+        reached = joined * members
+        share = payload * (reached - joined) / at.group / (bandwidth * rate)
+        slowest = np.maximum(slowest, share)
+        latency = latency + np.where(members > 1.0, hop, 0.0)
+        joined = reached
+    return [slowest + latency]
+
+
+def _send_recv(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+    """n−1 rounds of handing a block to the next rank; the widest gap sets the pace."""
+    pace: Size = 0.0
+    for members, bandwidth, hop in zip(at.sizes, at.bus, at.hops, strict=True):
+        step = payload / (bandwidth * rate) + hop
+        pace = np.where(members > 1.0, np.maximum(pace, step), pace)
+    return [(at.group - 1.0) * pace]
+
+
+def _broadcast(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+    return [payload / (_ring_bus(at) * rate) + _ring_hops(at)]
+
+
+_ALGORITHMS = {
+    "all_reduce": _all_reduce,
+    "all_gather": _gather,
+    "reduce_scatter": _gather,
+    "all_to_all": _all_to_all,
+    "send_recv": _send_recv,
+    "broadcast": _broadcast,
+}

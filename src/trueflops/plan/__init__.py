@@ -1,0 +1,13 @@
+"""How the work is laid on the cluster.
+
+plan.py   Plan: one plan or a million; Optimizer
+rules.py  which plans are possible, and what would fit where one is not
+"""
+
+from trueflops.plan.plan import BYTES as BYTES
+from trueflops.plan.plan import NUMERIC as NUMERIC
+from trueflops.plan.plan import OPTIMIZERS as OPTIMIZERS
+from trueflops.plan.plan import Optimizer as Optimizer
+from trueflops.plan.plan import Plan as Plan
+from trueflops.plan.rules import check_plan as check_plan
+from trueflops.plan.rules import possible as possible

@@ -1,0 +1,276 @@
+"""Which plans are possible. Each rule has a code, a test that broadcasts, and advice.
+
+In: a Plan, a Model, how many accelerators there are, and for training the workload.
+Out: ImpossiblePlan with the code, the rule and what would fit; or, for many plans, a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trueflops.errors import ImpossiblePlan, join_or
+from trueflops.model import Model
+from trueflops.plan.plan import Plan
+from trueflops.workload import Training
+
+Mask = NDArray[np.bool_] | bool
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Everything a rule may look at. `training` is None when the plan is for serving."""
+
+    plan: Plan
+    model: Model
+    accelerators: int
+    training: Training | None
+
+    def every(self, sizes: set[int], degree: Any) -> Mask:
+        """Whether a degree divides all of these sizes."""
+        fine: Mask = True
+        for size in sizes:
+            fine = fine & (size % np.asarray(degree) == 0)
+        return fine
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition on plans: `holds` broadcasts, `advice` is asked about a single bad plan."""
+
+    code: str
+    holds: Callable[[Ask], Mask]
+    advice: Callable[[Ask], str]
+
+
+def check_plan(
+    plan: Plan, model: Model, accelerators: int, training: Training | None = None
+) -> None:
+    """Refuse an impossible plan, saying which rule it breaks and what would fit."""
+    ask = Ask(plan, model, accelerators, training)
+    for rule in RULES:
+        if not np.all(rule.holds(ask)):
+            raise ImpossiblePlan(rule.code, rule.advice(ask))
+
+
+def possible(
+    plan: Plan, model: Model, accelerators: int, training: Training | None = None
+) -> NDArray[np.bool_]:
+    """Which of many plans break no rule."""
+    ask = Ask(plan, model, accelerators, training)
+    fine = np.ones(plan.count, dtype=np.bool_)
+    for rule in RULES:
+        fine &= rule.holds(ask)
+    return fine
+
+
+# ── what the model divides into ──────────────────────────────────────────────────────────────────
+
+
+def _heads(ask: Ask) -> set[int]:
+    return {b.attention.heads for b in ask.model.blocks}
+
+
+def _kv_heads(ask: Ask) -> set[int]:
+    return {b.attention.kv_heads for b in ask.model.blocks if not b.attention.latent}
+
+
+def _ffns(ask: Ask) -> set[int]:
+    dense = {b.ffn.width for b in ask.model.blocks if b.ffn}
+    return dense | {b.experts.shared_width for b in ask.model.blocks if b.experts} - {0}
+
+
+def _experts(ask: Ask) -> set[int]:
+    return {b.experts.count for b in ask.model.blocks if b.experts}
+
+
+def _expert_ffns(ask: Ask) -> set[int]:
+    return {b.experts.width for b in ask.model.blocks if b.experts}
+
+
+def _kv_heads_divide(ask: Ask) -> Mask:
+    """Training needs whole key/value heads on each rank; servers may repeat one on several."""
+    tp = np.asarray(ask.plan.tp)
+    fine: Mask = True
+    for heads in _kv_heads(ask):
+        whole = heads % tp == 0
+        fine = fine & (whole | ((tp % heads == 0) & (ask.training is None)))
+    return fine
+
+
+def _batch_divides(ask: Ask) -> Mask:
+    if ask.training is None:
+        return True
+    together = np.asarray(ask.plan.micro_batch * ask.plan.dp)
+    return ask.training.global_batch % together == 0
+
+
+def _interleaving_divides(ask: Ask) -> Mask:
+    if ask.training is None:
+        return True
+    pp, vpp = np.asarray(ask.plan.pp), np.asarray(ask.plan.vpp)
+    return (vpp == 1) | (ask.plan.micro_batches(ask.training.global_batch) % pp == 0)
+
+
+def _sequence_divides(ask: Ask) -> Mask:
+    if ask.training is None:
+        return True
+    cp = np.asarray(ask.plan.cp)
+    ways = cp * (ask.plan.tp if ask.plan.sp else 1)
+    balanced = (cp == 1) | (ask.training.seq % (2 * cp) == 0)
+    return (ask.training.seq % ways == 0) & balanced
+
+
+def _positive(ask: Ask) -> Mask:
+    fine: Mask = True
+    for name in ("tp", "cp", "pp", "vpp", "dp_replicate", "dp_shard", "ep", "etp", "micro_batch"):
+        value = np.asarray(getattr(ask.plan, name))
+        fine = fine & (value >= 1) & (value == np.floor(value))
+    return fine
+
+
+def _fractions(ask: Ask) -> Mask:
+    fine: Mask = True
+    for name in ("offload_optimizer", "offload_parameters", "offload_activations"):
+        value = np.asarray(getattr(ask.plan, name))
+        fine = fine & (value >= 0) & (value <= 1)
+    return fine
+
+
+def _stage_layers(ask: Ask) -> Mask:
+    p, layers = ask.plan, ask.model.layers
+    pieces = np.asarray(p.pp * p.vpp)
+    given = np.asarray(p.first_stage_layers + p.last_stage_layers)
+    return (pieces <= layers) & ((given == 0) | ((given <= layers) & (pieces > 1)))
+
+
+def _one_process(ask: Ask) -> Mask:
+    p = ask.plan
+    if p.engine == "ddp":
+        return True
+    alone = np.asarray(p.tp * p.cp * p.pp * p.ep) == 1
+    return alone & (np.asarray(p.zero) == 0)
+
+
+def _schedule_suits(ask: Ask) -> Mask:
+    p = ask.plan
+    pp, vpp = np.asarray(p.pp), np.asarray(p.vpp)
+    if p.schedule in ("zb-h1", "zb-h2", "gpipe"):
+        return vpp == 1
+    if p.schedule == "dualpipe":
+        enough: Mask = True
+        if ask.training is not None:
+            enough = p.micro_batches(ask.training.global_batch) >= 2 * pp
+        return (vpp == 1) & ((pp % 2 == 0) | (pp == 1)) & enough
+    return True
+
+
+# ── the rules, in the order in which a user would want to hear of them ───────────────────────────
+
+
+def _fit(what: str, degree: str, get: Callable[[Ask], set[int]]) -> Callable[[Ask], str]:
+    """'ep 6 does not divide 64 experts; try 2, 4 or 8'."""
+
+    def advice(ask: Ask) -> str:
+        asked = int(np.ravel(getattr(ask.plan, degree))[0])
+        sizes = sorted(get(ask))
+        shared = int(np.gcd.reduce(sizes))
+        fits = [d for d in range(1, shared + 1) if shared % d == 0 and d <= ask.accelerators]
+        near = sorted(sorted(fits, key=lambda d: abs(d - asked))[:4])
+        counted = " and ".join(str(s) for s in sizes)
+        return f"{degree} {asked} does not divide {counted} {what}; try {join_or(near)}"
+
+    return advice
+
+
+def _world_advice(ask: Ask) -> str:
+    p = ask.plan
+    within = int(p.tp * p.cp * p.pp)
+    said = f"tp {p.tp:g} × cp {p.cp:g} × pp {p.pp:g} × dp {p.dp:g} = {p.world:g} accelerators"
+    if ask.accelerators % within == 0:
+        return f"{said}, but the cluster has {ask.accelerators}; try dp {ask.accelerators // within}"
+    return (
+        f"{said}; tp × cp × pp = {within} does not divide the {ask.accelerators} of the cluster; "
+        f"try a product that does"
+    )
+
+
+def _batch_advice(ask: Ask) -> str:
+    assert ask.training is not None
+    batch, dp, micro = ask.training.global_batch, int(ask.plan.dp), int(ask.plan.micro_batch)
+    if batch % dp:
+        near = max(dp, round(batch / dp) * dp)
+        return f"global batch {batch} is not a multiple of dp {dp}; try a global batch of {near}"
+    fits = [d for d in range(1, batch // dp + 1) if (batch // dp) % d == 0]
+    near = sorted(sorted(fits, key=lambda d: abs(d - micro))[:4])
+    return (
+        f"global batch {batch} is not a multiple of micro batch {micro} × dp {dp}; "
+        f"try a micro batch of {join_or(near)}"
+    )
+
+
+def _interleaving_advice(ask: Ask) -> str:
+    assert ask.training is not None
+    m = ask.plan.micro_batches(ask.training.global_batch)
+    return (
+        f"interleaving (vpp {ask.plan.vpp:g}) needs micro-batches in multiples of pp "
+        f"{ask.plan.pp:g}, and there are {m:g}; change the global batch, or use vpp 1"
+    )
+
+
+def _sequence_advice(ask: Ask) -> str:
+    assert ask.training is not None
+    ways = int(ask.plan.cp) * (int(ask.plan.tp) if ask.plan.sp else 1)
+    return (
+        f"sequence length {ask.training.seq} must divide by 2·cp and by cp × tp = {ways} (the "
+        f"ranks that share it); try {-(-ask.training.seq // (2 * ways)) * 2 * ways}"
+    )
+
+
+def _always(text: str) -> Callable[[Ask], str]:
+    return lambda ask: text.format(p=ask.plan, model=ask.model)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("POSITIVE", _positive, _always("every degree of a plan is a whole number of at least 1")),
+    Rule("ZERO_STAGE", lambda a: np.isin(np.asarray(a.plan.zero), (0, 1, 2, 3)),
+         _always("ZeRO has stages 0, 1, 2 and 3")),
+    Rule("OFFLOAD_FRACTION", _fractions, _always("offload fractions lie between 0 and 1")),
+    Rule("DENSE_EP",
+         lambda a: (np.asarray(a.plan.ep * a.plan.etp) == 1) | a.model.is_moe,
+         _always("{model.name} has no experts: ep and etp must be 1")),
+    Rule("TP_HEADS", lambda a: a.every(_heads(a), a.plan.tp), _fit("heads", "tp", _heads)),
+    Rule("TP_KV_HEADS", _kv_heads_divide, _fit("key/value heads", "tp", _kv_heads)),
+    Rule("TP_FFN", lambda a: a.every(_ffns(a), a.plan.tp), _fit("FFN columns", "tp", _ffns)),
+    Rule("EP_EXPERTS", lambda a: a.every(_experts(a), a.plan.ep), _fit("experts", "ep", _experts)),
+    Rule("ETP_FFN", lambda a: a.every(_expert_ffns(a), a.plan.etp),
+         _fit("columns of an expert", "etp", _expert_ffns)),
+    Rule("PP_LAYERS", _stage_layers,
+         _always("pp {p.pp:g} × vpp {p.vpp:g} pieces and the layers given to the first and last "
+                 "stage must fit the {model.layers} layers of {model.name}")),
+    Rule("VPP_NEEDS_PP",
+         lambda a: (np.asarray(a.plan.vpp) == 1) | (np.asarray(a.plan.pp) > 1),
+         _always("vpp {p.vpp:g} interleaves pipeline stages: it needs pp of at least 2")),
+    Rule("SCHEDULE", _schedule_suits,
+         _always("schedule {p.schedule} needs vpp 1; dualpipe also an even pp and at least 2·pp "
+                 "micro-batches; try 1f1b")),
+    Rule("WORLD", lambda a: np.asarray(a.plan.world) == a.accelerators, _world_advice),
+    Rule("EP_WORLD",
+         lambda a: np.asarray(a.plan.tp * a.plan.cp * a.plan.dp) % (a.plan.ep * a.plan.etp) == 0,
+         _always("ep {p.ep:g} × etp {p.etp:g} must divide tp × cp × dp: experts are spread over "
+                 "those ranks")),
+    Rule("MOE_TP_NEEDS_SP",
+         lambda a: (np.asarray(a.plan.tp) == 1) | a.plan.sp | (not a.model.is_moe)
+         | (a.training is None),
+         _always("a mixture of experts with tp {p.tp:g} needs sequence parallelism (add sp), or "
+                 "every rank of tp would route the same tokens")),
+    Rule("SEQUENCE", _sequence_divides, _sequence_advice),
+    Rule("BATCH", _batch_divides, _batch_advice),
+    Rule("INTERLEAVING", _interleaving_divides, _interleaving_advice),
+    Rule("ENGINE", _one_process,
+         _always("engine {p.engine} only replicates: tp, cp, pp and ep must be 1 and ZeRO 0")),
+)  # fmt: skip

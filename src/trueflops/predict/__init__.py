@@ -1,0 +1,12 @@
+"""Predictions: trees whose parts sum to the whole, each value with its interval and its origin.
+
+terms.py          Term (the tree) and Estimate (a value with its errors)
+costs.py          what one rank's pieces cost     stages.py         which layers a stage holds
+schedule.py       bubbles, micro-batches in flight memory.py         a stage's memory
+communication.py  between replicas and stages     training.py       the step
+"""
+
+from trueflops.predict.terms import Estimate as Estimate
+from trueflops.predict.terms import Term as Term
+from trueflops.predict.training import Trainer as Trainer
+from trueflops.predict.training import TrainingStep as TrainingStep

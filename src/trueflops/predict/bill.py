@@ -1,0 +1,110 @@
+"""From seconds to what people ask: tokens per second, MFU, days, dollars, kilowatt-hours.
+
+MFU counts matmuls and causal attention of forward and backward (3 × forward), head included,
+recomputation not, against the dense peak of the compute dtype; HFU counts recomputation too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trueflops.catalog import Cluster, Price, price
+from trueflops.predict.terms import Z90, Estimate
+from trueflops.predict.training import TrainingStep
+from trueflops.profile import Profile
+from trueflops.sizes import Size
+from trueflops.units import JOULES_PER_KWH, SECONDS_PER_HOUR
+
+
+@dataclass(frozen=True)
+class Bill:
+    """A whole training run. What the catalog cannot price is None."""
+
+    step_seconds: Estimate
+    tokens_per_second: Estimate
+    mfu: Estimate
+    hfu: Estimate
+    steps: float
+    seconds: Estimate
+    accelerator_hours: Estimate
+    price: Price | None
+    usd: Estimate | None
+    watts: Estimate | None  # of the whole cluster
+    kwh: Estimate | None
+
+
+def training_bill(
+    step: TrainingStep, *, rent: Price | None = None, pue: float = 1.0
+) -> Bill:
+    """Everything that follows from the step's time."""
+    cluster, workload = step.cluster, step.workload
+    seconds = step.step.estimate
+    peak = cluster.accelerator.peak_flop_per_second(step.plan.compute)
+    hardware = step.work.model_flop + step.work.recomputed_flop
+    steps = np.ceil(workload.tokens / workload.tokens_per_step)
+    whole = seconds.times(steps)
+    hours = whole.times(cluster.count / SECONDS_PER_HOUR)
+    rent = rent or going_price(cluster)
+    watts = cluster_watts(
+        cluster, step.profile, hardware / peak, step.work.moved_bytes, seconds, pue
+    )
+    return Bill(
+        step_seconds=seconds,
+        tokens_per_second=seconds.under(workload.tokens_per_step),
+        mfu=seconds.under(step.work.model_flop / peak),
+        hfu=seconds.under(hardware / peak),
+        steps=float(steps),
+        seconds=whole,
+        accelerator_hours=hours,
+        price=rent,
+        usd=hours.times(rent_estimate(rent)) if rent else None,
+        watts=watts,
+        kwh=watts.times(whole).times(1.0 / JOULES_PER_KWH) if watts else None,
+    )
+
+
+def going_price(cluster: Cluster) -> Price | None:
+    """The rent given in the user's cluster file, else the catalog's."""
+    if cluster.usd_per_hour is not None:
+        given = cluster.usd_per_hour
+        return Price(given, given, given, "", cluster.name, "given")
+    return price(cluster.accelerator)
+
+
+def rent_estimate(rent: Price) -> Estimate:
+    """A rent as an estimate: providers differ more than any prediction."""
+    if rent.kind == "given":
+        return Estimate(rent.usd_per_hour, {}, "assumed")
+    # The cheapest offers are taken; the dearest is the list price that few pay.
+    spread = float(np.log(rent.usd_per_hour / max(rent.low, 1e-9))) / Z90
+    return Estimate(rent.usd_per_hour, {"price": max(spread, 0.1)}, "datasheet")
+
+
+def cluster_watts(
+    cluster: Cluster, profile: Profile, peak_seconds: Size, moved_bytes: Size, taken: Estimate,
+    pue: float,
+) -> Estimate | None:  # fmt: skip
+    """Power while the work runs: idle, plus what the matrix units and the memory add when busy.
+
+    `peak_seconds` is the work at the dense peak; None where the catalog knows no power limit.
+    """
+    limit = cluster.accelerator.get("power.tdp")
+    if limit is None:
+        return None
+    law, matmul, memory = (profile.curve(c) for c in ("power", "matmul", "memory"))
+    bandwidth = cluster.accelerator.need("memory.bandwidth")
+    computing = np.minimum(peak_seconds / matmul["efficiency"] / taken.value, 1.0)
+    moving = np.minimum(moved_bytes / (memory["bandwidth"] * bandwidth) / taken.value, 1.0)
+    share = law["idle"] + law["compute"] * computing + law["memory"] * moving
+    around = host_watts(cluster, limit)
+    each = limit * np.minimum(share, 1.0) + around
+    return Estimate(each * cluster.count * pue, {"power": law.error}, law.origin)
+
+
+def host_watts(cluster: Cluster, limit: float) -> float:
+    """What a node draws beside its accelerators, per accelerator."""
+    if cluster.node_watts is None:
+        return 0.2 * limit  # assumed where no node power is published
+    return max(cluster.node_watts / cluster.per_node - limit, 0.05 * limit)

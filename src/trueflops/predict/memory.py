@@ -1,0 +1,142 @@
+"""Memory of every pipeline stage on one accelerator, part by part, at the schedule's peak.
+
+In: Costs, a Plan, the Stages. Out: a Term [stage, plan] whose parts sum. States follow ZeRO
+(Rajbhandari 2020, arXiv 1910.02054): stage 1 shares the optimizer's, 2 also gradients, 3 also
+weights. Activations follow from what differentiation keeps, times the micro-batches in flight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trueflops.plan import BYTES, Plan
+from trueflops.predict.costs import Costs
+from trueflops.predict.schedule import in_flight, weight_copies
+from trueflops.predict.stages import Stages
+from trueflops.predict.terms import Term, exact, leaf, total
+from trueflops.profile import Profile
+from trueflops.sizes import Size
+
+
+@dataclass(frozen=True)
+class Held:
+    """Parameters that a rank of each stage holds before ZeRO divides them."""
+
+    dense: Size
+    experts: Size
+    largest_block: Size
+
+    @property
+    def all(self) -> Size:
+        """Dense and expert parameters together."""
+        return self.dense + self.experts
+
+    def own(self, plan: Plan, from_stage: int) -> Size:
+        """What is left of them on one rank where ZeRO divides them from this stage on.
+
+        Dense states are shared by dp_shard and cp, those of experts by what ep and etp leave.
+        """
+        ways = plan.dp_shard * plan.cp
+        if not np.any(np.asarray(plan.zero) >= from_stage):
+            return self.all
+        divide = np.asarray(plan.zero) >= from_stage
+        expert_ways = np.maximum(plan.tp * ways / (plan.ep * plan.etp), 1.0)
+        experts = self.experts / np.where(divide, expert_ways, 1.0)
+        return self.dense / np.where(divide, ways, 1.0) + experts
+
+    def most(self) -> Held:
+        """Those of the stage that holds the most, plan by plan."""
+        return Held(np.max(self.dense, axis=0), np.max(self.experts, axis=0), self.largest_block)
+
+
+def held_parameters(costs: Costs, stages: Stages) -> Held:
+    """Parameters of each stage's rank; a table tied across one stage is held once."""
+    head = costs.head.dense_parameters - stages.first * costs.head.tied_parameters
+    dense = stages.first * costs.embedding.dense_parameters + stages.last * head
+    experts: Size = np.zeros_like(stages.index)
+    largest: Size = 0.0
+    for layers, block in zip(stages.layers, costs.blocks, strict=True):
+        dense = dense + layers * block.dense_parameters
+        experts = experts + layers * block.expert_parameters
+        largest = np.maximum(largest, block.dense_parameters + block.expert_parameters)
+    return Held(dense, experts, largest)
+
+
+def stage_memory(
+    costs: Costs, plan: Plan, stages: Stages, held: Held, micro_batches: Size, profile: Profile
+) -> Term:
+    """Everything one accelerator of each stage holds at its fullest moment."""
+    law, copies = profile.curve("allocator"), weight_copies(plan)
+    weight, gradient = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
+    weights = held.own(plan, 3) * weight * copies * (1.0 - plan.offload_parameters)
+    gradients = held.own(plan, 2) * gradient * copies
+    each = plan.states.bytes_per_parameter * copies * (1.0 - plan.offload_optimizer)
+    states = held.own(plan, 1) * each
+    kept, working = _activations(costs, plan, stages, micro_batches)
+    logits = stages.last * (costs.head.kept_bytes + costs.head.working_bytes)
+    gathered = np.where(np.asarray(plan.zero) >= 3, 2.0, 0.0) * held.largest_block * weight
+    groups: Size = 0.0
+    for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
+        groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
+    buffers = gathered + groups * law["communicator"]
+    loose = (kept + working + logits + buffers) * law["slack"]
+    return total(
+        "memory",
+        exact("weights", weights, "bytes"),
+        exact("gradients", gradients, "bytes"),
+        exact("optimizer states", states, "bytes"),
+        exact("activations", kept, "bytes"),
+        exact("logits and loss", logits, "bytes"),
+        exact("working tensors", working, "bytes"),
+        leaf("communication buffers", buffers, law, "allocator", "bytes"),
+        leaf("allocator slack", loose, law, "allocator", "bytes"),
+        leaf("context", law["context"], law, "allocator", "bytes"),
+        unit="bytes",
+    )
+
+
+def fullest(memory: Term) -> Term:
+    """The memory of the fullest stage, plan by plan: a tree [stage, plan] becomes one [plan]."""
+    size = np.asarray(memory.value)
+    at = np.argmax(size, axis=0)[None]
+
+    def pick(value: Size) -> Size:
+        rows = np.broadcast_to(value, size.shape)
+        return np.take_along_axis(rows, at, axis=0)[0]
+
+    parts = (
+        Term(p.name, pick(p.value), p.unit, p.cause, p.spread, p.origin) for p in memory.parts
+    )
+    return total(memory.name, *parts, unit="bytes")
+
+
+def kept_bytes(costs: Costs, plan: Plan, stages: Stages) -> Size:
+    """What one micro-batch leaves in each stage until its backward."""
+    share = recomputed_share(plan, stages.all_layers)
+    kept = stages.first * costs.embedding.kept_bytes
+    for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
+        kept = kept + layers * ((1.0 - share) * whole + share * block.kept_bytes)
+    return kept
+
+
+def _activations(
+    costs: Costs, plan: Plan, stages: Stages, micro_batches: Size
+) -> tuple[Size, Size]:
+    """Tensors kept for all micro-batches in flight, and those alive only for the moment."""
+    flying = in_flight(plan, stages.index, micro_batches) * (1.0 - plan.offload_activations)
+    working: Size = np.zeros_like(stages.index)
+    again = recomputed_share(plan, stages.all_layers) > 0.0
+    for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
+        # A block that recomputes is whole again while its backward runs.
+        moment = block.working_bytes + np.where(again, whole - block.kept_bytes, 0.0)
+        working = np.maximum(working, np.where(layers > 0.0, moment, 0.0))
+    return kept_bytes(costs, plan, stages) * flying, working
+
+
+def recomputed_share(plan: Plan, layers: Size) -> Size:
+    """The part of a stage's layers that recompute."""
+    if plan.recompute == "none":
+        return 0.0
+    return np.minimum(plan.recompute_layers, layers) / np.maximum(layers, 1.0)

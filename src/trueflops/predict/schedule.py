@@ -1,0 +1,56 @@
+"""Pipeline schedules: how long the bubble is and how many micro-batches are in flight.
+
+With t_s the time of stage s for one micro-batch (forward F, input gradient B, weight gradient W),
+m micro-batches and p stages, the bubble of one step is
+    gpipe, 1f1b   Σ t_s − max t_s                    (Huang 2019; Narayanan 2021)
+    interleaved   that, divided by vpp               (Narayanan 2021 §2.2)
+    zb-h1         … × (F + B − W) / (F + B + W)      (Qi 2024, arXiv 2401.10241, table 1)
+    zb-h2         … × (F + B − 2W) / (F + B + W)
+    dualpipe      (p/2 − 1)(2F + 2B − W) / p of it   (DeepSeek-V3, arXiv 2412.19437, table 2)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trueflops.plan import Plan
+from trueflops.sizes import Size
+
+
+def bubble_seconds(plan: Plan, whole: Size, slowest: Size, f: Size, b: Size, w: Size) -> Size:
+    """Idle time of the slowest stage. `whole` is a micro-batch's time through all stages;
+    f, b and w are the parts of the slowest stage's time.
+    """
+    idle = np.maximum(whole - slowest, 0.0)
+    if plan.schedule == "zb-h1":
+        return idle * np.clip((f + b - w) / (f + b + w), 0.0, 1.0)
+    if plan.schedule == "zb-h2":
+        return idle * np.clip((f + b - 2.0 * w) / (f + b + w), 0.0, 1.0)
+    if plan.schedule == "dualpipe":
+        # Table 2 counts a full backward B' = B + W: F&B' + B' − 3W = F + 2B − W.
+        share = np.clip((f + 2.0 * b - w) / (f + b + w), 0.0, None)
+        return idle * share * np.maximum(plan.pp / 2.0 - 1.0, 0.0) / np.maximum(plan.pp - 1.0, 1.0)
+    return idle / plan.vpp
+
+
+def in_flight(plan: Plan, stage: Size, micro_batches: Size) -> Size:
+    """Micro-batches whose activations a stage holds at its fullest, as multiples of all its layers.
+
+    Interleaving holds more, each for one piece of the layers (Megatron-LM's warm-up rule).
+    """
+    pp, vpp = plan.pp, plan.vpp
+    if plan.schedule == "gpipe":
+        return micro_batches
+    if plan.schedule == "dualpipe":
+        return np.minimum(pp + 1.0, micro_batches)
+    if plan.schedule == "zb-h2":
+        return np.minimum(2.0 * (pp - stage) - 1.0, micro_batches)
+    plain = np.minimum(pp - stage, micro_batches)
+    pieces = (pp - stage - 1.0) * 2.0 + (vpp - 1.0) * pp + 1.0
+    interleaved = np.minimum(pieces, micro_batches * vpp) / vpp
+    return np.where(np.asarray(vpp) > 1, interleaved, plain)
+
+
+def weight_copies(plan: Plan) -> float:
+    """DualPipe runs both ends of the pipeline at once and so holds two stages' weights."""
+    return 2.0 if plan.schedule == "dualpipe" else 1.0

@@ -1,0 +1,94 @@
+"""Which layers each pipeline stage holds, for one plan or many.
+
+Layers are dealt out as evenly as can be; a remainder goes to the middle, since the first stage
+also holds the embedding and the last one the head. Of all stages with the same layers only the
+earliest can be the fullest (it has the most micro-batches in flight) and all are equally fast, so
+one representative of each stands for the rest: exact, and cheap for a million plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.sizes import Array, distinct
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Representative stages: arrays [stage, plan]; `layers[k]` counts layers of block kind k."""
+
+    index: Array
+    layers: tuple[Array, ...]
+    first: Array  # 1.0 where the stage holds the embedding
+    last: Array  # 1.0 where it holds the head
+
+    @property
+    def all_layers(self) -> Array:
+        """Layers of each stage, of all kinds."""
+        total = np.zeros_like(self.index)
+        for layers in self.layers:
+            total = total + layers
+        return total
+
+
+def representative_stages(model: Model, plan: Plan) -> Stages:
+    """The stages that can be the slowest or the fullest."""
+    return _stages(model, plan, every=False)
+
+
+def every_stage(model: Model, plan: Plan) -> Stages:
+    """All stages of a single plan, for a report."""
+    return _stages(model, plan, every=True)
+
+
+def _stages(model: Model, plan: Plan, *, every: bool) -> Stages:
+    keys, which = distinct(
+        (plan.pp, plan.vpp, plan.first_stage_layers, plan.last_stage_layers)
+    )
+    tables = [
+        _table(model.pattern, len(model.blocks), *map(int, key), every=every) for key in keys
+    ]
+    most = max(len(t) for t in tables)
+    # Pad with repeats of the first stage: a repeat can change neither a maximum nor an argmax.
+    padded = np.array([[*t, *([t[0]] * (most - len(t)))] for t in tables], dtype=np.float64)
+    rows = padded.transpose(2, 1, 0)[:, :, which]  # [column, stage, plan]
+    return Stages(rows[0], tuple(rows[3:]), rows[1], rows[2])
+
+
+@lru_cache(maxsize=4096)
+def _table(
+    pattern: tuple[int, ...], kinds: int, pp: int, vpp: int, head: int, tail: int, *, every: bool
+) -> tuple[tuple[float, ...], ...]:
+    """Rows of (stage, first, last, layers of kind 0, layers of kind 1, …)."""
+    counts = deal(len(pattern), pp, vpp, head, tail)
+    held: list[list[int]] = [[0] * kinds for _ in range(pp)]
+    layer = 0
+    for chunk, size in enumerate(counts):
+        for kind in pattern[layer : layer + size]:
+            held[chunk % pp][kind] += 1
+        layer += size
+    rows: dict[tuple[float, ...], tuple[float, ...]] = {}
+    for stage, layers in enumerate(held):
+        ends = (float(stage == 0), float(stage == pp - 1))
+        key = (*ends, *layers, stage) if every else (*ends, *layers)
+        rows.setdefault(key, (float(stage), *ends, *map(float, layers)))
+    return tuple(rows.values())
+
+
+def deal(layers: int, pp: int, vpp: int = 1, first: int = 0, last: int = 0) -> list[int]:
+    """Layers of each of the pp·vpp pieces, in layer order; piece i lies on stage i mod pp."""
+    pieces = pp * vpp
+    fixed = {0: first} if first else {}
+    if last and pieces > 1:
+        fixed[pieces - 1] = last
+    free = [i for i in range(pieces) if i not in fixed]
+    rest = max(layers - sum(fixed.values()), 0)
+    each, extra = divmod(rest, len(free)) if free else (0, 0)
+    middle_first = sorted(free, key=lambda i: (i == pieces - 1, i == 0, i))
+    favoured = set(middle_first[:extra])
+    return [fixed.get(i, each + (i in favoured)) for i in range(pieces)]

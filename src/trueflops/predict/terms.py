@@ -1,0 +1,154 @@
+"""A prediction is a tree: every total is the sum (or the largest) of its parts.
+
+A leaf carries its cause and the error of that cause's law. Errors of one cause move together,
+errors of different causes do not: σ² = Σ_cause (Σ leaves)². Low and high are the 90 % interval,
+computed only when asked for, so that a million plans pay nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from trueflops.catalog import Origin, weakest
+from trueflops.profile import Curve
+from trueflops.sizes import Size
+
+Z90: Final = 1.6449  # standard deviations either side of a 90 % interval
+
+
+@dataclass(frozen=True)
+class Term:
+    """One named part of a prediction, in SI units; `value` is a number or one per plan."""
+
+    name: str
+    value: Size
+    unit: str = "seconds"
+    cause: str = ""
+    spread: float = 0.0
+    origin: Origin = "derived"
+    parts: tuple[Term, ...] = ()
+    combine: Literal["sum", "max"] = "sum"
+    note: str = ""
+
+    def deviations(self) -> dict[str, Size]:
+        """One standard deviation, in the term's unit, by cause."""
+        if not self.parts:
+            return {self.cause: self.value * self.spread} if self.spread else {}
+        if self.combine == "max":
+            return max(self.parts, key=lambda part: float(np.mean(part.value))).deviations()
+        total: dict[str, Size] = {}
+        for part in self.parts:
+            for cause, deviation in part.deviations().items():
+                total[cause] = total.get(cause, 0.0) + deviation
+        return total
+
+    @property
+    def estimate(self) -> Estimate:
+        """Value and error, ready to be multiplied and divided."""
+        safe = np.maximum(self.value, 1e-300)
+        spreads = {cause: d / safe for cause, d in self.deviations().items()}
+        return Estimate(self.value, spreads, self.claim)
+
+    @property
+    def claim(self) -> Origin:
+        """The weakest origin among the leaves that weigh anything."""
+        leaves = [leaf.origin for leaf in self.leaves() if np.any(leaf.value)]
+        return weakest(leaves) if leaves else self.origin
+
+    def leaves(self) -> Iterator[Term]:
+        """All parts that have no parts."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+    def pick(self, index: int) -> Term:
+        """The tree of one plan out of many."""
+        value = self.value if np.ndim(self.value) == 0 else np.ravel(self.value)[index % np.size(self.value)]
+        return Term(
+            self.name, float(value), self.unit, self.cause, self.spread, self.origin,
+            tuple(part.pick(index) for part in self.parts), self.combine, self.note,
+        )  # fmt: skip
+
+    def __getitem__(self, name: str) -> Term:
+        """A part by name."""
+        return next(part for part in self.parts if part.name == name)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with relative standard deviations by cause; products and quotients keep them."""
+
+    value: Size
+    spreads: dict[str, Size]
+    origin: Origin
+
+    @property
+    def spread(self) -> Size:
+        """All causes together, relative."""
+        total: Size = 0.0
+        for spread in self.spreads.values():
+            total = total + np.square(spread)
+        return np.sqrt(total)
+
+    @property
+    def low(self) -> Size:
+        """Lower end of the 90 % interval."""
+        return self.value * np.exp(-Z90 * self.spread)
+
+    @property
+    def high(self) -> Size:
+        """Upper end of the 90 % interval."""
+        return self.value * np.exp(Z90 * self.spread)
+
+    def times(self, other: Estimate | Size) -> Estimate:
+        """A product; errors of the same cause add."""
+        return self._with(other, 1.0)
+
+    def over(self, other: Estimate | Size) -> Estimate:
+        """A quotient; errors of the same cause cancel."""
+        return self._with(other, -1.0)
+
+    def under(self, numerator: Size) -> Estimate:
+        """A number divided by this one: tokens over seconds."""
+        safe = np.maximum(self.value, 1e-300)
+        return Estimate(numerator / safe, {c: -s for c, s in self.spreads.items()}, self.origin)
+
+    def _with(self, other: Estimate | Size, sign: float) -> Estimate:
+        if not isinstance(other, Estimate):
+            return Estimate(self.value * other**sign, self.spreads, self.origin)
+        spreads = dict(self.spreads)
+        for cause, spread in other.spreads.items():
+            spreads[cause] = spreads.get(cause, 0.0) + sign * spread
+        value = self.value * other.value**sign
+        return Estimate(value, spreads, weakest((self.origin, other.origin)))
+
+    def pick(self, index: int) -> Estimate:
+        """The estimate of one plan out of many."""
+
+        def at(size: Size) -> float:
+            return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
+
+        return Estimate(at(self.value), {c: at(s) for c, s in self.spreads.items()}, self.origin)
+
+
+def leaf(name: str, value: Size, law: Curve, cause: str, unit: str = "seconds") -> Term:
+    """A part priced by one curve of the profile."""
+    return Term(name, value, unit, cause, law.error, law.origin)
+
+
+def exact(name: str, value: Size, unit: str, note: str = "") -> Term:
+    """A part that follows from the model and the plan alone."""
+    return Term(name, value, unit, note=note)
+
+
+def total(name: str, *parts: Term, unit: str = "seconds", note: str = "") -> Term:
+    """The sum of its parts."""
+    value: Size = 0.0
+    for part in parts:
+        value = value + part.value
+    return Term(name, value, unit, parts=parts, note=note)

@@ -1,0 +1,172 @@
+"""A training step: time and memory of one plan, or of a million, by the same lines.
+
+    step = m · slowest stage + bubble + exposed communication + optimizer + offload
+Every term is a leaf of the tree that `TrainingStep.step` is; the memory is another tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trueflops.catalog import Cluster
+from trueflops.clock import Clock
+from trueflops.model import Model
+from trueflops.plan import BYTES, Plan
+from trueflops.predict.communication import exchange_gradients, pass_stages
+from trueflops.predict.costs import Costs, KeyedCosts, training_costs
+from trueflops.predict.memory import Held, fullest, held_parameters, kept_bytes, stage_memory
+from trueflops.predict.pipeline import (
+    USEFUL,
+    SlowestStage,
+    StepWork,
+    slowest_stage,
+    step_work,
+    whole_model_seconds,
+)
+from trueflops.predict.schedule import bubble_seconds
+from trueflops.predict.stages import Stages, every_stage, representative_stages
+from trueflops.predict.terms import Term, leaf, total
+from trueflops.profile import Profile
+from trueflops.sizes import Size
+from trueflops.workload import Training
+
+COMPUTE: Final = {
+    "matmul": "matmul", "experts": "expert matmul", "attention": "attention",
+    "memory": "memory-bound ops",
+}  # fmt: skip
+AXES: Final = {
+    "tp": "tensor parallel", "cp": "context parallel", "ep": "expert all-to-all",
+    "etp": "expert tensor parallel",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """What one step takes, and what the fullest accelerator holds."""
+
+    model: Model
+    plan: Plan
+    workload: Training
+    cluster: Cluster
+    profile: Profile
+    step: Term
+    memory: Term  # of the fullest stage
+    capacity_bytes: float
+    micro_batches: Size
+    work: StepWork
+
+    @property
+    def fits(self) -> Size:
+        """Whether the fullest accelerator's memory suffices."""
+        return np.asarray(self.memory.value) <= self.capacity_bytes
+
+
+class Trainer:
+    """Answers for one model and workload on one cluster: build once, ask for many plans."""
+
+    def __init__(
+        self, model: Model, workload: Training, cluster: Cluster, profile: Profile
+    ) -> None:
+        self.model, self.workload = model, workload
+        self.cluster, self.profile = cluster, profile
+        self.clock = Clock(cluster, profile)
+        self.capacity = cluster.accelerator.need("memory.capacity")
+
+    def predict(self, plan: Plan) -> TrainingStep:
+        """Predict one plan or many."""
+        return self.combine(plan, self.keyed_costs(plan).spread())
+
+    def keyed_costs(self, plan: Plan) -> KeyedCosts:
+        """What a rank's pieces cost, one element per distinct shape of work."""
+        return training_costs(self.model, plan, self.workload.seq, self.clock)
+
+    def combine(self, plan: Plan, costs: Costs) -> TrainingStep:
+        """Put the costs of a rank's pieces together as the plan says."""
+        m = plan.micro_batches(self.workload.global_batch)
+        stages = representative_stages(self.model, plan)
+        held = held_parameters(costs, stages)
+        slow = slowest_stage(costs, plan, stages)
+        most = held.most()
+        forward, backward = slow.of("forward"), slow.of(*USEFUL[1:], "recompute")
+        dp = exchange_gradients(self.clock, plan, most, m, slow.layers, forward, backward)
+        pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
+        whole = whole_model_seconds(costs, plan, self.model)
+        bubble = bubble_seconds(
+            plan, whole, slow.total, slow.of("forward", "recompute"), slow.of("backward"),
+            slow.of("backward_weight"),
+        )  # fmt: skip
+        kept = np.max(kept_bytes(costs, plan, stages), axis=0)
+        step = total(
+            "step",
+            self._compute(slow, m),
+            self._communication(slow, m, dp.exposed, pp.exposed),
+            leaf("pipeline bubble", bubble, self.profile.curve("matmul"), "matmul"),
+            self._optimizer(plan, most),
+            self._offload(plan, most, kept, m, slow.total),
+        )
+        memory = fullest(stage_memory(costs, plan, stages, held, m, self.profile))
+        return TrainingStep(
+            self.model, plan, self.workload, self.cluster, self.profile, step, memory,
+            self.capacity, m, step_work(costs, plan, self.model, m),
+        )  # fmt: skip
+
+    def memory_by_stage(self, plan: Plan) -> list[Term]:
+        """The memory of every pipeline stage of a single plan."""
+        costs = self.keyed_costs(plan).spread()
+        stages: Stages = every_stage(self.model, plan)
+        m = plan.micro_batches(self.workload.global_batch)
+        held = held_parameters(costs, stages)
+        memory = stage_memory(costs, plan, stages, held, m, self.profile)
+        return [memory.pick(stage) for stage in range(stages.index.shape[0])]
+
+    def _compute(self, slow: SlowestStage, m: Size) -> Term:
+        parts = [
+            leaf(label, m * slow.caused(cause, *USEFUL), self.profile.curve(cause), cause)
+            for cause, label in COMPUTE.items()
+        ]
+        again = slow.of("recompute")
+        parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
+        host = self.profile.curve("launch")
+        gaps = np.maximum(slow.kernels * host["eager"] - slow.total, 0.0)
+        parts.append(leaf("launch gaps", m * gaps, host, "launch"))
+        return total("compute", *parts)
+
+    def _communication(self, slow: SlowestStage, m: Size, dp: Size, pp: Size) -> Term:
+        law = self.profile.curve("collective")
+        parts = [
+            leaf(label, m * slow.caused(axis, *USEFUL), law, "collective")
+            for axis, label in AXES.items()
+        ]
+        parts.append(leaf("data parallel", dp, law, "collective"))
+        parts.append(leaf("pipeline sends", pp, law, "collective"))
+        return total("exposed communication", *parts)
+
+    def _optimizer(self, plan: Plan, held: Held) -> Term:
+        """Read gradients, read and write states, write weights: memory-bound."""
+        own = held.own(plan, 1)
+        each = BYTES[plan.gradient_dtype] + BYTES[plan.parameter_dtype]
+        each += 2.0 * plan.states.bytes_per_parameter
+        seconds = self.clock.stream(own * each, kernels=8.0)
+        if plan.optimizer == "muon":
+            # Five Newton–Schulz steps of three products: 30·hidden flop a parameter (Jordan 2024).
+            peak = self.clock.chip.peak_flop_per_second(plan.wide_dtype)
+            rate = self.profile.curve("matmul")["efficiency"] * peak
+            seconds = seconds + 30.0 * self.model.hidden * own / rate
+        return leaf("optimizer", seconds, self.profile.curve("memory"), "memory")
+
+    def _offload(self, plan: Plan, held: Held, kept: Size, m: Size, beside: Size) -> Term:
+        """What travels to host memory or drives and back; weights and activations can hide."""
+        law, nvme = self.profile.curve("host"), plan.offload_to == "nvme"
+        if not plan.offloads:
+            return leaf("offload", 0.0, law, "host")
+        states = held.own(plan, 1) * plan.states.bytes_per_parameter * plan.offload_optimizer
+        weights = held.all * BYTES[plan.parameter_dtype] * plan.offload_parameters
+        waited = self.clock.host_copy(2.0 * states, nvme)
+        streamed = self.clock.host_copy(
+            2.0 * m * (weights + kept * plan.offload_activations), nvme
+        )
+        shown = np.maximum(streamed - m * beside, 0.0) if plan.overlap else streamed
+        return leaf("offload", waited + shown, law, "host")
