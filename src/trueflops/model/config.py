@@ -6,17 +6,31 @@ naming the file, the field and what was expected. Nothing in a config is ever ex
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from trueflops.errors import BadConfig, BadInput, shorten
 
 LARGEST_FILE_BYTES: Final = 4 * 1024 * 1024  # real configs are a few KB; per-layer lists a few more
 LARGEST_SIZE: Final = 100_000_000  # Llama 4 has 10⁷ positions; above this is an error or an attack
 MOST_LAYERS: Final = 4096
+
+
+def decode_json(raw: bytes, file: Path) -> dict[str, Any]:
+    """Strict JSON, one object: NaN, endless digits and endless nesting are refused."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not a number")
+
+    try:
+        fields = json.loads(raw, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise BadConfig(f"{file}: not valid JSON ({shorten(str(error), 120)})") from None
+    if not isinstance(fields, dict):
+        raise BadConfig(f"{file}: holds a {type(fields).__name__}, not an object of fields")
+    return fields
 
 
 class Config:
@@ -38,13 +52,7 @@ class Config:
             raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
         if len(raw) > LARGEST_FILE_BYTES:
             raise BadConfig(f"{file}: larger than 4 MiB, so not a model config")
-        try:
-            fields = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadConfig(f"{file}: not valid JSON ({shorten(str(error), 120)})") from None
-        if not isinstance(fields, dict):
-            raise BadConfig(f"{file}: holds a {type(fields).__name__}, not an object of fields")
-        return cls(fields, str(file))
+        return cls(decode_json(raw, file), str(file))
 
     def has(self, *names: str) -> bool:
         """Whether one of the names is given and not null."""

@@ -36,6 +36,7 @@ class PieceCost:
     kernels: dict[str, float]
     dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
     expert_parameters: Size
+    weight_bytes: Size  # in the width they are stored in
     tied_parameters: Size  # of the dense ones: a head's share of the embedding's table
     kept_bytes: Size  # per micro-batch, until its backward
     working_bytes: Size  # alive only while the hungriest op runs
@@ -95,11 +96,15 @@ def training_costs(model: Model, plan: Plan, seq: int, clock: Clock) -> KeyedCos
         name: keys[:, i] if len(keys) > 1 else float(keys[0, i]) for i, name in enumerate(SHAPING)
     }
     shaped = plan.but(**columns)
-    bits = 32.0 if plan.wide_dtype in ("fp32", "tf32") else 16.0
-    run = Pass(shaped.micro_batch, float(seq), dtype=plan.wide_dtype, bits=bits)
-    program = compile_program(model, shaped, run)
+    program = compile_program(model, shaped, training_pass(shaped, seq))
     costs = program_costs(program, clock, Placement.of(shaped))
     return KeyedCosts(costs, which if len(keys) > 1 else None)
+
+
+def training_pass(plan: Plan, seq: int) -> Pass:
+    """One micro-batch in the plan's dtype."""
+    bits = 32.0 if plan.wide_dtype in ("fp32", "tf32") else 16.0
+    return Pass(plan.micro_batch, float(seq), dtype=plan.wide_dtype, bits=bits)
 
 
 def program_costs(program: Program, clock: Clock, placement: Placement) -> Costs:
@@ -127,8 +132,8 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
             tied = weight.elements
     return PieceCost(
         dict(priced.seconds), dict(priced.matrix_flop), dict(priced.moved_bytes),
-        dict(priced.kernels), dense, experts, tied, total_bytes(graph.kept_tensors),
-        _working_bytes(graph),
+        dict(priced.kernels), dense, experts, total_bytes(graph.weights), tied,
+        total_bytes(graph.kept_tensors), _working_bytes(graph),
     )  # fmt: skip
 
 
@@ -153,6 +158,7 @@ def _map(piece: PieceCost, take: Callable[[Size], Size]) -> PieceCost:
         piece.kernels,
         take(piece.dense_parameters),
         take(piece.expert_parameters),
+        take(piece.weight_bytes),
         take(piece.tied_parameters),
         take(piece.kept_bytes),
         take(piece.working_bytes),

@@ -68,7 +68,8 @@ def stage_memory(
     costs: Costs, plan: Plan, stages: Stages, held: Held, micro_batches: Size, profile: Profile
 ) -> Term:
     """Everything one accelerator of each stage holds at its fullest moment."""
-    law, copies = profile.curve("allocator"), weight_copies(plan)
+    law, tensors = profile.curve("allocator"), profile.curve("activations")
+    copies = weight_copies(plan)
     weight, gradient = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
     weights = held.own(plan, 3) * weight * copies * (1.0 - plan.offload_parameters)
     gradients = held.own(plan, 2) * gradient * copies
@@ -87,9 +88,9 @@ def stage_memory(
         exact("weights", weights, "bytes"),
         exact("gradients", gradients, "bytes"),
         exact("optimizer states", states, "bytes"),
-        exact("activations", kept, "bytes"),
-        exact("logits and loss", logits, "bytes"),
-        exact("working tensors", working, "bytes"),
+        leaf("activations", kept, tensors, "activations", "bytes"),
+        leaf("logits and loss", logits, tensors, "activations", "bytes"),
+        leaf("working tensors", working, tensors, "activations", "bytes"),
         leaf("communication buffers", buffers, law, "allocator", "bytes"),
         leaf("allocator slack", loose, law, "allocator", "bytes"),
         leaf("context", law["context"], law, "allocator", "bytes"),

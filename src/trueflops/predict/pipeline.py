@@ -85,6 +85,14 @@ class StepWork:
     recomputed_flop: Size
     moved_bytes: Size
 
+    def pick(self, index: int) -> StepWork:
+        """The work of one plan out of many."""
+        flop, again, moved = (
+            float(np.ravel(value)[index % np.size(value)])
+            for value in (self.model_flop, self.recomputed_flop, self.moved_bytes)
+        )
+        return StepWork(flop, again, moved)
+
 
 def step_work(costs: Costs, plan: Plan, model: Model, micro_batches: Size) -> StepWork:
     """Sum the work of all layers and divide it over the stages."""

@@ -6,17 +6,19 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.clock import Clock
+from trueflops.graph import Graph, Op, compile_program
+from trueflops.graph.passes import traffic_bytes
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.communication import exchange_gradients, pass_stages
-from trueflops.predict.costs import Costs, KeyedCosts, training_costs
+from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.memory import Held, fullest, held_parameters, kept_bytes, stage_memory
 from trueflops.predict.pipeline import (
     USEFUL,
@@ -63,6 +65,24 @@ class TrainingStep:
         """Whether the fullest accelerator's memory suffices."""
         return np.asarray(self.memory.value) <= self.capacity_bytes
 
+    def pick(self, index: int) -> TrainingStep:
+        """The step of one plan out of many, in plain numbers."""
+        m = float(np.ravel(self.micro_batches)[index % np.size(self.micro_batches)])
+        return replace(
+            self, plan=self.plan.pick(index), step=self.step.pick(index),
+            memory=self.memory.pick(index), micro_batches=m, work=self.work.pick(index),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FusionSavings:
+    """One layer and micro-batch, forward and backward, before and after fusion."""
+
+    kernels_before: float
+    kernels_after: float
+    bytes_before: float
+    bytes_after: float
+
 
 class Trainer:
     """Answers for one model and workload on one cluster: build once, ask for many plans."""
@@ -78,6 +98,10 @@ class Trainer:
     def predict(self, plan: Plan) -> TrainingStep:
         """Predict one plan or many."""
         return self.combine(plan, self.keyed_costs(plan).spread())
+
+    def predict_one(self, plan: Plan) -> TrainingStep:
+        """Predict a single plan, in plain numbers."""
+        return self.predict(plan).pick(0)
 
     def keyed_costs(self, plan: Plan) -> KeyedCosts:
         """What a rank's pieces cost, one element per distinct shape of work."""
@@ -121,6 +145,21 @@ class Trainer:
         held = held_parameters(costs, stages)
         memory = stage_memory(costs, plan, stages, held, m, self.profile)
         return [memory.pick(stage) for stage in range(stages.index.shape[0])]
+
+    def fusion_savings(self, plan: Plan) -> FusionSavings:
+        """Kernels and memory traffic of one layer with and without the fuse pass."""
+        run = training_pass(plan, self.workload.seq)
+
+        def layer(of: Plan) -> Graph:
+            return compile_program(self.model, of, run).blocks[-1]
+
+        before, after = layer(plan.but(flash=False, fused=False)), layer(plan)
+        return FusionSavings(
+            float(sum(isinstance(node, Op) for node in before)),
+            float(sum(isinstance(node, Op) for node in after)),
+            float(traffic_bytes(before)),
+            float(traffic_bytes(after)),
+        )
 
     def _compute(self, slow: SlowestStage, m: Size) -> Term:
         parts = [

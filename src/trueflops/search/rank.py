@@ -43,7 +43,7 @@ def search_plans(trainer: Trainer, plans: Iterable[Plan], most: int = 5) -> Foun
             ranked += _top(plan, np.where(fits, seconds, np.inf), most)
     ranked.sort(key=lambda row: row[0])
     best = _different([plan for _, plan in ranked], most)
-    return Found(tuple(trainer.predict(plan) for plan in best), tried, fitting, smallest)
+    return Found(tuple(trainer.predict_one(plan) for plan in best), tried, fitting, smallest)
 
 
 def _top(plan: Plan, seconds: Array, most: int) -> list[tuple[float, Plan]]:

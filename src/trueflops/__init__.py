@@ -1,0 +1,37 @@
+"""trueflops: a performance compiler for AI accelerators.
+
+    >>> import trueflops as tf
+    >>> model, cluster = tf.read_model("Llama-3.1-70B"), tf.cluster("64xH100")
+    >>> asked = tf.Training(seq=8192, global_batch=512, tokens=1e12)
+    >>> trainer = tf.Trainer(model, asked, cluster, tf.from_datasheet(cluster.accelerator))
+    >>> step = trainer.predict_one(tf.Plan(tp=8, sp=True, dp_shard=8, zero=1, recompute="full"))
+    >>> tf.training_bill(step).mfu.value  # doctest: +SKIP
+
+Rooms, in the order in which data passes through them: units, errors, catalog, model, plan, graph,
+profile, clock, predict, search, report, interop, cli. A room imports only rooms above it.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public names and the rooms they live in; loaded when first used, so that importing is instant.
+_PUBLIC = {
+    "read_model": "model", "Model": "model",
+    "accelerator": "catalog", "cluster": "catalog", "Cluster": "catalog", "price": "catalog",
+    "Plan": "plan", "check_plan": "plan",
+    "Training": "workload", "Serving": "workload",
+    "Profile": "profile", "from_datasheet": "profile",
+    "Clock": "clock",
+    "Trainer": "predict", "Server": "predict", "training_bill": "predict",
+    "search_plans": "search", "enumerate_plans": "search", "search_serving": "search",
+    "TrueflopsError": "errors",
+}  # fmt: skip
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(f"trueflops.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module 'trueflops' has no attribute {name!r}")

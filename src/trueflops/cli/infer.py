@@ -1,0 +1,101 @@
+"""trueflops infer: predict serving at a concurrency, for every cut of the cluster or a given one."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from trueflops import units
+from trueflops.cli.question import cluster_of, pue_of, question_of, recall, rent_of
+from trueflops.graph.passes import number_format
+from trueflops.model import read_model
+from trueflops.plan import Plan, check_plan
+from trueflops.predict import Server, ServingPoint
+from trueflops.profile import from_datasheet
+from trueflops.report import encode
+from trueflops.report.serving import cuts_table, print_serving
+from trueflops.report.tables import console
+from trueflops.report.training import tree_table
+from trueflops.search import Limits, search_serving
+from trueflops.workload import Serving
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer the question on stdout; exit 1 if it does not fit or not in time."""
+    recall(options, "infer")
+    where, model = cluster_of(options), read_model(options.model)
+    asked = Serving(
+        units.parse_count(str(options.input or "1024"), what="--input"),
+        units.parse_count(str(options.output or "256"), what="--output"),
+        units.parse_count(str(options.concurrency or "64"), what="--concurrency"),
+    )
+    cache = {"fp32": 32.0, "fp8": 8.0}.get(options.cache or "", 16.0)
+    server = Server(
+        model, asked, where, from_datasheet(where.accelerator), cache_bits=cache,
+        weights=number_format(options.weights or "bf16").name, pue=pue_of(options),
+        rent=rent_of(options, where),
+    )  # fmt: skip
+    limits = Limits(*(_seconds(options, name) for name in ("ttft", "tpot")))
+    if options.tp or options.pp or options.ep:
+        points = [server.predict(given_plan(options, server))]
+    else:
+        points = search_serving(server, limits, options.top)
+    return show(points, limits, options)
+
+
+def given_plan(options: argparse.Namespace, server: Server) -> Plan:
+    """The plan that the flags spell out; replicas take what is left."""
+    count = server.cluster.count
+    tp, pp, ep = options.tp or 1, options.pp or 1, options.ep or 1
+    plan = Plan(
+        tp=tp, pp=pp, ep=ep, dp_replicate=max(count // (tp * pp), 1), compute=server.dtype,
+        etp=max(tp // ep, 1) if server.model.is_moe else 1,
+    )  # fmt: skip
+    check_plan(plan, server.model, count)
+    return plan
+
+
+def show(points: list[ServingPoint], limits: Limits, options: argparse.Namespace) -> int:
+    """Print the best point and the other cuts."""
+    point = points[0]
+    fine = point.fits and limits.met(point)
+    if options.json:
+        answer = encode.serving(question_of(options), point)
+        answer["in_time"] = limits.met(point)
+        answer["cuts"] = [
+            {"plan": encode.plan(p.plan), "fits": p.fits, "ttft_seconds": float(p.ttft.value),
+             "tpot_seconds": float(p.tpot.value),
+             "tokens_per_second": float(p.tokens_per_second.value)}
+            for p in points
+        ]  # fmt: skip
+        print(encode.to_json(answer))
+        return 0 if fine else 1
+    out = console()
+    print_serving(out, point)
+    if len(points) > 1:
+        out.print()
+        out.print(cuts_table(points))
+    if options.explain:
+        for tree in (point.decode, point.prefill, point.memory):
+            out.print()
+            out.print(tree_table(tree))
+    if not point.fits:
+        out.print()
+        over = units.show(float(point.memory.value) - point.capacity_bytes, "memory")
+        out.print(f"[red]Does not fit[/]: {over} too many. {_remedy(point)}")
+    elif not limits.met(point):
+        out.print()
+        out.print("[red]Not in time[/]: no cut of this cluster answers within the limits given.")
+    return 0 if fine else 1
+
+
+def _remedy(point: ServingPoint) -> str:
+    if point.most_requests > 0:
+        return f"It would with --concurrency {point.most_requests * point.replicas}."
+    return "The weights alone are too large: use more accelerators or --weights fp8 or int4."
+
+
+def _seconds(options: argparse.Namespace, name: str) -> float:
+    text = getattr(options, name)
+    return units.parse(text, "seconds", what=f"--{name}") if text else np.inf

@@ -1,0 +1,232 @@
+"""Serving: prefill and decode step, KV cache, tokens per second at a batch.
+
+In steady state a replica holds `batch` requests; while each writes its output, `batch` others are
+read in, so that
+    tokens/s = batch · output / (output · decode + batch · prefill)
+    TPOT     = decode + batch · prefill / output          TTFT = one prefill, and the step it waits for
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+import numpy as np
+
+from trueflops.catalog import Cluster, Price
+from trueflops.clock import Clock, Placement
+from trueflops.errors import DoesNotFit
+from trueflops.graph import Pass, compile_program
+from trueflops.graph.passes import Format, number_format
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
+from trueflops.predict.costs import Costs, program_costs
+from trueflops.predict.terms import Estimate, Term, exact, leaf, total
+from trueflops.predict.training import AXES, COMPUTE
+from trueflops.profile import Profile
+from trueflops.sizes import Size
+from trueflops.units import MILLION, SECONDS_PER_HOUR
+from trueflops.workload import Serving
+
+PREFILL_CHUNK: Final = 8192  # tokens a server reads at once; vLLM's default of chunked prefill
+MEMORY_SHARE: Final = 0.9  # of the accelerator's memory a server may use (vLLM, SGLang default)
+
+
+@dataclass(frozen=True)
+class ServingPoint:
+    """One plan at one concurrency."""
+
+    model: Model
+    plan: Plan
+    workload: Serving
+    cluster: Cluster
+    profile: Profile
+    weights: Format
+    replicas: int
+    batch: int  # requests that one replica works on at once
+    prefill: Term
+    decode: Term
+    memory: Term
+    capacity_bytes: float
+    cache_bytes_per_request: float
+    most_requests: int  # that the cache of one replica can hold
+    ttft: Estimate
+    tpot: Estimate
+    tokens_per_second: Estimate  # written, by the whole cluster
+    usd_per_million_tokens: Estimate | None
+    watts: Estimate | None
+    joules_per_token: Estimate | None
+    price: Price | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights and the cache of all requests fit."""
+        return float(self.memory.value) <= self.capacity_bytes
+
+    def require_fit(self) -> None:
+        """Raise if it does not fit."""
+        if not self.fits:
+            over = float(self.memory.value) - self.capacity_bytes
+            raise DoesNotFit(f"{over:.3g} bytes too many")
+
+
+class Server:
+    """Answers for one model on one cluster, in one number format."""
+
+    def __init__(
+        self, model: Model, workload: Serving, cluster: Cluster, profile: Profile, *,
+        weights: str = "bf16", cache_bits: float = 16.0, pue: float = 1.0,
+        rent: Price | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.workload = model, workload
+        self.cluster, self.profile = cluster, profile
+        self.weights, self.cache_bits, self.pue = number_format(weights), cache_bits, pue
+        self.clock = Clock(cluster, profile)
+        self.rent = rent or going_price(cluster)
+        self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide_dtype(cluster)
+        self.bits = 32.0 if self.dtype == "fp32" else 16.0
+
+    def predict(self, plan: Plan) -> ServingPoint:
+        """Prefill, decode, memory and what follows from them."""
+        asked = self.workload
+        replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
+        batch = ceil(asked.concurrency / replicas)
+        reading = self._costs(plan, batch=1.0, seq=float(asked.input))
+        middle = float(asked.input + asked.output / 2.0)
+        micro = batch / float(plan.pp)
+        writing = self._costs(plan, batch=max(micro, 1.0), seq=1.0, past=middle)
+        prefill = self._time("prefill", reading, plan, graphs=False)
+        decode = self._time("decode step", writing, plan, graphs=True)
+        memory, per_request, most = self._memory(plan, reading, batch)
+        each = asked.output * decode.value + batch * prefill.value
+        tpot_share = batch / asked.output
+        tpot = total("tpot", decode, _scaled(prefill, tpot_share)).estimate
+        whole = total("all", _scaled(decode, asked.output), _scaled(prefill, batch)).estimate
+        rate = whole.under(batch * asked.output * replicas)
+        busy = _busy(writing, self.model) * asked.output + _busy(reading, self.model) * batch
+        moved = _moved(writing, self.model) * asked.output + _moved(reading, self.model) * batch
+        peak = self.clock.chip.peak_flop_per_second(self.dtype)
+        watts = cluster_watts(
+            self.cluster, self.profile, busy / peak, moved, Estimate(each, {}, "derived"), self.pue
+        )
+        usd = None
+        if self.rent:
+            per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
+            usd = per_hour.over(rate).times(1.0 / SECONDS_PER_HOUR)
+        return ServingPoint(
+            self.model, plan, asked, self.cluster, self.profile, self.weights, replicas, batch,
+            prefill, decode, memory, self._capacity, per_request, most,
+            ttft=total("ttft", prefill, decode).estimate,
+            tpot=tpot,
+            tokens_per_second=rate,
+            usd_per_million_tokens=usd,
+            watts=watts,
+            joules_per_token=watts.over(rate) if watts else None,
+            price=self.rent,
+        )  # fmt: skip
+
+    @property
+    def _capacity(self) -> float:
+        return MEMORY_SHARE * self.clock.chip.need("memory.capacity")
+
+    def _costs(self, plan: Plan, batch: float, seq: float, past: float = 0.0) -> Costs:
+        run = Pass(
+            batch=batch, seq=seq, past=past, training=False, decoding=seq == 1.0 and past > 0,
+            dtype=self.dtype, bits=self.bits, cache_bits=self.cache_bits,
+        )  # fmt: skip
+        program = compile_program(self.model, plan, run, self.weights)
+        return program_costs(program, self.clock, Placement.of(plan))
+
+    def _time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool) -> Term:
+        """All layers, one after another; stages of a pipeline add their hand-overs."""
+        seconds: dict[str, Size] = {}
+        kernels: Size = 0.0
+        for piece, times in _pieces(costs, self.model):
+            for (_, cause), value in piece.seconds.items():
+                seconds[cause] = seconds.get(cause, 0.0) + times * value
+            kernels = kernels + times * piece.kernels["forward"]
+        parts = [
+            leaf(label, seconds[cause], self.profile.curve(cause), cause)
+            for cause, label in COMPUTE.items()
+            if cause in seconds
+        ]
+        law, host = self.profile.curve("collective"), self.profile.curve("launch")
+        parts += [
+            leaf(label, seconds[axis], law, "collective")
+            for axis, label in AXES.items()
+            if axis in seconds
+        ]
+        device = sum(float(part.value) for part in parts)
+        gaps = kernels * host["graph"] if graphs else max(kernels * host["eager"] - device, 0.0)
+        parts.append(leaf("launch gaps", gaps, host, "launch"))
+        if plan.pp > 1:
+            stride = plan.tp * self.cluster.count / (plan.tp * plan.pp)
+            hop = self.clock.collective("send_recv", 2.0, costs.boundary_bytes, stride)
+            parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
+        return total(name, *parts)
+
+    def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int]:
+        """Weights, the cache of all requests, and what one prefill needs while it runs."""
+        stages = float(plan.pp)
+        weights: Size = 0.0
+        working: Size = 0.0
+        for piece, times in _pieces(reading, self.model):
+            weights = weights + times * piece.weight_bytes
+            working = np.maximum(working, piece.working_bytes)
+        weights = (weights - reading.head.tied_parameters * self.bits / 8.0) / stages
+        chunk = min(1.0, PREFILL_CHUNK / self.workload.input)
+        per_request = self._cache_per_request(plan)
+        law = self.profile.curve("allocator")
+        groups = float(plan.tp > 1) + float(plan.pp > 1)
+        fixed = [
+            exact("weights", weights, "bytes"),
+            leaf("working tensors", working * chunk, self.profile.curve("activations"),
+                 "activations", "bytes"),
+            leaf("communication buffers", groups * law["communicator"], law, "allocator", "bytes"),
+            leaf("context", law["context"], law, "allocator", "bytes"),
+        ]  # fmt: skip
+        left = self._capacity - sum(float(part.value) for part in fixed)
+        most = max(int(left // per_request), 0) if per_request else batch
+        cache = exact("KV cache", per_request * batch, "bytes")
+        return total("memory", fixed[0], cache, *fixed[1:], unit="bytes"), per_request, most
+
+    def _cache_per_request(self, plan: Plan) -> float:
+        """Bytes of one request's keys and values on one accelerator, windows taken into account."""
+        held = 0.0
+        for kind, block in enumerate(self.model.blocks):
+            a = block.attention
+            length = min(self.workload.context, a.window or self.workload.context)
+            heads = 1.0 if a.latent else max(a.kv_heads / plan.tp, 1.0) / a.kv_heads
+            held += self.model.pattern.count(kind) * length * a.cache_width * heads
+        return float(held * self.cache_bits / 8.0 / plan.pp)
+
+
+def wide_dtype(cluster: Cluster) -> str:
+    """bf16 where the chip has it, else fp16, else fp32."""
+    chip = cluster.accelerator
+    return next((d for d in ("bf16", "fp16", "fp32") if chip.computes(d)), "bf16")
+
+
+def _pieces(costs: Costs, model: Model):  # type: ignore[no-untyped-def]
+    yield costs.embedding, 1
+    for kind, block in enumerate(costs.blocks):
+        yield block, model.pattern.count(kind)
+    yield costs.head, 1
+
+
+def _busy(costs: Costs, model: Model) -> float:
+    return float(sum(n * p.matrix_flop.get("forward", 0.0) for p, n in _pieces(costs, model)))
+
+
+def _moved(costs: Costs, model: Model) -> float:
+    return float(sum(n * p.moved_bytes.get("forward", 0.0) for p, n in _pieces(costs, model)))
+
+
+def _scaled(term: Term, by: float) -> Term:
+    """The same tree, every part multiplied."""
+    return Term(
+        term.name, term.value * by, term.unit, term.cause, term.spread, term.origin,
+        tuple(_scaled(part, by) for part in term.parts), term.combine, term.note,
+    )  # fmt: skip

@@ -1,0 +1,171 @@
+"""Chips side by side: dense peaks only, per device as software sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from trueflops import units
+from trueflops.catalog import Accelerator, price
+from trueflops.errors import UnknownName
+from trueflops.predict import training_bill
+from trueflops.report.tables import count, grid
+from trueflops.search.chips import ChipAnswer
+
+Value = Callable[[Accelerator], Any]
+COLUMNS: dict[str, Value] = {
+    "name": lambda c: c.name,
+    "year": lambda c: c.year,
+    "memory": lambda c: c.get("memory.capacity"),
+    "bandwidth": lambda c: c.get("memory.bandwidth"),
+    "fp64": lambda c: c.get("peak.fp64"),
+    "fp32": lambda c: c.get("peak.fp32"),
+    "tf32": lambda c: c.get("peak.tf32"),
+    "fp16": lambda c: c.get("peak.fp16"),
+    "bf16": lambda c: c.get("peak.bf16"),
+    "fp8": lambda c: c.get("peak.fp8"),
+    "int8": lambda c: c.get("peak.int8"),
+    "fp6": lambda c: c.get("peak.fp6"),
+    "fp4": lambda c: c.get("peak.fp4"),
+    "int4": lambda c: c.get("peak.int4"),
+    "power": lambda c: c.get("power.tdp"),
+    "link": lambda c: c.get("links.scale_up_bandwidth"),
+    "price": lambda c: p.usd_per_hour if (p := price(c)) else None,
+}
+SHOWN = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+
+
+def sort_chips(chips: list[Accelerator], column: str) -> list[Accelerator]:
+    """Best first; the unknown last. Names, years and prices from small to large."""
+    if column not in COLUMNS:
+        raise UnknownName("column", column, COLUMNS, f"(columns: {', '.join(COLUMNS)})")
+    value = COLUMNS[column]
+    upwards = column in ("name", "year", "price", "power")
+    known = [c for c in chips if value(c) is not None]
+    unknown = [c for c in chips if value(c) is None]
+    return sorted(known, key=value, reverse=not upwards) + unknown
+
+
+def chips_table(chips: Sequence[Accelerator]) -> RenderableType:
+    """Rates in TFLOP/s (TOP/s for integers); X: no such path; ·: not known."""
+    table = grid(
+        "chip", ("year", "right"), ("GiB", "right"), ("TB/s", "right"),
+        *((dtype, "right") for dtype in SHOWN), ("W", "right"), ("$/h", "right"),
+        gives_way=0, gap=1,
+    )  # fmt: skip
+    for chip in chips:
+        rent = price(chip)
+        table.add_row(
+            chip.name, str(chip.year), _number(chip, "memory.capacity", units.GIBI, 0),
+            _bandwidth(chip),
+            *(_number(chip, f"peak.{dtype}", units.TERA, 0) for dtype in SHOWN),
+            _number(chip, "power.tdp", 1.0, 0),
+            f"{rent.usd_per_hour:.2f}" if rent else "·",
+        )  # fmt: skip
+    return table
+
+
+def _bandwidth(chip: Accelerator) -> Text:
+    value = chip.get("memory.bandwidth")
+    return Text(units.digits(value / units.TERA) if value else "·")
+
+
+def _number(chip: Accelerator, path: str, unit: float, digits: int) -> Text:
+    value = chip.get(path)
+    if value is None:
+        return Text("X" if path in chip.values else "·", style="dim")
+    small = digits == 0 and value / unit < 10
+    assumed = chip.facts[path].origin == "assumed"
+    return Text(f"{value / unit:.{1 if small else digits}f}", style="italic" if assumed else "")
+
+
+def model_table(answers: Sequence[ChipAnswer], model: str) -> RenderableType:
+    """What each chip does with a model, per accelerator."""
+    table = grid(
+        "chip", ("train on", "right"), ("tok/s", "right"), ("MFU", "right"), ("$/Mtok", "right"),
+        ("serve on", "right"), ("tok/s", "right"), ("$/Mtok", "right"), "",
+        title=f"{model}: training on, and serving from, the fewest that hold it (per chip)",
+    )  # fmt: skip
+    for answer in answers:
+        table.add_row(
+            answer.chip.name, *_trains(answer), *_serves(answer),
+            Text(answer.why if not (answer.training and answer.serving) else "", style="dim"),
+        )  # fmt: skip
+    return table
+
+
+def _trains(answer: ChipAnswer) -> tuple[str, str, str, str]:
+    step = answer.training
+    if step is None:
+        return ("no", "", "", "")
+    bill = training_bill(step)
+    rate = float(bill.tokens_per_second.value)
+    mfu = f"{100 * float(bill.mfu.value):.0f} %"
+    return (str(step.cluster.count), count(rate / step.cluster.count), mfu, _usd_per_million(answer))
+
+
+def _usd_per_million(answer: ChipAnswer) -> str:
+    million = training_usd_per_million(answer)
+    return "·" if million is None else units.show_usd(million)
+
+
+def training_usd_per_million(answer: ChipAnswer) -> float | None:
+    """Dollars per million tokens trained on."""
+    if answer.training is None:
+        return None
+    bill = training_bill(answer.training)
+    if bill.price is None:
+        return None
+    per_second = bill.price.usd_per_hour * answer.training.cluster.count / units.SECONDS_PER_HOUR
+    return per_second / float(bill.tokens_per_second.value) * units.MILLION
+
+
+def _serves(answer: ChipAnswer) -> tuple[str, str, str]:
+    point = answer.serving
+    if point is None:
+        return ("no", "", "")
+    usd = point.usd_per_million_tokens
+    rate = float(point.tokens_per_second.value) / point.cluster.count
+    return (str(point.cluster.count), count(rate), units.show_usd(float(usd.value)) if usd else "·")
+
+
+def chip_record(chip: Accelerator, answer: ChipAnswer | None) -> dict[str, Any]:
+    """One chip for JSON."""
+    rent = price(chip)
+    record: dict[str, Any] = {
+        "name": chip.name,
+        "vendor": chip.vendor,
+        "year": chip.year,
+        "status": chip.status,
+        "memory_bytes": chip.get("memory.capacity"),
+        "memory_bytes_per_second": chip.get("memory.bandwidth"),
+        "dense_flop_per_second": {
+            dtype.removeprefix("peak."): value
+            for dtype, value in chip.values.items()
+            if dtype.startswith("peak.")
+        },
+        "sparse_factor": chip.sparse_factor,
+        "power_watts": chip.get("power.tdp"),
+        "price_usd_per_hour": rent.usd_per_hour if rent else None,
+    }
+    if answer:
+        step, point = answer.training, answer.serving
+        record["why_not"] = answer.why or None
+        record["training"] = step and {
+            "accelerators": step.cluster.count,
+            "tokens_per_second": float(training_bill(step).tokens_per_second.value),
+            "mfu": float(training_bill(step).mfu.value),
+            "usd_per_million_tokens": training_usd_per_million(answer),
+        }
+        record["serving"] = point and {
+            "accelerators": point.cluster.count,
+            "tokens_per_second": float(point.tokens_per_second.value),
+            "tpot_seconds": float(point.tpot.value),
+            "usd_per_million_tokens": float(point.usd_per_million_tokens.value)
+            if point.usd_per_million_tokens
+            else None,
+        }
+    return record

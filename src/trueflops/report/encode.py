@@ -1,0 +1,149 @@
+"""Answers as JSON: one object, a schema version, SI units in the key names.
+
+What was asked stands under "question", so that an answer can be fed back as input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+
+from trueflops.catalog import Cluster
+from trueflops.plan import Plan
+from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
+from trueflops.report.waterfall import training_waterfall
+
+SCHEMA_VERSION: Final = 1
+
+
+def to_json(answer: Mapping[str, Any]) -> str:
+    """One object on one line per top-level key would be hard to read; two spaces it is."""
+    whole = {"schema_version": SCHEMA_VERSION, **answer}
+    return json.dumps(_plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON can hold; infinity becomes null."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.item()
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value
+
+
+def estimate(name: str, of: Estimate | None) -> dict[str, Any]:
+    """'step_seconds': {value, low, high, origin}."""
+    if of is None:
+        return {name: None}
+    value, low, high = (float(x) for x in (of.value, of.low, of.high))
+    return {name: {"value": value, "low": low, "high": high, "origin": of.origin}}
+
+
+def term(of: Term) -> dict[str, Any]:
+    """A tree; every node names its unit and how its parts combine."""
+    whole = of.estimate
+    node: dict[str, Any] = {
+        "name": of.name, of.unit: float(of.value), "low": float(whole.low),
+        "high": float(whole.high), "origin": of.claim,
+    }  # fmt: skip
+    if of.parts:
+        node["combine"] = of.combine
+        node["parts"] = [term(part) for part in of.parts]
+    return node
+
+
+def plan(of: Plan) -> dict[str, Any]:
+    """Every field of a plan; 'all layers' is null."""
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v
+            for k, v in asdict(of).items()}  # fmt: skip
+
+
+def cluster(of: Cluster) -> dict[str, Any]:
+    """What the cluster is made of."""
+    return {
+        "name": of.name,
+        "accelerator": of.accelerator.name,
+        "nodes": of.nodes,
+        "accelerators_per_node": of.per_node,
+        "accelerators": of.count,
+        "tiers": [
+            {"name": t.name, "reach": None if t.reach == float("inf") else t.reach,
+             "bytes_per_second": t.bandwidth, "topology": t.topology, "origin": t.origin}
+            for t in of.tiers
+        ],
+    }  # fmt: skip
+
+
+def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dict[str, Any]:
+    """A training answer."""
+    return {
+        "question": dict(question),
+        "model": {
+            "name": step.model.name,
+            "parameters": step.model.parameter_count,
+            "active_parameters": step.model.active_parameter_count,
+        },
+        "cluster": cluster(step.cluster),
+        "plan": plan(step.plan),
+        "fits": bool(step.fits),
+        **estimate("step_seconds", bill.step_seconds),
+        **estimate("tokens_per_second", bill.tokens_per_second),
+        **estimate("mfu", bill.mfu),
+        **estimate("hfu", bill.hfu),
+        "flop_convention": "3 x forward matmuls, causal attention, head included, embedding not; "
+        "mfu without recomputation, hfu with; against the dense peak",
+        "steps": bill.steps,
+        **estimate("training_seconds", bill.seconds),
+        **estimate("accelerator_hours", bill.accelerator_hours),
+        **estimate("cost_usd", bill.usd),
+        "price_usd_per_hour": bill.price.usd_per_hour if bill.price else None,
+        "price_date": bill.price.date if bill.price else None,
+        **estimate("power_watts", bill.watts),
+        **estimate("energy_kwh", bill.kwh),
+        "capacity_bytes": step.capacity_bytes,
+        "memory": term(step.memory),
+        "step": term(step.step),
+        "waterfall": [
+            {"name": f.name, "flop_per_second": f.flop_per_second, "why": f.why}
+            for f in training_waterfall(step)
+        ],
+    }
+
+
+def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
+    """A serving answer."""
+    return {
+        "question": dict(question),
+        "model": {
+            "name": point.model.name,
+            "parameters": point.model.parameter_count,
+            "active_parameters": point.model.active_parameter_count,
+        },
+        "cluster": cluster(point.cluster),
+        "plan": plan(point.plan),
+        "weights": point.weights.name,
+        "replicas": point.replicas,
+        "requests_per_replica": point.batch,
+        "most_requests_per_replica": point.most_requests,
+        "fits": point.fits,
+        **estimate("ttft_seconds", point.ttft),
+        **estimate("tpot_seconds", point.tpot),
+        **estimate("tokens_per_second", point.tokens_per_second),
+        **estimate("usd_per_million_tokens", point.usd_per_million_tokens),
+        **estimate("power_watts", point.watts),
+        **estimate("joules_per_token", point.joules_per_token),
+        "cache_bytes_per_request": point.cache_bytes_per_request,
+        "capacity_bytes": point.capacity_bytes,
+        "memory": term(point.memory),
+        "prefill": term(point.prefill),
+        "decode": term(point.decode),
+    }

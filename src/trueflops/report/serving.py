@@ -1,0 +1,85 @@
+"""A serving answer for the terminal: latency, throughput, memory, other ways to cut the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from trueflops import units
+from trueflops.predict import ServingPoint
+from trueflops.report.tables import count, grid, ranged
+from trueflops.report.training import memory_table
+
+
+def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) -> None:
+    """The whole answer for one way of cutting the cluster."""
+    model, cluster, asked = point.model, point.cluster, point.workload
+    out.print(
+        f"[bold]{model.name}[/] ({units.show(model.parameter_count, 'count')} parameters, "
+        f"{point.weights.name}) on {cluster.count} × {cluster.accelerator.name}"
+    )
+    out.print(
+        f"{asked.concurrency:,} requests in flight, {asked.input:,} tokens in, "
+        f"{asked.output:,} out"
+    )
+    out.print(f"[bold]plan[/]  {describe_replicas(point)}")
+    for note in notes:
+        out.print(Text(f"      {note}", style="dim"))
+    out.print()
+    out.print(serving_table(point))
+    out.print()
+    out.print(memory_table(point.memory, point.capacity_bytes))
+
+
+def describe_replicas(point: ServingPoint) -> str:
+    """'1 replica of tp 8; 64 requests at once'."""
+    p = point.plan
+    cut = [f"tp {p.tp:g}"] + ([f"pp {p.pp:g}"] if p.pp > 1 else [])
+    if p.ep > 1:
+        cut.append(f"ep {p.ep:g}")
+    plural = "s" if point.replicas > 1 else ""
+    return (
+        f"{point.replicas} replica{plural} of {' · '.join(cut)}; "
+        f"{point.batch} requests at once on each"
+    )
+
+
+def serving_table(point: ServingPoint) -> RenderableType:
+    """Latency, throughput, money and energy with their intervals."""
+    table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it gives")
+
+    def row(name: str, value: tuple[str, str], note: str = "") -> None:
+        table.add_row(name, *value, Text(note, style="dim"))
+
+    row("time to first token", ranged(point.ttft, "seconds"), "one prefill, one step's wait")
+    row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
+    row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.batch}")
+    row("tokens/s written", ranged(point.tokens_per_second, "count"),
+        f"{count(float(point.tokens_per_second.value) / point.cluster.count)} per accelerator")
+    if point.usd_per_million_tokens and point.price:
+        row("cost per M tokens", ranged(point.usd_per_million_tokens, "usd"),
+            f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {point.price.kind}")
+    if point.joules_per_token:
+        row("energy per token", ranged(point.joules_per_token, "joules"))
+    table.add_row("KV cache", units.show(point.cache_bytes_per_request, "memory"), "",
+                  Text(f"per request and accelerator; room for {point.most_requests:,} requests "
+                       "a replica", style="dim"))
+    return table  # fmt: skip
+
+
+def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
+    """Other ways to cut the cluster into replicas."""
+    table = grid("", ("tok/s", "right"), ("TTFT", "right"), ("TPOT", "right"), ("GiB", "right"),
+                 "plan", title="Ways to cut the cluster")  # fmt: skip
+    for rank, point in enumerate(points, 1):
+        table.add_row(
+            str(rank), units.show(float(point.tokens_per_second.value), "count"),
+            units.show(float(point.ttft.value), "seconds"),
+            units.show(float(point.tpot.value), "seconds"),
+            Text(f"{float(point.memory.value) / units.GIBI:.1f}",
+                 style="" if point.fits else "red"),
+            describe_replicas(point),
+        )  # fmt: skip
+    return table

@@ -1,0 +1,166 @@
+"""A training answer for the terminal: waterfall, memory, bill, runners-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from trueflops import units
+from trueflops.predict import Bill, Term, TrainingStep
+from trueflops.report.plans import describe_plan
+from trueflops.report.tables import bar, count, grid, percent, ranged
+from trueflops.report.waterfall import training_waterfall
+
+
+def print_training(
+    out: Console, step: TrainingStep, bill: Bill, notes: Sequence[str] = ()
+) -> None:
+    """The whole answer for one plan."""
+    model, cluster, asked = step.model, step.cluster, step.workload
+    active = ""
+    if model.is_moe:
+        active = f", {units.show(model.active_parameter_count, 'count')} active"
+    out.print(
+        f"[bold]{model.name}[/] ({units.show(model.parameter_count, 'count')} parameters{active}) "
+        f"on {cluster.count} × {cluster.accelerator.name}"
+    )
+    out.print(
+        f"{units.show(asked.tokens, 'count')} tokens, sequence {asked.seq:,}, global batch "
+        f"{asked.global_batch:,} = {units.show(asked.tokens_per_step, 'count')} tokens a step"
+    )
+    out.print(f"[bold]plan[/]  {describe_plan(step.plan)}")
+    for note in notes:
+        out.print(Text(f"      {note}", style="dim"))
+    out.print()
+    out.print(waterfall_table(step))
+    out.print()
+    out.print(memory_table(step.memory, step.capacity_bytes))
+    out.print()
+    out.print(bill_table(step, bill))
+
+
+def waterfall_table(step: TrainingStep) -> RenderableType:
+    """Bars from the advertised rate to the run's own."""
+    falls = training_waterfall(step)
+    top = falls[0].flop_per_second
+    table = grid("", ("TFLOP/s", "right"), "", "", title="From the box to your run")
+    for fall in falls:
+        strong = fall.name in ("advertised", "yours")
+        rate = units.digits(fall.flop_per_second / units.TERA)
+        table.add_row(
+            Text(fall.name, style="bold" if strong else ""), rate,
+            Text(bar(fall.flop_per_second / top, 22), style="green" if strong else "cyan"),
+            Text(fall.why, style="dim"),
+        )  # fmt: skip
+    return table
+
+
+def memory_table(memory: Term, capacity: float) -> RenderableType:
+    """Parts of the fullest accelerator, largest bar is its capacity."""
+    whole = float(memory.value)
+    table = grid("", ("GiB", "right"), "", title="Memory of the fullest accelerator")
+    longest = max(capacity, whole)
+    for part in memory.parts:
+        size = float(part.value)
+        if size >= 0.0005 * whole:
+            shown = f"{size / units.GIBI:.1f}"
+            table.add_row(part.name, shown, Text(bar(size / longest, 40), style="magenta"))
+    verdict = "fits" if whole <= capacity else f"[red]{_gib(whole - capacity)} too many[/]"
+    table.add_row(
+        "[bold]sum[/]", f"[bold]{whole / units.GIBI:.1f}[/]",
+        f"of {_gib(capacity)}: {verdict}",
+    )  # fmt: skip
+    return table
+
+
+def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
+    """Time, throughput, money and energy with their intervals."""
+    table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it takes")
+
+    def row(name: str, value: tuple[str, str], note: str = "") -> None:
+        table.add_row(name, *value, Text(note, style="dim"))
+
+    row("step", ranged(bill.step_seconds, "seconds"), f"{count(bill.steps)} steps")
+    row("tokens/s", ranged(bill.tokens_per_second, "count"),
+        f"{count(float(bill.tokens_per_second.value) / step.cluster.count)} per accelerator")
+    row("MFU", percent(bill.mfu), "of the dense peak")
+    if step.plan.recompute != "none":
+        row("HFU", percent(bill.hfu), "recomputation counted")
+    row("time", ranged(bill.seconds, "seconds"))
+    row("chip-hours", ranged(bill.accelerator_hours, "count"))
+    if bill.usd and bill.price:
+        when = f", {bill.price.date}" if bill.price.date else ""
+        row("cost", ranged(bill.usd, "usd"),
+            f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {bill.price.kind}{when}")
+    else:
+        table.add_row("cost", "?", "", Text("no price known; give --price '2 USD/h'", style="dim"))
+    if bill.kwh and bill.watts:
+        energy = bill.kwh.times(units.JOULES_PER_KWH)
+        row("energy", ranged(energy, "joules"),
+            f"{units.show(float(bill.watts.value), 'watts')} while it runs")
+    else:
+        table.add_row("energy", "?", "", Text("no power figure known for this chip", style="dim"))
+    return table  # fmt: skip
+
+
+def runners_up_table(best: Sequence[tuple[TrainingStep, Bill]]) -> RenderableType:
+    """The plans a search kept, best first."""
+    table = grid(
+        "", ("step", "right"), ("MFU", "right"), ("GiB", "right"), "plan", title="Best plans"
+    )
+    for rank, (step, bill) in enumerate(best, 1):
+        table.add_row(
+            str(rank), units.show(float(bill.step_seconds.value), "seconds"),
+            percent(bill.mfu)[0], f"{float(step.memory.value) / units.GIBI:.1f}",
+            describe_plan(step.plan),
+        )  # fmt: skip
+    return table
+
+
+def stages_table(stages: Sequence[Term], capacity: float) -> RenderableType:
+    """Memory of every pipeline stage, part by part."""
+    columns = {"weights": ["weights"], "grads": ["gradients"], "optim": ["optimizer states"],
+               "activations": ["activations"], "logits": ["logits and loss"],
+               "buffers": ["working tensors", "communication buffers", "allocator slack",
+                           "context"]}  # fmt: skip
+    table = grid(("stage", "right"), *((name, "right") for name in columns), ("sum", "right"),
+                 title="Memory of every stage, GiB")  # fmt: skip
+    for index, stage in enumerate(stages):
+        cells = [
+            f"{sum(float(stage[name].value) for name in names) / units.GIBI:.1f}"
+            for names in columns.values()
+        ]
+        whole = float(stage.value)
+        style = "red" if whole > capacity else ""
+        table.add_row(str(index), *cells, Text(f"{whole / units.GIBI:.1f}", style=style))
+    return table
+
+
+def tree_table(tree: Term) -> RenderableType:
+    """A prediction's tree with the share, interval and origin of every part."""
+    table = grid("part", ("value", "right"), ("share", "right"), ("90 % interval", "right"),
+                 "origin", title=f"Every part of the {tree.name}")  # fmt: skip
+    whole = float(tree.value)
+    dimension = "memory" if tree.unit == "bytes" else tree.unit
+
+    def walk(term: Term, depth: int) -> None:
+        value = float(term.value)
+        if depth and value < 1e-6 * whole:
+            return
+        shown, interval = ranged(term.estimate, dimension)
+        certain = not term.deviations()
+        table.add_row(
+            "  " * depth + term.name, shown, f"{100 * value / whole:.1f} %",
+            Text("exact" if certain else interval, style="dim"), Text(term.claim, style="dim"),
+        )  # fmt: skip
+        for part in term.parts:
+            walk(part, depth + 1)
+
+    walk(tree, 0)
+    return table
+
+
+def _gib(size: float) -> str:
+    return units.show(size, "memory")

@@ -1,0 +1,53 @@
+"""Plans for serving: how many accelerators a replica needs, and how to split it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trueflops.errors import TrueflopsError
+from trueflops.plan import Plan, check_plan
+from trueflops.predict import Server, ServingPoint
+from trueflops.search.enumerate import divisors
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a user will wait at most; infinity where nothing was said."""
+
+    ttft_seconds: float = np.inf
+    tpot_seconds: float = np.inf
+
+    def met(self, point: ServingPoint) -> bool:
+        """Whether a point answers in time."""
+        in_time = float(point.ttft.value) <= self.ttft_seconds
+        return in_time and float(point.tpot.value) <= self.tpot_seconds
+
+
+def serving_plans(server: Server) -> list[Plan]:
+    """Every way to cut the cluster into equal replicas that breaks no rule."""
+    count, plans = server.cluster.count, []
+    for tp in divisors(count):
+        for pp in divisors(count // tp):
+            for ep in (1, tp) if server.model.is_moe and tp > 1 else (1,):
+                plan = Plan(
+                    tp=tp, pp=pp, dp_replicate=count // (tp * pp), ep=ep,
+                    etp=tp // ep if server.model.is_moe else 1, compute=server.dtype,
+                )  # fmt: skip
+                try:
+                    check_plan(plan, server.model, count)
+                except TrueflopsError:
+                    continue
+                plans.append(plan)
+    return plans
+
+
+def search_serving(server: Server, limits: Limits, most: int = 5) -> list[ServingPoint]:
+    """Points that fit and answer in time, most tokens per second first; then the others."""
+    points = [server.predict(plan) for plan in serving_plans(server)]
+
+    def order(point: ServingPoint) -> tuple[bool, bool, float]:
+        return (not point.fits, not limits.met(point), -float(point.tokens_per_second.value))
+
+    return sorted(points, key=order)[:most]
