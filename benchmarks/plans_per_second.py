@@ -14,6 +14,7 @@ import os
 import resource
 import time
 from itertools import product
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -47,7 +48,7 @@ def many_plans(count: int, accelerators: int) -> Plan:
         "dp_replicate": [1.0, 2.0, 4.0],
     }
     rows = np.array(list(product(*axes.values())))
-    columns = {name: rows[:, i] for i, name in enumerate(axes)}
+    columns: dict[str, Any] = {name: rows[:, i] for i, name in enumerate(axes)}
     inner = columns["tp"] * columns["pp"] * columns["cp"] * columns["dp_replicate"]
     fits = accelerators % inner == 0
     columns = {name: c[fits] for name, c in columns.items()}

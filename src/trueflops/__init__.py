@@ -18,17 +18,28 @@ __version__ = "0.1.0"
 
 # Public names and the rooms they live in; loaded when first used, so that importing is instant.
 _PUBLIC = {
-    "read_model": "model", "Model": "model",
-    "accelerator": "catalog", "cluster": "catalog", "Cluster": "catalog", "price": "catalog",
-    "Plan": "plan", "check_plan": "plan",
-    "Training": "workload", "Serving": "workload",
-    "Profile": "profile", "from_datasheet": "profile",
+    "read_model": "model",
+    "Model": "model",
+    "accelerator": "catalog",
+    "cluster": "catalog",
+    "Cluster": "catalog",
+    "price": "catalog",
+    "Plan": "plan",
+    "check_plan": "plan",
+    "Training": "workload",
+    "Serving": "workload",
+    "Profile": "profile",
+    "from_datasheet": "profile",
     "Clock": "clock",
-    "Trainer": "predict", "Server": "predict", "training_bill": "predict",
-    "search_plans": "search", "enumerate_plans": "search", "search_serving": "search",
+    "Trainer": "predict",
+    "Server": "predict",
+    "training_bill": "predict",
+    "search_plans": "search",
+    "enumerate_plans": "search",
+    "search_serving": "search",
     "TrueflopsError": "errors",
-}  # fmt: skip
-__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+}
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

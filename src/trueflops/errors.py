@@ -1,15 +1,15 @@
 """The tree of errors. Each carries its exit code and says what to write instead.
 
-    TrueflopsError            101  our bug, if it ever reaches a user bare
-    ├── BadInput                2  something the user wrote cannot be used
-    │   ├── UnknownName         2  no such chip, model, link …; did you mean …
-    │   ├── BadQuantity         2  a text that is not a number with the right unit
-    │   ├── BadConfig           2  a config.json that is truncated, hostile or unsupported
-    │   ├── BadCatalog          2  a catalog file with a value that has no source
-    │   ├── MissingFact         2  the catalog does not know this value; names where to add it
-    │   └── ImpossiblePlan      2  a plan that breaks a rule; carries a code and what would fit
-    └── AnswerIsNo              1  the question was understood; the answer is no
-        └── DoesNotFit          1  out of memory, by how much, and what would make it fit
+An answer of "no" (does not fit, no plan) is an answer, not an error: it exits with 1.
+
+TrueflopsError          101  our bug, if it ever reaches a user bare
+└── BadInput              2  something the user wrote cannot be used
+    ├── UnknownName       2  no such chip, model, link …; did you mean …
+    ├── BadQuantity       2  a text that is not a number with the right unit
+    ├── BadConfig         2  a config.json that is truncated, hostile or unsupported
+    ├── BadCatalog        2  a catalog file with a value that has no source
+    ├── MissingFact       2  the catalog does not know this value; names where to add it
+    └── ImpossiblePlan    2  a plan that breaks a rule; carries a code and what would fit
 """
 
 from __future__ import annotations
@@ -76,26 +76,18 @@ class ImpossiblePlan(BadInput):
         super().__init__(message)
 
 
-class AnswerIsNo(TrueflopsError):
-    """The question was understood and the answer is no."""
-
-    exit_code = 1
-    code = "NO"
-
-
-class DoesNotFit(AnswerIsNo):
-    """Out of memory: by how much, and what would make it fit."""
-
-    code = "DOES_NOT_FIT"
-
-
 def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Return the known names that look most like this one, best first."""
-    by_fold = {k.casefold(): k for k in known}
-    folded = name.casefold()[:80]
+    by_fold = {_unmistakable(k): k for k in known}
+    folded = _unmistakable(name[:80])
     close = difflib.get_close_matches(folded, by_fold, n=most, cutoff=0.6)
     inside = sorted((k for k in by_fold if folded and folded in k and k not in close), key=len)
     return [by_fold[k] for k in (*close, *inside)][:most]
+
+
+def _unmistakable(name: str) -> str:
+    """H1OO and H100 look alike; so do l and 1."""
+    return name.casefold().replace("o", "0").replace("l", "1")
 
 
 def join_or(words: Iterable[object]) -> str:

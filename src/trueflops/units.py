@@ -36,9 +36,15 @@ def _prefixed(prefixes: dict[str, float], units: dict[str, float]) -> dict[str, 
 
 _BYTES = _prefixed(_SI | _IEC, {"B": 1.0}) | _prefixed(_SI, {"b": 1 / BITS_PER_BYTE})
 _SECONDS = _prefixed(_SMALL, {"s": 1.0}) | {
-    "min": 60.0, "m": 60.0, "h": SECONDS_PER_HOUR, "d": SECONDS_PER_DAY, "day": SECONDS_PER_DAY,
-    "days": SECONDS_PER_DAY, "year": 365 * SECONDS_PER_DAY, "years": 365 * SECONDS_PER_DAY,
-}  # fmt: skip
+    "min": 60.0,
+    "m": 60.0,
+    "h": SECONDS_PER_HOUR,
+    "d": SECONDS_PER_DAY,
+    "day": SECONDS_PER_DAY,
+    "days": SECONDS_PER_DAY,
+    "year": 365 * SECONDS_PER_DAY,
+    "years": 365 * SECONDS_PER_DAY,
+}
 _RATE_OF_WORK = {"FLOP/s": 1.0, "FLOPS": 1.0, "OP/s": 1.0, "OPS": 1.0, "FLOPs/s": 1.0}
 
 UNITS: Final = MappingProxyType(
@@ -83,11 +89,19 @@ def parse(text: str, dimension: str, *, what: str = "value") -> float:
 
 EXAMPLES: Final = MappingProxyType(
     {
-        "bytes": "80 GiB", "bytes_per_second": "3.35 TB/s", "flop": "3 PFLOP",
-        "flop_per_second": "989 TFLOP/s", "seconds": "50ms", "hertz": "1.83 GHz", "watts": "700 W",
-        "joules": "3 kWh", "usd": "30000 USD", "usd_per_hour": "2.99 USD/h", "count": "15T",
+        "bytes": "80 GiB",
+        "bytes_per_second": "3.35 TB/s",
+        "flop": "3 PFLOP",
+        "flop_per_second": "989 TFLOP/s",
+        "seconds": "50ms",
+        "hertz": "1.83 GHz",
+        "watts": "700 W",
+        "joules": "3 kWh",
+        "usd": "30000 USD",
+        "usd_per_hour": "2.99 USD/h",
+        "count": "15T",
     }
-)  # fmt: skip
+)
 
 
 def parse_count(text: str, *, what: str) -> int:
@@ -105,17 +119,28 @@ _SHOWN = {
     "flop": (("EFLOP", 1e18), ("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)),
     "flop_per_second": (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6)),
     "seconds": (
-        ("years", 365 * SECONDS_PER_DAY), ("days", SECONDS_PER_DAY), ("h", SECONDS_PER_HOUR),
-        ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9),
+        ("years", 365 * SECONDS_PER_DAY),
+        ("days", SECONDS_PER_DAY),
+        ("h", SECONDS_PER_HOUR),
+        ("min", 60.0),
+        ("s", 1.0),
+        ("ms", 1e-3),
+        ("µs", 1e-6),
+        ("ns", 1e-9),
     ),
     "hertz": (("GHz", 1e9), ("MHz", 1e6), ("Hz", 1.0)),
     "watts": (("MW", 1e6), ("kW", 1e3), ("W", 1.0)),
     "joules": (
-        ("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3),
+        ("GWh", 3.6e12),
+        ("MWh", 3.6e9),
+        ("kWh", 3.6e6),
+        ("kJ", 1e3),
+        ("J", 1.0),
+        ("mJ", 1e-3),
         ("pJ", 1e-12),
     ),
     "count": (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)),
-}  # fmt: skip
+}
 # Below these a smaller unit reads better: "36 h", not "1.5 days"; "90 s", not "1.5 min".
 _SHOW_FROM = {"years": 2.0, "days": 2.0, "h": 2.0, "min": 2.0}
 

@@ -17,12 +17,30 @@ from trueflops.catalog.names import find_or_suggest, index
 from trueflops.errors import BadCatalog, MissingFact
 
 DTYPES: Final = (
-    "fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp6", "fp4", "int4",
-)  # fmt: skip
+    "fp64",
+    "fp64_tensor",
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp8",
+    "int8",
+    "fp6",
+    "fp4",
+    "int4",
+)
 
 TABLES: Final = (
-    "peak", "accumulate", "sparsity", "compute", "memory", "links", "power", "partition", "measured"
-)  # fmt: skip
+    "peak",
+    "accumulate",
+    "sparsity",
+    "compute",
+    "memory",
+    "links",
+    "power",
+    "partition",
+    "measured",
+)
 # path -> dimension; None marks a text, "" a plain number.
 _DIMENSIONS: Final[Mapping[str, str | None]] = {
     "compute.clock": "hertz",
@@ -37,9 +55,16 @@ _DIMENSIONS: Final[Mapping[str, str | None]] = {
     "power.tdp": "watts",
 }
 _PER_PACKAGE: Final = (
-    "peak.", "accumulate.", "compute.units", "compute.tensor_cores", "memory.capacity",
-    "memory.bandwidth", "memory.l2", "links.scale_up_bandwidth", "power.",
-)  # fmt: skip
+    "peak.",
+    "accumulate.",
+    "compute.units",
+    "compute.tensor_cores",
+    "memory.capacity",
+    "memory.bandwidth",
+    "memory.l2",
+    "links.scale_up_bandwidth",
+    "power.",
+)
 
 
 @dataclass(frozen=True)
@@ -145,7 +170,7 @@ def decode(raw: Mapping[str, Any], where: str) -> Accelerator:
             continue
         values[path] = None if fact.text == NONE else _si(fact.text, dimension, f"{where}: {path}")
         if devices > 1 and values[path] and path.startswith(_PER_PACKAGE):
-            values[path] = values[path] / devices  # type: ignore[operator]
+            values[path] = values[path] / devices
     return Accelerator(
         **{key: raw[key] for key in plain},
         notes=tuple(raw.get("notes", ())),
@@ -156,7 +181,7 @@ def decode(raw: Mapping[str, Any], where: str) -> Accelerator:
 
 
 def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
-    """A chip of the user's own: `like` one of the catalog, with some facts changed in plain text."""
+    """A chip of the user's own: `like` one of the catalog, with some facts changed."""
     if "like" not in described:
         raise BadCatalog(f'{where}: [accelerator] needs like = "H100", the chip it starts from')
     base = accelerator(str(described["like"]))
@@ -165,7 +190,7 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
         if table in ("like", "name"):
             continue
         if table not in TABLES or not isinstance(fields, Mapping):
-            raise BadCatalog(f"{where}: [accelerator] has no {table!r}; tables: {', '.join(TABLES)}")
+            raise BadCatalog(f"{where}: [accelerator] has no {table!r}; it has {', '.join(TABLES)}")
         for field, text in fields.items():
             path = f"{table}.{field}"
             if path not in facts and path not in _DIMENSIONS and table != "peak":
@@ -191,5 +216,3 @@ def _si(text: str, dimension: str, where: str) -> float:
         return float(text)
     except ValueError:
         raise BadCatalog(f"{where}: {text!r} is not a number") from None
-
-

@@ -122,7 +122,7 @@ def _assemble(
 ) -> Cluster:
     host_link = host.link_name("host.link") if host else chip.text("links.host")
     bandwidth = link(host_link).values.get("bandwidth") if host_link else None
-    values: Given = dict(host.values if host else {}) | given
+    values: Given = {**(host.values if host else {}), **given}
     return Cluster(
         name=text.strip(),
         accelerator=chip,
@@ -142,13 +142,19 @@ def _assemble(
 
 _TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "scale_up": {
-        "bandwidth": "bytes_per_second", "latency": "seconds", "topology": "", "domain": "count",
+        "bandwidth": "bytes_per_second",
+        "latency": "seconds",
+        "topology": "",
+        "domain": "count",
     },
     "scale_out": {"bandwidth": "bytes_per_second", "latency": "seconds"},
-    "host": {"memory": "bytes", "bandwidth": "bytes_per_second",
-             "nvme_bandwidth": "bytes_per_second"},
+    "host": {
+        "memory": "bytes",
+        "bandwidth": "bytes_per_second",
+        "nvme_bandwidth": "bytes_per_second",
+    },
     "power": {"maximum": "watts"},
-}  # fmt: skip
+}
 _TOP: Final = ("name", "node", "accelerator", "nodes", "per_node", "price")
 
 

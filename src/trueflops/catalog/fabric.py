@@ -72,8 +72,17 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
     if topology != "pair" or per_node <= 2:
         return [inner]
     bus = link((host.link_name("host.link") if host else "") or "PCIe 4.0 x16")
-    return [inner, Tier(bus.name, float(per_node), bus.values["bandwidth"],
-                        _latency(bus, bus.name, None), "pcie-peer", "assumed")]  # fmt: skip
+    return [
+        inner,
+        Tier(
+            bus.name,
+            float(per_node),
+            bus.values["bandwidth"],
+            _latency(bus, bus.name, None),
+            "pcie-peer",
+            "assumed",
+        ),
+    ]
 
 
 def _scale_up_bandwidth(chip: Accelerator, host: Node | None, kind: Link | None) -> float | None:
@@ -98,8 +107,14 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
         origin = host.facts["scale_out.bandwidth"].origin
     name = (host.link_name("scale_out.link") if host else "") or "network"
     sharing = per_node if given.get("scale_out.bandwidth") or host is None else host.count
-    return Tier(name, inf, bandwidth / sharing, _latency(None, NET, given.get("scale_out.latency")),
-                "switch", origin)  # fmt: skip
+    return Tier(
+        name,
+        inf,
+        bandwidth / sharing,
+        _latency(None, NET, given.get("scale_out.latency")),
+        "switch",
+        origin,
+    )
 
 
 def _latency(kind: Link | None, fallback: str, given: float | None) -> Mapping[str, float]:

@@ -15,9 +15,20 @@ from trueflops.catalog.facts import DATA, read_toml
 from trueflops.catalog.names import fold
 from trueflops.errors import UnknownName
 
-_SHORT = {"fp8": "fp8_e4m3", "e4m3": "fp8_e4m3", "e5m2": "fp8_e5m2", "fp4": "fp4_e2m1",
-          "fp6": "fp6_e2m3", "half": "fp16", "float16": "fp16", "bfloat16": "bf16",
-          "float32": "fp32", "float64": "fp64", "double": "fp64", "single": "fp32"}  # fmt: skip
+_SHORT = {
+    "fp8": "fp8_e4m3",
+    "e4m3": "fp8_e4m3",
+    "e5m2": "fp8_e5m2",
+    "fp4": "fp4_e2m1",
+    "fp6": "fp6_e2m3",
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "double": "fp64",
+    "single": "fp32",
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,8 @@ class NumberFormat:
 def formats() -> dict[str, NumberFormat]:
     """Every format, widest first."""
     return {
-        name: NumberFormat(name=name, **raw) for name, raw in read_toml(DATA / "formats.toml").items()
+        name: NumberFormat(name=name, **raw)
+        for name, raw in read_toml(DATA / "formats.toml").items()
     }
 
 

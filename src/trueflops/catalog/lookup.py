@@ -29,7 +29,9 @@ def look_up(name: str) -> Record:
     try:
         return link(name)
     except UnknownName:
-        raise UnknownName("name", name, known_names(), "(list all with: trueflops catalog)") from None
+        raise UnknownName(
+            "name", name, known_names(), "(list all with: trueflops catalog)"
+        ) from None
 
 
 def known_names() -> list[str]:

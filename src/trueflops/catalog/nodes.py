@@ -31,8 +31,14 @@ _DIMENSIONS: Final = {
 _COUNTS: Final = ("accelerators.count", "scale_up.domain", "scale_out.ports")
 _TEXTS: Final = ("scale_up.link", "scale_up.topology", "scale_out.link", "host.link", "host.cpus")
 TOPOLOGIES: Final = (
-    "switch", "mesh", "pair", "torus-2d", "torus-3d", "pcie-peer", "pcie-host",
-)  # fmt: skip
+    "switch",
+    "mesh",
+    "pair",
+    "torus-2d",
+    "torus-3d",
+    "pcie-peer",
+    "pcie-host",
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,10 @@ def decode(raw: Mapping[str, Any], where: str) -> Node:
         elif path == "scale_up.topology" and fact.text not in TOPOLOGIES:
             raise BadCatalog(f"{where}: topology {fact.text!r} is none of {', '.join(TOPOLOGIES)}")
     return Node(
-        raw["name"], accelerator(raw["accelerator"]), tuple(raw.get("aliases", ())),
-        tuple(raw.get("notes", ())), facts, values,
-    )  # fmt: skip
+        raw["name"],
+        accelerator(raw["accelerator"]),
+        tuple(raw.get("aliases", ())),
+        tuple(raw.get("notes", ())),
+        facts,
+        values,
+    )

@@ -17,38 +17,112 @@ _FMA: Final[Mapping[str, Mapping[str, float]]] = {
     "Volta GV100": {"fp64": 32, "fp32": 64, "fp16": 512},
     "Turing TU102": {"fp32": 64, "fp16": 256, "int8": 1024, "int4": 2048},
     "Turing TU104": {"fp32": 64, "fp16": 512, "int8": 1024, "int4": 2048},
-    "Ampere GA100": {"fp64": 32, "fp64_tensor": 64, "fp32": 64, "tf32": 512, "fp16": 1024,
-                     "bf16": 1024, "int8": 2048, "int4": 4096},
-    "Ampere GA102": {"fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "int8": 1024,
-                     "int4": 2048},
-    "Ada AD102": {"fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024,
-                  "int4": 2048},
-    "Ada AD104": {"fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024,
-                  "int4": 2048},
-    "Hopper GH100": {"fp64": 64, "fp64_tensor": 128, "fp32": 128, "tf32": 1024, "fp16": 2048,
-                     "bf16": 2048, "fp8": 4096, "int8": 4096},
-    "Blackwell GB100": {"tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192,
-                        "fp6": 8192, "fp4": 16384},
-    "Blackwell GB202": {"fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024,
-                        "int8": 1024, "fp4": 2048},
+    "Ampere GA100": {
+        "fp64": 32,
+        "fp64_tensor": 64,
+        "fp32": 64,
+        "tf32": 512,
+        "fp16": 1024,
+        "bf16": 1024,
+        "int8": 2048,
+        "int4": 4096,
+    },
+    "Ampere GA102": {
+        "fp32": 128,
+        "tf32": 256,
+        "fp16": 512,
+        "bf16": 512,
+        "int8": 1024,
+        "int4": 2048,
+    },
+    "Ada AD102": {
+        "fp32": 128,
+        "tf32": 256,
+        "fp16": 512,
+        "bf16": 512,
+        "fp8": 1024,
+        "int8": 1024,
+        "int4": 2048,
+    },
+    "Ada AD104": {
+        "fp32": 128,
+        "tf32": 256,
+        "fp16": 512,
+        "bf16": 512,
+        "fp8": 1024,
+        "int8": 1024,
+        "int4": 2048,
+    },
+    "Hopper GH100": {
+        "fp64": 64,
+        "fp64_tensor": 128,
+        "fp32": 128,
+        "tf32": 1024,
+        "fp16": 2048,
+        "bf16": 2048,
+        "fp8": 4096,
+        "int8": 4096,
+    },
+    "Blackwell GB100": {
+        "tf32": 2048,
+        "fp16": 4096,
+        "bf16": 4096,
+        "fp8": 8192,
+        "int8": 8192,
+        "fp6": 8192,
+        "fp4": 16384,
+    },
+    "Blackwell GB202": {
+        "fp32": 128,
+        "tf32": 256,
+        "fp16": 512,
+        "bf16": 512,
+        "fp8": 1024,
+        "int8": 1024,
+        "fp4": 2048,
+    },
     "CDNA1 gfx908": {"fp64": 32, "fp32": 64, "fp16": 512, "bf16": 256, "int8": 512},
-    "CDNA2 gfx90a": {"fp64": 64, "fp64_tensor": 128, "fp32": 64, "fp16": 512, "bf16": 512,
-                     "int8": 512},
-    "CDNA3 gfx942": {"fp64": 64, "fp64_tensor": 128, "fp32": 128, "tf32": 512, "fp16": 1024,
-                     "bf16": 1024, "fp8": 2048, "int8": 2048},
-    "CDNA4 gfx950": {"fp64": 64, "fp32": 128, "fp16": 2048, "bf16": 2048, "fp8": 4096,
-                     "int8": 4096, "fp6": 8192, "fp4": 8192},
-}  # fmt: skip
+    "CDNA2 gfx90a": {
+        "fp64": 64,
+        "fp64_tensor": 128,
+        "fp32": 64,
+        "fp16": 512,
+        "bf16": 512,
+        "int8": 512,
+    },
+    "CDNA3 gfx942": {
+        "fp64": 64,
+        "fp64_tensor": 128,
+        "fp32": 128,
+        "tf32": 512,
+        "fp16": 1024,
+        "bf16": 1024,
+        "fp8": 2048,
+        "int8": 2048,
+    },
+    "CDNA4 gfx950": {
+        "fp64": 64,
+        "fp32": 128,
+        "fp16": 2048,
+        "bf16": 2048,
+        "fp8": 4096,
+        "int8": 4096,
+        "fp6": 8192,
+        "fp4": 8192,
+    },
+}
 # Cards whose tensor rates, with fp32 accumulation or at all, are half of their architecture's.
 _GEFORCE: Final = ("tf32", "fp16", "bf16", "fp8")
 _HALF: Final[Mapping[str, tuple[str, ...]]] = {
-    "RTX 3090": _GEFORCE, "RTX 4090": _GEFORCE, "RTX 5090": _GEFORCE,
+    "RTX 3090": _GEFORCE,
+    "RTX 4090": _GEFORCE,
+    "RTX 5090": _GEFORCE,
     "L40": (*_GEFORCE, "int8", "int4"),
-}  # fmt: skip
+}
 
 
 def computed_peak(chip: Accelerator, dtype: str) -> float | None:
-    """units × FMA/clock × 2 × clock, or None where the facts do not allow it."""
+    """Units × FMA/clock × 2 × clock, or None where the facts do not allow it."""
     clock, count = chip.get("compute.clock"), chip.get("compute.units")
     name = chip.architecture
     if name.startswith("Grace Hopper"):
@@ -81,9 +155,7 @@ DEPARTURES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         ("fp64", "fp64_tensor", "tf32", "fp16", "bf16", "fp8", "int8"),
         "fp64 cut; tensor rates printed at 1.62 GHz",
     ),
-    "H100-PCIe-80GB": (
-        ("tf32", "fp16", "bf16", "fp8", "int8"), "tensor rates printed at 1.62 GHz"
-    ),
+    "H100-PCIe-80GB": (("tf32", "fp16", "bf16", "fp8", "int8"), "tensor rates printed at 1.62 GHz"),
     **dict.fromkeys(
         ("H100-NVL-94GB", "H200-NVL-141GB"),
         (("tf32", "fp16", "bf16", "fp8", "int8"), "tensor rates printed at 1.545 GHz"),

@@ -58,10 +58,13 @@ def price(chip: Accelerator, *, spot: bool = False) -> Price | None:
             row = max(rows, key=_providers)
             text = row[middle]
             return Price(
-                _usd(text), _usd(row.get(low, text)),
+                _usd(text),
+                _usd(row.get(low, text)),
                 _usd(text if spot else row.get("on_demand_high", text)),
-                row["date"], row["source"], "spot" if spot else "on demand",
-            )  # fmt: skip
+                row["date"],
+                row["source"],
+                "spot" if spot else "on demand",
+            )
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trueflops import __version__
 from trueflops.errors import nearest
@@ -30,8 +30,12 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def flags(self) -> list[str]:
-        """Every flag of this command."""
-        return [flag for action in self._actions for flag in action.option_strings]
+        """Every flag of this command and of those below it."""
+        own = [flag for action in self._actions for flag in action.option_strings]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                own += [flag for below in action.choices.values() for flag in below.flags()]
+        return own
 
     def words(self) -> list[str]:
         """Every word that is a choice somewhere in this command."""
@@ -55,15 +59,24 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"trueflops {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _train(commands.add_parser("train", help="predict a training plan, or search for the best",
-                               allow_abbrev=False))
-    _infer(commands.add_parser("infer", help="predict serving: latency, tokens/s, KV cache",
-                               allow_abbrev=False))
-    _compare(commands.add_parser("compare", help="chips side by side, dense only; --for a model",
-                                 allow_abbrev=False))
+    _train(
+        commands.add_parser(
+            "train", help="predict a training plan, or search for the best", allow_abbrev=False
+        )
+    )
+    _infer(
+        commands.add_parser(
+            "infer", help="predict serving: latency, tokens/s, KV cache", allow_abbrev=False
+        )
+    )
+    _compare(
+        commands.add_parser(
+            "compare", help="chips side by side, dense only; --for a model", allow_abbrev=False
+        )
+    )
     _catalog(commands.add_parser("catalog", help="every fact with its source", allow_abbrev=False))
     _ops(commands.add_parser("ops", help="price a list of kernels", allow_abbrev=False))
-    return top  # fmt: skip
+    return top
 
 
 def _common(p: argparse.ArgumentParser) -> None:
@@ -72,17 +85,28 @@ def _common(p: argparse.ArgumentParser) -> None:
 
 
 def _where(p: argparse.ArgumentParser) -> None:
-    p.add_argument("model", metavar="MODEL",
-                   help="catalog name, config.json, a folder with one, or an answer of --json")
-    p.add_argument("--on", metavar="CLUSTER",
-                   help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file")
+    p.add_argument(
+        "model",
+        metavar="MODEL",
+        help="catalog name, config.json, a folder with one, or an answer of --json",
+    )
+    p.add_argument(
+        "--on",
+        metavar="CLUSTER",
+        help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file",
+    )
     p.add_argument("--price", metavar="USD/h", help="rent per accelerator-hour, as '2.5 USD/h'")
     p.add_argument("--spot", action="store_true", help="price at spot instead of on demand")
-    p.add_argument("--pue", type=float, default=None, metavar="X",
-                   help="data-centre overhead on energy (default 1: the machines alone)")
+    p.add_argument(
+        "--pue",
+        type=float,
+        default=None,
+        metavar="X",
+        help="data-centre overhead on energy (default 1: the machines alone)",
+    )
     p.add_argument("--explain", action="store_true", help="every part of every total")
     p.add_argument("--top", type=int, default=5, metavar="N", help="plans to list (default 5)")
-    _common(p)  # fmt: skip
+    _common(p)
 
 
 def _train(p: argparse.ArgumentParser) -> None:
@@ -90,12 +114,14 @@ def _train(p: argparse.ArgumentParser) -> None:
     asked = p.add_argument_group("workload")
     asked.add_argument("--tokens", metavar="N", help="15T, 300B … (default: 20 a parameter)")
     asked.add_argument("--seq", metavar="N", help="tokens a sequence (default: up to 8192)")
-    asked.add_argument("--global-batch", metavar="N",
-                       help="sequences a step (default: about 4 M tokens)")
+    asked.add_argument(
+        "--global-batch", metavar="N", help="sequences a step (default: about 4 M tokens)"
+    )
     plan = p.add_argument_group(
-        "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest")
+        "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
+    )
     plan.add_argument("--search", action="store_true", help="keep what is given, search the rest")
-    degree = {"type": int, "metavar": "N", "default": None}
+    degree: dict[str, Any] = {"type": int, "metavar": "N", "default": None}
     plan.add_argument("--tp", help="tensor parallel", **degree)
     plan.add_argument("--pp", help="pipeline stages", **degree)
     plan.add_argument("--vpp", help="interleaved pieces of each stage", **degree)
@@ -106,35 +132,78 @@ def _train(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--ep", help="expert parallel", **degree)
     plan.add_argument("--etp", help="tensor parallel of each expert", **degree)
     plan.add_argument("--micro-batch", help="sequences a micro-batch", **degree)
-    plan.add_argument("--zero", type=int, choices=(0, 1, 2, 3), default=None,
-                      help="1: optimizer states shared, 2: and gradients, 3: and weights (FSDP)")
-    plan.add_argument("--sp", action=argparse.BooleanOptionalAction, default=None,
-                      help="sequence parallel beside tp (default: on when tp > 1)")
+    plan.add_argument(
+        "--zero",
+        type=int,
+        choices=(0, 1, 2, 3),
+        default=None,
+        help="1: optimizer states shared, 2: and gradients, 3: and weights (FSDP)",
+    )
+    plan.add_argument(
+        "--sp",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="sequence parallel beside tp (default: on when tp > 1)",
+    )
     plan.add_argument("--cp-kind", choices=("ring", "all-to-all"), default=None)
-    plan.add_argument("--schedule", choices=("gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"),
-                      default=None, help="pipeline schedule (vpp > 1 interleaves 1f1b)")
+    plan.add_argument(
+        "--schedule",
+        choices=("gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"),
+        default=None,
+        help="pipeline schedule (vpp > 1 interleaves 1f1b)",
+    )
     plan.add_argument("--first-stage-layers", help="layers of the first stage", **degree)
     plan.add_argument("--last-stage-layers", help="layers of the last stage", **degree)
     plan.add_argument("--recompute", choices=("none", "selective", "full"), default=None)
     plan.add_argument("--recompute-layers", help="layers of each stage that recompute", **degree)
     for what in ("optimizer", "parameters", "activations"):
-        plan.add_argument(f"--offload-{what}", nargs="?", type=float, const=1.0, default=None,
-                          metavar="SHARE", help=f"keep {what} outside the accelerator")
+        plan.add_argument(
+            f"--offload-{what}",
+            nargs="?",
+            type=float,
+            const=1.0,
+            default=None,
+            metavar="SHARE",
+            help=f"keep {what} outside the accelerator",
+        )
     plan.add_argument("--offload-to", choices=("host", "nvme"), default=None)
-    plan.add_argument("--optimizer", default=None,
-                      help="adamw (16 bytes a parameter in all), adamw-bf16, adamw-8bit, sgd, muon")
-    plan.add_argument("--compute", choices=("bf16", "fp16", "fp8", "tf32", "fp32"), default=None,
-                      help="dtype of matmuls (default: bf16 where the chip has it)")
+    plan.add_argument(
+        "--optimizer",
+        default=None,
+        help="adamw (16 bytes a parameter in all), adamw-bf16, adamw-8bit, sgd, muon",
+    )
+    plan.add_argument(
+        "--compute",
+        choices=("bf16", "fp16", "fp8", "tf32", "fp32"),
+        default=None,
+        help="dtype of matmuls (default: bf16 where the chip has it)",
+    )
     plan.add_argument("--parameter-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument("--gradient-dtype", choices=("fp32", "bf16", "fp16"), default=None)
-    plan.add_argument("--engine", choices=("ddp", "dataparallel", "parameter-server"),
-                      default=None, help="how replicas agree on gradients")
-    plan.add_argument("--flash", action=argparse.BooleanOptionalAction, default=None,
-                      help="fused attention (default: on)")
-    plan.add_argument("--fused", action=argparse.BooleanOptionalAction, default=None,
-                      help="fused pointwise chains (default: on)")
-    plan.add_argument("--overlap", action=argparse.BooleanOptionalAction, default=None,
-                      help="data-parallel communication beside compute (default: on)")  # fmt: skip
+    plan.add_argument(
+        "--engine",
+        choices=("ddp", "dataparallel", "parameter-server"),
+        default=None,
+        help="how replicas agree on gradients",
+    )
+    plan.add_argument(
+        "--flash",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="fused attention (default: on)",
+    )
+    plan.add_argument(
+        "--fused",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="fused pointwise chains (default: on)",
+    )
+    plan.add_argument(
+        "--overlap",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="data-parallel communication beside compute (default: on)",
+    )
 
 
 def _infer(p: argparse.ArgumentParser) -> None:
@@ -149,34 +218,52 @@ def _infer(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--tp", type=int, default=None, metavar="N", help="tensor parallel")
     plan.add_argument("--pp", type=int, default=None, metavar="N", help="pipeline stages")
     plan.add_argument("--ep", type=int, default=None, metavar="N", help="expert parallel")
-    plan.add_argument("--weights", default=None,
-                      help="bf16 (default), fp16, fp8, int8, w8a16, int4, mxfp4, nvfp4, fp32")
-    plan.add_argument("--cache", choices=("bf16", "fp16", "fp8", "fp32"), default=None,
-                      help="dtype of the KV cache (default: 16 bits)")  # fmt: skip
+    plan.add_argument(
+        "--weights",
+        default=None,
+        help="bf16 (default), fp16, fp8, int8, w8a16, int4, mxfp4, nvfp4, fp32",
+    )
+    plan.add_argument(
+        "--cache",
+        choices=("bf16", "fp16", "fp8", "fp32"),
+        default=None,
+        help="dtype of the KV cache (default: 16 bits)",
+    )
 
 
 def _compare(p: argparse.ArgumentParser) -> None:
     p.add_argument("chips", nargs="*", metavar="CHIP", help="chips (default: all that ship)")
-    p.add_argument("--for", dest="model", metavar="MODEL",
-                   help="add: does it fit, tokens/s, $ per million tokens, MFU")
+    p.add_argument(
+        "--for",
+        dest="model",
+        metavar="MODEL",
+        help="add: does it fit, tokens/s, $ per million tokens, MFU",
+    )
     p.add_argument("--vendor", metavar="NAME", help="only this vendor's")
     p.add_argument("--since", type=int, metavar="YEAR", help="only from this year on")
     p.add_argument("--until", type=int, metavar="YEAR", help="only up to this year")
     p.add_argument("--all", action="store_true", help="announced chips and rumours too")
     p.add_argument("--sort", metavar="COLUMN", help="bf16, fp8, memory, bandwidth, price, name …")
     p.add_argument("--seq", metavar="N", help="with --for: sequence length (default 4096)")
-    _common(p)  # fmt: skip
+    _common(p)
 
 
 def _catalog(p: argparse.ArgumentParser) -> None:
-    p.add_argument("name", nargs="*", metavar="NAME",
-                   help="a chip, node, cluster, link, model or number format")
-    _common(p)  # fmt: skip
+    p.add_argument(
+        "name",
+        nargs="*",
+        metavar="NAME",
+        help="a chip, node, cluster, link, model or number format",
+    )
+    _common(p)
 
 
 def _ops(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", metavar="FILE.csv",
-                   help="kernels by header: m,n,k | num_heads,…,isl | …,kv_len | experts,topk,… | "
-                   "op,gpus,bytes")
+    p.add_argument(
+        "file",
+        metavar="FILE.csv",
+        help="kernels by header: m,n,k | num_heads,…,isl | …,kv_len | experts,topk,… | "
+        "op,gpus,bytes",
+    )
     p.add_argument("--on", metavar="CHIP", required=True, help="H100, or 8xH100 for collectives")
-    _common(p)  # fmt: skip
+    _common(p)

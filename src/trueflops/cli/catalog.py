@@ -56,32 +56,55 @@ def as_json(record: Record) -> dict[str, Any]:
     match record:
         case Accelerator():
             return {
-                "kind": "accelerator", "name": record.name, "vendor": record.vendor,
-                "architecture": record.architecture, "year": record.year,
-                "status": record.status, "devices_per_package": record.devices_per_package,
-                "facts": _facts(record.facts), "si_per_device": dict(record.values),
+                "kind": "accelerator",
+                "name": record.name,
+                "vendor": record.vendor,
+                "architecture": record.architecture,
+                "year": record.year,
+                "status": record.status,
+                "devices_per_package": record.devices_per_package,
+                "facts": _facts(record.facts),
+                "si_per_device": dict(record.values),
                 "alternatives": [vars(a) for a in record.alternatives],
                 "notes": list(record.notes),
                 "errata": [
                     {"document": e.document, "says": e.says, "is": e.is_}
                     for e in errata_about(record.name)
                 ],
-            }  # fmt: skip
+            }
         case Node():
-            return {"kind": "node", "name": record.name, "accelerator": record.accelerator.name,
-                    "accelerators": record.count, "domain": record.domain,
-                    "facts": _facts(record.facts), "notes": list(record.notes)}  # fmt: skip
+            return {
+                "kind": "node",
+                "name": record.name,
+                "accelerator": record.accelerator.name,
+                "accelerators": record.count,
+                "domain": record.domain,
+                "facts": _facts(record.facts),
+                "notes": list(record.notes),
+            }
         case Cluster():
             return {"kind": "cluster", **encode.cluster(record)}
         case Link():
-            return {"kind": "link", "name": record.name, "scope": record.scope,
-                    "facts": _facts(record.facts), "notes": list(record.notes)}  # fmt: skip
+            return {
+                "kind": "link",
+                "name": record.name,
+                "scope": record.scope,
+                "facts": _facts(record.facts),
+                "notes": list(record.notes),
+            }
         case NumberFormat():
-            return {"kind": "number format", "name": record.name, "bits": record.bits,
-                    "exponent_bits": record.exponent, "mantissa_bits": record.mantissa,
-                    "maximum": record.maximum, "smallest_normal": record.smallest_normal,
-                    "smallest": record.smallest, "epsilon": record.epsilon,
-                    "source": record.source}  # fmt: skip
+            return {
+                "kind": "number format",
+                "name": record.name,
+                "bits": record.bits,
+                "exponent_bits": record.exponent,
+                "mantissa_bits": record.mantissa,
+                "maximum": record.maximum,
+                "smallest_normal": record.smallest_normal,
+                "smallest": record.smallest,
+                "epsilon": record.epsilon,
+                "source": record.source,
+            }
         case _:
             return {"kind": "model", **record}
 

@@ -11,20 +11,22 @@ from trueflops.model import read_model
 from trueflops.report import encode
 from trueflops.report.compare import chip_record, chips_table, model_table, sort_chips
 from trueflops.report.tables import console
-from trueflops.search.chips import try_chip
+from trueflops.search.chips import ChipAnswer, try_chip
 
 
 def run(options: argparse.Namespace) -> int:
     """Show chips side by side, and with --for what a model does on them."""
     chips = choose(options)
-    chips = sort_chips(chips, options.sort or "bf16") if options.sort or not options.chips else chips
+    chips = (
+        sort_chips(chips, options.sort or "bf16") if options.sort or not options.chips else chips
+    )
     answers = []
     if options.model:
         model = read_model(options.model)
         seq = units.parse_count(options.seq or "4096", what="--seq")
         answers = [try_chip(model, chip, seq) for chip in chips]
     if options.json:
-        padded = answers or [None] * len(chips)
+        padded: list[ChipAnswer | None] = [*answers] or [None] * len(chips)
         rows = [chip_record(c, a) for c, a in zip(chips, padded, strict=True)]
         print(encode.to_json({"for": options.model, "chips": rows}))
         return 0

@@ -1,4 +1,4 @@
-"""trueflops infer: predict serving at a concurrency, for every cut of the cluster or a given one."""
+"""trueflops infer: predict serving for every cut of the cluster, or for a given one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,15 @@ def run(options: argparse.Namespace) -> int:
     )
     cache = {"fp32": 32.0, "fp8": 8.0}.get(options.cache or "", 16.0)
     server = Server(
-        model, asked, where, from_datasheet(where.accelerator), cache_bits=cache,
-        weights=number_format(options.weights or "bf16").name, pue=pue_of(options),
+        model,
+        asked,
+        where,
+        from_datasheet(where.accelerator),
+        cache_bits=cache,
+        weights=number_format(options.weights or "bf16").name,
+        pue=pue_of(options),
         rent=rent_of(options, where),
-    )  # fmt: skip
+    )
     limits = Limits(*(_seconds(options, name) for name in ("ttft", "tpot")))
     if options.tp or options.pp or options.ep:
         points = [server.predict(given_plan(options, server))]
@@ -49,9 +54,13 @@ def given_plan(options: argparse.Namespace, server: Server) -> Plan:
     count = server.cluster.count
     tp, pp, ep = options.tp or 1, options.pp or 1, options.ep or 1
     plan = Plan(
-        tp=tp, pp=pp, ep=ep, dp_replicate=max(count // (tp * pp), 1), compute=server.dtype,
+        tp=tp,
+        pp=pp,
+        ep=ep,
+        dp_replicate=max(count // (tp * pp), 1),
+        compute=server.dtype,
         etp=max(tp // ep, 1) if server.model.is_moe else 1,
-    )  # fmt: skip
+    )
     check_plan(plan, server.model, count)
     return plan
 
@@ -64,11 +73,15 @@ def show(points: list[ServingPoint], limits: Limits, options: argparse.Namespace
         answer = encode.serving(question_of(options), point)
         answer["in_time"] = limits.met(point)
         answer["cuts"] = [
-            {"plan": encode.plan(p.plan), "fits": p.fits, "ttft_seconds": float(p.ttft.value),
-             "tpot_seconds": float(p.tpot.value),
-             "tokens_per_second": float(p.tokens_per_second.value)}
+            {
+                "plan": encode.plan(p.plan),
+                "fits": p.fits,
+                "ttft_seconds": float(p.ttft.value),
+                "tpot_seconds": float(p.tpot.value),
+                "tokens_per_second": float(p.tokens_per_second.value),
+            }
             for p in points
-        ]  # fmt: skip
+        ]
         print(encode.to_json(answer))
         return 0 if fine else 1
     out = console()

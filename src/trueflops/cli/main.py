@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from trueflops.cli.arguments import parser
-from trueflops.errors import TrueflopsError
+from trueflops.errors import TrueflopsError, shorten
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.verbose:
             raise
         print(
-            f"trueflops: a bug of ours: {type(error).__name__}: {error}\n"
+            f"trueflops: a bug of ours: {type(error).__name__}: {shorten(str(error), 200)}\n"
             "           run again with -v and report what it prints",
             file=sys.stderr,
         )

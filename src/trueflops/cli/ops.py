@@ -91,16 +91,26 @@ def describe(batch: Batch, i: int) -> str:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """A table of the first rows and a total."""
-    table = grid("kernel", ("time", "right"), ("90 % interval", "right"), ("TFLOP/s", "right"),
-                 ("GB/s", "right"), "bound by", gives_way=0)  # fmt: skip
+    table = grid(
+        "kernel",
+        ("time", "right"),
+        ("90 % interval", "right"),
+        ("TFLOP/s", "right"),
+        ("GB/s", "right"),
+        "bound by",
+        gives_way=0,
+    )
     for row in rows[:LISTED]:
         seconds = row["seconds"] or 1e-30
         low, high = units.show(row["low"], "seconds"), units.show(row["high"], "seconds")
         table.add_row(
-            row["what"], units.show(row["seconds"], "seconds"), f"{low} – {high}",
+            row["what"],
+            units.show(row["seconds"], "seconds"),
+            f"{low} – {high}",
             units.digits(row["flop"] / seconds / units.TERA) if row["flop"] else "",
-            units.digits(row["bytes"] / seconds / units.GIGA), row["bound"],
-        )  # fmt: skip
+            units.digits(row["bytes"] / seconds / units.GIGA),
+            row["bound"],
+        )
     out = console()
     out.print(table)
     if len(rows) > LISTED:

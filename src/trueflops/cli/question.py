@@ -14,7 +14,7 @@ from trueflops.model.config import LARGEST_FILE_BYTES, decode_json
 
 def recall(options: argparse.Namespace, command: str) -> None:
     """If MODEL is an answer of --json, ask its question again; flags given now win."""
-    path = Path(options.model).expanduser()
+    path = Path(options.model)
     if path.suffix != ".json" or not path.is_file() or path.stat().st_size > LARGEST_FILE_BYTES:
         return
     answer = decode_json(path.read_bytes(), path)

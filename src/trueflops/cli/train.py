@@ -44,9 +44,7 @@ def run(options: argparse.Namespace) -> int:
         if not found.best:
             return say_none_fits(trainer, found, options)
         step = found.best[0]
-        notes.append(
-            f"best of {found.tried:,} possible plans, of which {found.fitting:,} fit"
-        )
+        notes.append(f"best of {found.tried:,} possible plans, of which {found.fitting:,} fit")
     else:
         plan = given_plan(options, base, where)
         check_plan(plan, model, where.count, workload)
@@ -55,9 +53,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show(
-    trainer: Trainer, step: TrainingStep, found: Found | None, options: argparse.Namespace,
+    trainer: Trainer,
+    step: TrainingStep,
+    found: Found | None,
+    options: argparse.Namespace,
     notes: list[str],
-) -> int:  # fmt: skip
+) -> int:
     """Print one answer, as text or JSON."""
     money = {"rent": rent_of(options, trainer.cluster), "pue": pue_of(options)}
     bill = training_bill(step, **money)  # type: ignore[arg-type]
@@ -69,10 +70,13 @@ def show(
         answer["stages"] = [encode.term(stage) for stage in trainer.memory_by_stage(step.plan)]
         answer["would_fit"] = [words for words, _ in fit]
         answer["best"] = [
-            {"plan": encode.plan(s.plan), "step_seconds": s.step.value,
-             "memory_bytes": s.memory.value}
+            {
+                "plan": encode.plan(s.plan),
+                "step_seconds": s.step.value,
+                "memory_bytes": s.memory.value,
+            }
             for s in others
-        ]  # fmt: skip
+        ]
         print(encode.to_json(answer))
         return 0 if step.fits else 1
     out = console()
@@ -88,9 +92,13 @@ def show(
         over = units.show(float(step.memory.value) - step.capacity_bytes, "memory")
         out.print(f"[red]Does not fit[/]: {over} too many on the fullest accelerator.")
         for words, better in fit:
-            out.print(f"  would fit: {words}  (step {units.show(float(better.step.value), 'seconds')})")
+            out.print(
+                f"  would fit: {words}  (step {units.show(float(better.step.value), 'seconds')})"
+            )
         if not fit:
-            out.print("  no single change was found that makes it fit; leave the plan out to search")
+            out.print(
+                "  no single change was found that makes it fit; leave the plan out to search"
+            )
         return 1
     return 0
 
@@ -116,18 +124,23 @@ def explain(trainer: Trainer, step: TrainingStep) -> None:
 
 def search(trainer: Trainer, options: argparse.Namespace, base: Plan) -> Found:
     """Every plan that keeps what the flags fix."""
+
     def only(name: str) -> tuple[int, ...]:
         value = getattr(options, name)
         return () if value is None else (value,)
 
     usual = Space()
     space = Space(
-        tp=only("tp"), pp=only("pp"), cp=only("cp"), ep=only("ep"),
-        vpp=only("vpp") or usual.vpp, zero=only("zero") or usual.zero,
+        tp=only("tp"),
+        pp=only("pp"),
+        cp=only("cp"),
+        ep=only("ep"),
+        vpp=only("vpp") or usual.vpp,
+        zero=only("zero") or usual.zero,
         micro_batch=only("micro_batch") or usual.micro_batch,
         recompute=(options.recompute,) if options.recompute else usual.recompute,
         base=base,
-    )  # fmt: skip
+    )
     where = trainer.cluster
     plans = enumerate_plans(trainer.model, trainer.workload, where.count, where.per_node, space)
     return search_plans(trainer, plans, options.top)

@@ -80,15 +80,13 @@ class Clock:
             else:
                 peak = self.chip.peak_flop_per_second(dtype or ops[members[0]].dtype)
                 flop = _stack([works[i].flop for i in members])
-                priced = roofline(flop, moved, peak, self.bandwidth, law)
+                priced = np.asarray(roofline(flop, moved, peak, self.bandwidth, law))
                 _guard(flop, priced, peak, f"{self.chip.name}'s {dtype or 'dense'} peak")
             for row, i in enumerate(members):
-                seconds[i] = priced[row]  # type: ignore[index]
+                seconds[i] = priced[row]
         return seconds
 
-    def collective_seconds(
-        self, sent: Sequence[Collective], placement: Placement
-    ) -> list[Size]:
+    def collective_seconds(self, sent: Sequence[Collective], placement: Placement) -> list[Size]:
         """Seconds of each collective, alone on its links."""
         kinds: dict[str, list[int]] = defaultdict(list)
         for i, node in enumerate(sent):
@@ -99,9 +97,9 @@ class Clock:
             payload = _stack([sent[i].payload.bytes for i in members])
             stride = _stack([placement.stride[sent[i].axis] for i in members])
             group, payload, stride = _align(group, payload, stride)
-            priced = self.collective(kind, group, payload, stride)
+            priced = np.asarray(self.collective(kind, group, payload, stride))
             for row, i in enumerate(members):
-                seconds[i] = priced[row]  # type: ignore[index]
+                seconds[i] = priced[row]
         return seconds
 
     def collective(self, kind: str, group: Size, payload: Size, stride: Size) -> Size:

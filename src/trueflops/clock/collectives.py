@@ -66,9 +66,7 @@ def collective_seconds(
     return np.where(np.asarray(group) > 1.0, np.min(base + best, axis=0), 0.0)
 
 
-def _levels(
-    group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int, ...]
-) -> _Levels:
+def _levels(group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int, ...]) -> _Levels:
     sizes: list[Size] = []
     bus: list[Size] = []
     joined: Size = 1.0

@@ -18,6 +18,9 @@ from trueflops.units import BITS_PER_BYTE
 Role = Literal["activation", "weight", "index"]
 Phase = Literal["forward", "recompute", "backward", "backward_weight"]
 Dims = tuple[tuple[str, Size], ...]
+CollectiveKind = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "copy"
+]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,9 +86,7 @@ class Collective:
     """
 
     name: str
-    kind: Literal[
-        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "copy"
-    ]
+    kind: CollectiveKind
     axis: str
     group: Size
     payload: Tensor

@@ -40,9 +40,7 @@ class Program:
 
 def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
     """Lay out, quantise, shard, fuse; then, for training, differentiate and recompute."""
-    by = Degrees(
-        tp=plan.tp, sp=plan.sp, cp=plan.cp, cp_kind=plan.cp_kind, ep=plan.ep, etp=plan.etp
-    )
+    by = Degrees(tp=plan.tp, sp=plan.sp, cp=plan.cp, cp_kind=plan.cp_kind, ep=plan.ep, etp=plan.etp)
     if weights is None and run.training and plan.compute == "fp8":
         weights = number_format("fp8")
 

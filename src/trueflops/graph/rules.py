@@ -144,9 +144,15 @@ def attention_shape(op: Op) -> AttentionShape:
     q, k, v = (op.of or op).inputs[:3]
     size = dict(q.dims)
     return AttentionShape(
-        size["batch"], size["seq"], size["heads"], dict(k.dims)["kv_heads"],
-        op.facts["keys"], op.facts["seen"], size["head_dim"], dict(v.dims)["value_dim"],
-    )  # fmt: skip
+        size["batch"],
+        size["seq"],
+        size["heads"],
+        dict(k.dims)["kv_heads"],
+        op.facts["keys"],
+        op.facts["seen"],
+        size["head_dim"],
+        dict(v.dims)["value_dim"],
+    )
 
 
 def _attention_flop(a: AttentionShape, head_dims: float, value_dims: float) -> Size:
@@ -172,9 +178,17 @@ def _attention_backward(op: Op) -> tuple[Op, ...]:
     d_inputs = tuple(t.gradient() for t in op.inputs[:3])
     reads = (*op.inputs[:3], *op.outputs, op.outputs[0].gradient())
     return (
-        Op(op.name, "attention_backward", reads, d_inputs, dtype=op.dtype, part=op.part,
-           facts=op.facts, of=op),
-    )  # fmt: skip
+        Op(
+            op.name,
+            "attention_backward",
+            reads,
+            d_inputs,
+            dtype=op.dtype,
+            part=op.part,
+            facts=op.facts,
+            of=op,
+        ),
+    )
 
 
 def _product_work(op: Op) -> Work:
@@ -190,9 +204,17 @@ def _product_backward(op: Op) -> tuple[Op, ...]:
     reads = (*op.inputs, op.outputs[0].gradient())
     writes = tuple(t.gradient() for t in op.inputs)
     return (
-        Op(op.name, "product_backward", reads, writes, dtype=op.dtype, part=op.part,
-           facts=op.facts, of=op),
-    )  # fmt: skip
+        Op(
+            op.name,
+            "product_backward",
+            reads,
+            writes,
+            dtype=op.dtype,
+            part=op.part,
+            facts=op.facts,
+            of=op,
+        ),
+    )
 
 
 # ── memory-bound ops: read the inputs, write the outputs ─────────────────────────────────────────
@@ -262,7 +284,9 @@ def _fused_work(op: Op) -> Work:
     return Work(flop, total_bytes(op.inputs) + total_bytes(op.weights), total_bytes(op.outputs))
 
 
-def _stream(keeps: Callable[[Op], tuple[Tensor, ...]] = lambda op: (), *, fuses: bool = True) -> Rule:
+def _stream(
+    keeps: Callable[[Op], tuple[Tensor, ...]] = lambda op: (), *, fuses: bool = True
+) -> Rule:
     return Rule(_stream_work, keeps, _stream_backward, pointwise=fuses)
 
 

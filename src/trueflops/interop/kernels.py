@@ -5,7 +5,7 @@ The header decides what a row is:
     num_heads, num_kv_heads, head_dim, batch, isl       causal attention over a prompt
     num_heads, num_kv_heads, head_dim, batch, kv_len    one new token per sequence
     num_tokens, hidden, inter, topk, experts            one layer of experts (moe_tp, moe_ep)
-    op, gpus, bytes                                     a collective, bytes as nccl-tests counts them
+    op, gpus, bytes                                     a collective, bytes as in nccl-tests
 `dtype` names the number format; `window` limits attention; other columns are ignored.
 Rows of one format are one Batch whose sizes are arrays: the clock prices them in one call.
 """
@@ -28,19 +28,38 @@ from trueflops.graph.passes import Format, number_format
 from trueflops.sizes import Array
 
 Row = Mapping[str, str]
+LARGEST: Final = 10**15  # no size in a kernel table is larger
 
 # What measured tables call a format -> ours. The compute dtype of weight-only ones is bf16.
 DTYPES: Final[Mapping[str, str]] = {
-    "bfloat16": "bf16", "bf16": "bf16", "half": "fp16", "float16": "fp16", "fp16": "fp16",
-    "fp32": "fp32", "float32": "fp32", "tf32": "tf32", "fp8": "fp8", "fp8_block": "fp8",
-    "sq": "int8", "int8": "int8", "int8_wo": "w8a16", "int4_wo": "int4", "nvfp4": "nvfp4",
-    "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4",
-}  # fmt: skip
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "half": "fp16",
+    "float16": "fp16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "tf32": "tf32",
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "sq": "int8",
+    "int8": "int8",
+    "int8_wo": "w8a16",
+    "int4_wo": "int4",
+    "nvfp4": "nvfp4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4",
+}
 COLLECTIVES: Final[Mapping[str, str]] = {
-    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all", "all_to_all": "all_to_all", "broadcast": "broadcast",
-    "send_recv": "send_recv", "sendrecv": "send_recv",
-}  # fmt: skip
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "send_recv": "send_recv",
+    "sendrecv": "send_recv",
+}
 
 
 @dataclass(frozen=True)
@@ -130,7 +149,7 @@ def _numbers(
             value = float(text)
         except ValueError:
             raise BadInput(f"{path}:{line}: {name} = {shorten(text)!r} is not a number") from None
-        if not (0 <= value < 1e15) or (value == 0 and default is None):
+        if not (0 <= value < LARGEST) or (value == 0 and default is None):
             raise BadInput(f"{path}:{line}: {name} = {shorten(text)!r} must be above zero")
         values.append(value)
     return np.array(values)
@@ -182,7 +201,9 @@ def _attend(
     narrow = 8.0 if group == "fp8" else 16.0
     q = Tensor("q", (*tokens, ("heads", c["num_heads"]), ("head_dim", c["head_dim"])))
     k = Tensor("k", (*tokens, ("kv_heads", c["num_kv_heads"]), ("head_dim", c["head_dim"])), narrow)
-    v = Tensor("v", (*tokens, ("kv_heads", c["num_kv_heads"]), ("value_dim", c["head_dim"])), narrow)
+    v = Tensor(
+        "v", (*tokens, ("kv_heads", c["num_kv_heads"]), ("value_dim", c["head_dim"])), narrow
+    )
     out = Tensor("out", (*tokens, ("heads", c["num_heads"]), ("value_dim", c["head_dim"])))
     facts = {"keys": run.keys_read(window), "seen": run.keys_seen(window)}
     return (Op("attention", kind, (q, k, v), (out,), facts=facts),)
@@ -216,13 +237,38 @@ _KINDS: Final[
 ] = {
     "matmul": ({"m": None, "n": None, "k": None}, _matmul),
     "attention": (
-        {"num_heads": None, "num_kv_heads": None, "head_dim": None, "batch": None, "isl": None,
-         "window": 0.0}, _attention),
+        {
+            "num_heads": None,
+            "num_kv_heads": None,
+            "head_dim": None,
+            "batch": None,
+            "isl": None,
+            "window": 0.0,
+        },
+        _attention,
+    ),
     "attention_decode": (
-        {"num_heads": None, "num_kv_heads": None, "head_dim": None, "batch": None, "kv_len": None,
-         "window": 0.0}, _decode),
+        {
+            "num_heads": None,
+            "num_kv_heads": None,
+            "head_dim": None,
+            "batch": None,
+            "kv_len": None,
+            "window": 0.0,
+        },
+        _decode,
+    ),
     "experts": (
-        {"num_tokens": None, "hidden": None, "inter": None, "topk": None, "experts": None,
-         "moe_tp": 1.0, "moe_ep": 1.0}, _experts),
+        {
+            "num_tokens": None,
+            "hidden": None,
+            "inter": None,
+            "topk": None,
+            "experts": None,
+            "moe_tp": 1.0,
+            "moe_ep": 1.0,
+        },
+        _experts,
+    ),
     "collective": ({"gpus": None, "bytes": None}, _collective),
-}  # fmt: skip
+}

@@ -86,7 +86,7 @@ class Config:
         return float(value)
 
     def flag(self, *names: str, default: bool) -> bool:
-        """true or false."""
+        """True or false."""
         name, value = self._find(names, default)
         if not isinstance(value, bool):
             raise self._wrong(name, "true or false")

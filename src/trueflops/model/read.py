@@ -14,13 +14,20 @@ from trueflops.model.families import READERS
 
 def read_model(text: str) -> Model:
     """Find and read a model. A name with a slash or .json is a path; else the catalog is asked."""
-    path = Path(text).expanduser()
-    if path.suffix == ".json" or path.is_dir():
+    path = Path(text)
+    if path.suffix == ".json" or _is_folder(path):
         name = path.resolve().name if path.is_dir() else path.stem
         if name == "config":
             name = path.resolve().parent.name
         return model_from(Config.read(path), name)
     return _from_catalog(text)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name too long, or with a zero byte, is no folder
+        return False
 
 
 @cache

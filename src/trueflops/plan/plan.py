@@ -131,9 +131,11 @@ class Plan:
         return any(
             np.any(fraction)
             for fraction in (
-                self.offload_optimizer, self.offload_parameters, self.offload_activations
+                self.offload_optimizer,
+                self.offload_parameters,
+                self.offload_activations,
             )
-        )  # fmt: skip
+        )
 
     def micro_batches(self, global_batch: float) -> Size:
         """Micro-batches that each pipeline works through in one step."""
@@ -164,8 +166,21 @@ class Plan:
 
 
 NUMERIC: Final = (
-    "tp", "cp", "pp", "vpp", "dp_replicate", "dp_shard", "zero", "ep", "etp", "micro_batch",
-    "recompute_layers", "first_stage_layers", "last_stage_layers",
-    "offload_optimizer", "offload_parameters", "offload_activations",
-)  # fmt: skip
+    "tp",
+    "cp",
+    "pp",
+    "vpp",
+    "dp_replicate",
+    "dp_shard",
+    "zero",
+    "ep",
+    "etp",
+    "micro_batch",
+    "recompute_layers",
+    "first_stage_layers",
+    "last_stage_layers",
+    "offload_optimizer",
+    "offload_parameters",
+    "offload_activations",
+)
 """The fields that may be arrays."""

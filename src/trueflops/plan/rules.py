@@ -192,7 +192,9 @@ def _world_advice(ask: Ask) -> str:
     within = int(p.tp * p.cp * p.pp)
     said = f"tp {p.tp:g} × cp {p.cp:g} × pp {p.pp:g} × dp {p.dp:g} = {p.world:g} accelerators"
     if ask.accelerators % within == 0:
-        return f"{said}, but the cluster has {ask.accelerators}; try dp {ask.accelerators // within}"
+        return (
+            f"{said}, but the cluster has {ask.accelerators}; try dp {ask.accelerators // within}"
+        )
     return (
         f"{said}; tp × cp × pp = {within} does not divide the {ask.accelerators} of the cluster; "
         f"try a product that does"
@@ -203,8 +205,8 @@ def _batch_advice(ask: Ask) -> str:
     assert ask.training is not None
     batch, dp, micro = ask.training.global_batch, int(ask.plan.dp), int(ask.plan.micro_batch)
     if batch % dp:
-        near = max(dp, round(batch / dp) * dp)
-        return f"global batch {batch} is not a multiple of dp {dp}; try a global batch of {near}"
+        other = max(dp, round(batch / dp) * dp)
+        return f"global batch {batch} is not a multiple of dp {dp}; try a global batch of {other}"
     fits = [d for d in range(1, batch // dp + 1) if (batch // dp) % d == 0]
     near = sorted(sorted(fits, key=lambda d: abs(d - micro))[:4])
     return (
@@ -237,40 +239,72 @@ def _always(text: str) -> Callable[[Ask], str]:
 
 RULES: tuple[Rule, ...] = (
     Rule("POSITIVE", _positive, _always("every degree of a plan is a whole number of at least 1")),
-    Rule("ZERO_STAGE", lambda a: np.isin(np.asarray(a.plan.zero), (0, 1, 2, 3)),
-         _always("ZeRO has stages 0, 1, 2 and 3")),
+    Rule(
+        "ZERO_STAGE",
+        lambda a: np.isin(np.asarray(a.plan.zero), (0, 1, 2, 3)),
+        _always("ZeRO has stages 0, 1, 2 and 3"),
+    ),
     Rule("OFFLOAD_FRACTION", _fractions, _always("offload fractions lie between 0 and 1")),
-    Rule("DENSE_EP",
-         lambda a: (np.asarray(a.plan.ep * a.plan.etp) == 1) | a.model.is_moe,
-         _always("{model.name} has no experts: ep and etp must be 1")),
+    Rule(
+        "DENSE_EP",
+        lambda a: (np.asarray(a.plan.ep * a.plan.etp) == 1) | a.model.is_moe,
+        _always("{model.name} has no experts: ep and etp must be 1"),
+    ),
     Rule("TP_HEADS", lambda a: a.every(_heads(a), a.plan.tp), _fit("heads", "tp", _heads)),
     Rule("TP_KV_HEADS", _kv_heads_divide, _fit("key/value heads", "tp", _kv_heads)),
     Rule("TP_FFN", lambda a: a.every(_ffns(a), a.plan.tp), _fit("FFN columns", "tp", _ffns)),
     Rule("EP_EXPERTS", lambda a: a.every(_experts(a), a.plan.ep), _fit("experts", "ep", _experts)),
-    Rule("ETP_FFN", lambda a: a.every(_expert_ffns(a), a.plan.etp),
-         _fit("columns of an expert", "etp", _expert_ffns)),
-    Rule("PP_LAYERS", _stage_layers,
-         _always("pp {p.pp:g} × vpp {p.vpp:g} pieces and the layers given to the first and last "
-                 "stage must fit the {model.layers} layers of {model.name}")),
-    Rule("VPP_NEEDS_PP",
-         lambda a: (np.asarray(a.plan.vpp) == 1) | (np.asarray(a.plan.pp) > 1),
-         _always("vpp {p.vpp:g} interleaves pipeline stages: it needs pp of at least 2")),
-    Rule("SCHEDULE", _schedule_suits,
-         _always("schedule {p.schedule} needs vpp 1; dualpipe also an even pp and at least 2·pp "
-                 "micro-batches; try 1f1b")),
+    Rule(
+        "ETP_FFN",
+        lambda a: a.every(_expert_ffns(a), a.plan.etp),
+        _fit("columns of an expert", "etp", _expert_ffns),
+    ),
+    Rule(
+        "PP_LAYERS",
+        _stage_layers,
+        _always(
+            "pp {p.pp:g} × vpp {p.vpp:g} pieces and the layers given to the first and last "
+            "stage must fit the {model.layers} layers of {model.name}"
+        ),
+    ),
+    Rule(
+        "VPP_NEEDS_PP",
+        lambda a: (np.asarray(a.plan.vpp) == 1) | (np.asarray(a.plan.pp) > 1),
+        _always("vpp {p.vpp:g} interleaves pipeline stages: it needs pp of at least 2"),
+    ),
+    Rule(
+        "SCHEDULE",
+        _schedule_suits,
+        _always(
+            "schedule {p.schedule} needs vpp 1; dualpipe also an even pp and at least 2·pp "
+            "micro-batches; try 1f1b"
+        ),
+    ),
     Rule("WORLD", lambda a: np.asarray(a.plan.world) == a.accelerators, _world_advice),
-    Rule("EP_WORLD",
-         lambda a: np.asarray(a.plan.tp * a.plan.cp * a.plan.dp) % (a.plan.ep * a.plan.etp) == 0,
-         _always("ep {p.ep:g} × etp {p.etp:g} must divide tp × cp × dp: experts are spread over "
-                 "those ranks")),
-    Rule("MOE_TP_NEEDS_SP",
-         lambda a: (np.asarray(a.plan.tp) == 1) | a.plan.sp | (not a.model.is_moe)
-         | (a.training is None),
-         _always("a mixture of experts with tp {p.tp:g} needs sequence parallelism (add sp), or "
-                 "every rank of tp would route the same tokens")),
+    Rule(
+        "EP_WORLD",
+        lambda a: np.asarray(a.plan.tp * a.plan.cp * a.plan.dp) % (a.plan.ep * a.plan.etp) == 0,
+        _always(
+            "ep {p.ep:g} × etp {p.etp:g} must divide tp × cp × dp: experts are spread over "
+            "those ranks"
+        ),
+    ),
+    Rule(
+        "MOE_TP_NEEDS_SP",
+        lambda a: (
+            (np.asarray(a.plan.tp) == 1) | a.plan.sp | (not a.model.is_moe) | (a.training is None)
+        ),
+        _always(
+            "a mixture of experts with tp {p.tp:g} needs sequence parallelism (add sp), or "
+            "every rank of tp would route the same tokens"
+        ),
+    ),
     Rule("SEQUENCE", _sequence_divides, _sequence_advice),
     Rule("BATCH", _batch_divides, _batch_advice),
     Rule("INTERLEAVING", _interleaving_divides, _interleaving_advice),
-    Rule("ENGINE", _one_process,
-         _always("engine {p.engine} only replicates: tp, cp, pp and ep must be 1 and ZeRO 0")),
-)  # fmt: skip
+    Rule(
+        "ENGINE",
+        _one_process,
+        _always("engine {p.engine} only replicates: tp, cp, pp and ep must be 1 and ZeRO 0"),
+    ),
+)

@@ -35,9 +35,7 @@ class Bill:
     kwh: Estimate | None
 
 
-def training_bill(
-    step: TrainingStep, *, rent: Price | None = None, pue: float = 1.0
-) -> Bill:
+def training_bill(step: TrainingStep, *, rent: Price | None = None, pue: float = 1.0) -> Bill:
     """Everything that follows from the step's time."""
     cluster, workload = step.cluster, step.workload
     seconds = step.step.estimate
@@ -83,9 +81,13 @@ def rent_estimate(rent: Price) -> Estimate:
 
 
 def cluster_watts(
-    cluster: Cluster, profile: Profile, peak_seconds: Size, moved_bytes: Size, taken: Estimate,
+    cluster: Cluster,
+    profile: Profile,
+    peak_seconds: Size,
+    moved_bytes: Size,
+    taken: Estimate,
     pue: float,
-) -> Estimate | None:  # fmt: skip
+) -> Estimate | None:
     """Power while the work runs: idle, plus what the matrix units and the memory add when busy.
 
     `peak_seconds` is the work at the dense peak; None where the catalog knows no power limit.

@@ -28,61 +28,65 @@ class Exchange:
 
 
 def exchange_gradients(
-    clock: Clock, plan: Plan, held: Held, micro_batches: Size, layers: Size, forward: Size,
+    clock: Clock,
+    plan: Plan,
+    held: Held,
+    micro_batches: Size,
+    layers: Size,
+    forward: Size,
     backward: Size,
-) -> Exchange:  # fmt: skip
+) -> Exchange:
     """Data-parallel communication of a step. forward and backward: one micro-batch's seconds."""
     if plan.engine != "ddp":
         return _through_one(clock, plan, held)
-    weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
     zero = np.asarray(plan.zero)
-
-    def ring(kind: str, each: float) -> Size:
-        """One collective over all dense parameters and one over the experts'."""
-        dense = clock.collective(kind, plan.dp * plan.cp, held.dense * each, plan.tp)
-        if not np.any(held.experts):
-            return dense
-        stride = plan.ep * plan.etp
-        return dense + clock.collective(kind, plan.expert_dp, held.experts * each, stride)
-
-    reduce_all = ring("all_reduce", gradient_bytes)
-    scatter, gather = ring("reduce_scatter", gradient_bytes), ring("all_gather", weight_bytes)
-    scatter = _sharded_then_replicated(clock, plan, held, gradient_bytes, scatter)
-    once = np.where(zero == 0, reduce_all, scatter + gather)
-    # Stage 3 gathers the weights for every forward and backward and scatters every gradient.
-    often = micro_batches * (2.0 * gather + scatter)
+    weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
+    bucket = 1.0 / np.maximum(layers, 1.0)
+    reduce_all = _over(clock, plan, held, "all_reduce", gradient_bytes, plan.dp)
+    once, shown_once = reduce_all, _left(reduce_all, backward, bucket)
+    often: Size = 0.0
+    shown_often: Size = 0.0
+    if np.any(zero > 0):
+        scatter = _over(clock, plan, held, "reduce_scatter", gradient_bytes, plan.dp_shard)
+        gather = _over(clock, plan, held, "all_gather", weight_bytes, plan.dp_shard)
+        between = _between_replicas(clock, plan, held, gradient_bytes)
+        sharded = scatter + between + gather
+        shown = _left(scatter + between, backward, bucket) + _left(gather, forward, bucket)
+        once = np.where(zero == 0, once, sharded)
+        shown_once = np.where(zero == 0, shown_once, shown)
+        # Stage 3 gathers the weights for every forward and backward and scatters every gradient.
+        often = micro_batches * (2.0 * gather + scatter) + between
+        shown_often = between * bucket + micro_batches * (
+            _left(gather, forward, bucket) + _left(gather + scatter, backward, bucket)
+        )
     whole = np.where(zero >= 3, often, once)
     if not plan.overlap:
         return Exchange(whole, whole)
-    # Beside compute all but the last bucket hides, as long as the compute lasts.
-    bucket = 1.0 / np.maximum(layers, 1.0)
-    shown_reduce = _left(reduce_all, backward, bucket)
-    shown_once = _left(scatter, backward, bucket) + _left(gather, forward, bucket)
-    shown_often = micro_batches * (
-        _left(gather, forward, bucket) + _left(gather + scatter, backward, bucket)
-    )
-    shown = np.where(zero >= 3, shown_often, np.where(zero == 0, shown_reduce, shown_once))
+    shown = np.where(zero >= 3, shown_often, shown_once)
     return Exchange(whole, np.minimum(shown, whole))
+
+
+def _over(clock: Clock, plan: Plan, held: Held, kind: str, each: float, replicas: Size) -> Size:
+    """One collective over the dense parameters of so many replicas and one over the experts'."""
+    dense = clock.collective(kind, replicas * plan.cp, held.dense * each, plan.tp)
+    if not np.any(held.experts):
+        return dense
+    stride = plan.ep * plan.etp
+    ways = np.maximum(plan.tp * plan.cp * replicas / stride, 1.0)
+    return dense + clock.collective(kind, ways, held.experts * each, stride)
+
+
+def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float) -> Size:
+    """HSDP: the shards of a gradient are summed between the replicas that hold the same one."""
+    if not np.any(np.asarray(plan.dp_replicate) > 1):
+        return 0.0
+    ways = plan.dp_shard * plan.cp
+    return clock.collective("all_reduce", plan.dp_replicate, held.all * each / ways, plan.tp * ways)
 
 
 def _left(taken: Size, beside: Size, bucket: Size) -> Size:
     """What shows of a communication that runs beside compute: its excess, and its last bucket."""
     return np.maximum(taken - beside * (1.0 - bucket), taken * bucket)
-
-
-def _sharded_then_replicated(
-    clock: Clock, plan: Plan, held: Held, each: float, plain: Size
-) -> Size:
-    """HSDP: scatter within a shard group, then all-reduce the shards between replicas."""
-    if not np.any(np.asarray(plan.dp_replicate) > 1):
-        return plain
-    ways = plan.dp_shard * plan.cp
-    within = clock.collective("reduce_scatter", ways, held.all * each, plan.tp)
-    between = clock.collective(
-        "all_reduce", plan.dp_replicate, held.all * each / ways, plan.tp * ways
-    )
-    both = np.asarray(plan.dp_shard) * plan.cp > 1
-    return np.where(np.asarray(plan.dp_replicate) > 1, np.where(both, within, 0.0) + between, plain)
 
 
 def _through_one(clock: Clock, plan: Plan, held: Held) -> Exchange:

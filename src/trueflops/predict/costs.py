@@ -7,7 +7,7 @@ Out: Costs, whose arrays have one element per distinct shape, and where each pla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,13 @@ class Costs:
     embedding: PieceCost
     head: PieceCost
     boundary_bytes: Size  # activation handed from stage to stage, per micro-batch
+
+    def pieces(self, model: Model) -> Iterator[tuple[PieceCost, int]]:
+        """Every piece with how often the model holds it."""
+        yield self.embedding, 1
+        for kind, block in enumerate(self.blocks):
+            yield block, model.pattern.count(kind)
+        yield self.head, 1
 
     def spread(self, which: NDArray[np.intp]) -> Costs:
         """One element per plan instead of one per distinct shape."""
@@ -131,10 +138,17 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         if graph.name == "head" and weight.name == "embedding.tokens":
             tied = weight.elements
     return PieceCost(
-        dict(priced.seconds), dict(priced.matrix_flop), dict(priced.moved_bytes),
-        dict(priced.kernels), dense, experts, total_bytes(graph.weights), tied,
-        total_bytes(graph.kept_tensors), _working_bytes(graph),
-    )  # fmt: skip
+        dict(priced.seconds),
+        dict(priced.matrix_flop),
+        dict(priced.moved_bytes),
+        dict(priced.kernels),
+        dense,
+        experts,
+        total_bytes(graph.weights),
+        tied,
+        total_bytes(graph.kept_tensors),
+        _working_bytes(graph),
+    )
 
 
 def _working_bytes(graph: Graph) -> Size:

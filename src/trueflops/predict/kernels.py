@@ -53,8 +53,10 @@ def price_kernels(
     names = np.array(["compute", "memory", "start"])
     return KernelPrice(
         Estimate(whole, spreads, clock.profile.curve(op_class(ops[-1])).origin),
-        flop, moved, tuple(names[np.argmax(limits, axis=0)]),
-    )  # fmt: skip
+        flop,
+        moved,
+        tuple(names[np.argmax(limits, axis=0)]),
+    )
 
 
 def _price_collective(clock: Clock, of: Collective, rows: int) -> KernelPrice:

@@ -107,9 +107,7 @@ def fullest(memory: Term) -> Term:
         rows = np.broadcast_to(value, size.shape)
         return np.take_along_axis(rows, at, axis=0)[0]
 
-    parts = (
-        Term(p.name, pick(p.value), p.unit, p.cause, p.spread, p.origin) for p in memory.parts
-    )
+    parts = (Term(p.name, pick(p.value), p.unit, p.cause, p.spread, p.origin) for p in memory.parts)
     return total(memory.name, *parts, unit="bytes")
 
 

@@ -70,10 +70,9 @@ def slowest_stage(costs: Costs, plan: Plan, stages: Stages) -> SlowestStage:
 def whole_model_seconds(costs: Costs, plan: Plan, model: Model) -> Size:
     """One micro-batch through all stages, forward and back."""
     share = recomputed_share(plan, model.layers / plan.pp)
-    time = _useful(costs.embedding) + _useful(costs.head)
-    for kind, block in enumerate(costs.blocks):
-        each = _useful(block) + share * block.of("recompute")
-        time = time + model.pattern.count(kind) * each
+    time: Size = 0.0
+    for piece, times in costs.pieces(model):
+        time = time + times * (_useful(piece) + share * piece.of("recompute"))
     return time
 
 
@@ -100,9 +99,7 @@ def step_work(costs: Costs, plan: Plan, model: Model, micro_batches: Size) -> St
     flop: Size = 0.0
     again: Size = 0.0
     moved: Size = 0.0
-    pieces = [(costs.embedding, 1), (costs.head, 1)]
-    pieces += [(block, model.pattern.count(kind)) for kind, block in enumerate(costs.blocks)]
-    for piece, times in pieces:
+    for piece, times in costs.pieces(model):
         for phase in USEFUL:
             flop = flop + times * piece.matrix_flop.get(phase, 0.0)
             moved = moved + times * piece.moved_bytes.get(phase, 0.0)

@@ -2,11 +2,12 @@
 
 With t_s the time of stage s for one micro-batch (forward F, input gradient B, weight gradient W),
 m micro-batches and p stages, the bubble of one step is
-    gpipe, 1f1b   Σ t_s − max t_s                    (Huang 2019; Narayanan 2021)
-    interleaved   that, divided by vpp               (Narayanan 2021 §2.2)
-    zb-h1         … × (F + B − W) / (F + B + W)      (Qi 2024, arXiv 2401.10241, table 1)
-    zb-h2         … × (F + B − 2W) / (F + B + W)
-    dualpipe      (p/2 − 1)(2F + 2B − W) / p of it   (DeepSeek-V3, arXiv 2412.19437, table 2)
+    gpipe, 1f1b   Σ t_s − max t_s = (p−1)(F + B + W)    (Huang 2019; Narayanan 2021)
+    interleaved   that, divided by vpp                  (Narayanan 2021 §2.2)
+    zb-h1         (p−1)(F + B − W)                      (Qi 2024, arXiv 2401.10241, table 1)
+    zb-h2         (p−1)(F + B − 2W)
+    dualpipe      (p/2−1)(F + 2B − W)                   (DeepSeek-V3, arXiv 2412.19437, table 2)
+Zero-bubble schedules fill the gap with weight gradients, of which there are only m.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from trueflops.plan import Plan
 from trueflops.sizes import Size
 
 
-def bubble_seconds(plan: Plan, whole: Size, slowest: Size, f: Size, b: Size, w: Size) -> Size:
+def bubble_seconds(
+    plan: Plan, micro_batches: Size, whole: Size, slowest: Size, f: Size, b: Size, w: Size
+) -> Size:
     """Idle time of the slowest stage. `whole` is a micro-batch's time through all stages;
     f, b and w are the parts of the slowest stage's time.
     """
     idle = np.maximum(whole - slowest, 0.0)
+    others = np.maximum(plan.pp - 1.0, 0.0)
     if plan.schedule == "zb-h1":
-        return idle * np.clip((f + b - w) / (f + b + w), 0.0, 1.0)
+        return np.maximum(idle - np.minimum(2.0 * others, micro_batches) * w, 0.0)
     if plan.schedule == "zb-h2":
-        return idle * np.clip((f + b - 2.0 * w) / (f + b + w), 0.0, 1.0)
+        return np.maximum(idle - np.minimum(3.0 * others, micro_batches) * w, 0.0)
     if plan.schedule == "dualpipe":
-        # Table 2 counts a full backward B' = B + W: F&B' + B' − 3W = F + 2B − W.
-        share = np.clip((f + 2.0 * b - w) / (f + b + w), 0.0, None)
-        return idle * share * np.maximum(plan.pp / 2.0 - 1.0, 0.0) / np.maximum(plan.pp - 1.0, 1.0)
+        return np.maximum(plan.pp / 2.0 - 1.0, 0.0) * np.maximum(f + 2.0 * b - w, 0.0)
     return idle / plan.vpp
 
 

@@ -3,7 +3,8 @@
 In steady state a replica holds `batch` requests; while each writes its output, `batch` others are
 read in, so that
     tokens/s = batch · output / (output · decode + batch · prefill)
-    TPOT     = decode + batch · prefill / output          TTFT = one prefill, and the step it waits for
+    TPOT     = decode + batch · prefill / output
+    TTFT     = one prefill, and the step it waits for
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import numpy as np
 
 from trueflops.catalog import Cluster, Price
 from trueflops.clock import Clock, Placement
-from trueflops.errors import DoesNotFit
 from trueflops.graph import Pass, compile_program
 from trueflops.graph.passes import Format, number_format
 from trueflops.model import Model
@@ -65,21 +65,22 @@ class ServingPoint:
         """Whether weights and the cache of all requests fit."""
         return float(self.memory.value) <= self.capacity_bytes
 
-    def require_fit(self) -> None:
-        """Raise if it does not fit."""
-        if not self.fits:
-            over = float(self.memory.value) - self.capacity_bytes
-            raise DoesNotFit(f"{over:.3g} bytes too many")
-
 
 class Server:
     """Answers for one model on one cluster, in one number format."""
 
     def __init__(
-        self, model: Model, workload: Serving, cluster: Cluster, profile: Profile, *,
-        weights: str = "bf16", cache_bits: float = 16.0, pue: float = 1.0,
+        self,
+        model: Model,
+        workload: Serving,
+        cluster: Cluster,
+        profile: Profile,
+        *,
+        weights: str = "bf16",
+        cache_bits: float = 16.0,
+        pue: float = 1.0,
         rent: Price | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.workload = model, workload
         self.cluster, self.profile = cluster, profile
         self.weights, self.cache_bits, self.pue = number_format(weights), cache_bits, pue
@@ -116,8 +117,20 @@ class Server:
             per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
             usd = per_hour.over(rate).times(1.0 / SECONDS_PER_HOUR)
         return ServingPoint(
-            self.model, plan, asked, self.cluster, self.profile, self.weights, replicas, batch,
-            prefill, decode, memory, self._capacity, per_request, most,
+            self.model,
+            plan,
+            asked,
+            self.cluster,
+            self.profile,
+            self.weights,
+            replicas,
+            batch,
+            prefill,
+            decode,
+            memory,
+            self._capacity,
+            per_request,
+            most,
             ttft=total("ttft", prefill, decode).estimate,
             tpot=tpot,
             tokens_per_second=rate,
@@ -125,7 +138,7 @@ class Server:
             watts=watts,
             joules_per_token=watts.over(rate) if watts else None,
             price=self.rent,
-        )  # fmt: skip
+        )
 
     @property
     def _capacity(self) -> float:
@@ -133,9 +146,15 @@ class Server:
 
     def _costs(self, plan: Plan, batch: float, seq: float, past: float = 0.0) -> Costs:
         run = Pass(
-            batch=batch, seq=seq, past=past, training=False, decoding=seq == 1.0 and past > 0,
-            dtype=self.dtype, bits=self.bits, cache_bits=self.cache_bits,
-        )  # fmt: skip
+            batch=batch,
+            seq=seq,
+            past=past,
+            training=False,
+            decoding=seq == 1.0 and past > 0,
+            dtype=self.dtype,
+            bits=self.bits,
+            cache_bits=self.cache_bits,
+        )
         program = compile_program(self.model, plan, run, self.weights)
         return program_costs(program, self.clock, Placement.of(plan))
 
@@ -143,7 +162,7 @@ class Server:
         """All layers, one after another; stages of a pipeline add their hand-overs."""
         seconds: dict[str, Size] = {}
         kernels: Size = 0.0
-        for piece, times in _pieces(costs, self.model):
+        for piece, times in costs.pieces(self.model):
             for (_, cause), value in piece.seconds.items():
                 seconds[cause] = seconds.get(cause, 0.0) + times * value
             kernels = kernels + times * piece.kernels["forward"]
@@ -172,7 +191,7 @@ class Server:
         stages = float(plan.pp)
         weights: Size = 0.0
         working: Size = 0.0
-        for piece, times in _pieces(reading, self.model):
+        for piece, times in reading.pieces(self.model):
             weights = weights + times * piece.weight_bytes
             working = np.maximum(working, piece.working_bytes)
         weights = (weights - reading.head.tied_parameters * self.bits / 8.0) / stages
@@ -182,11 +201,16 @@ class Server:
         groups = float(plan.tp > 1) + float(plan.pp > 1)
         fixed = [
             exact("weights", weights, "bytes"),
-            leaf("working tensors", working * chunk, self.profile.curve("activations"),
-                 "activations", "bytes"),
+            leaf(
+                "working tensors",
+                working * chunk,
+                self.profile.curve("activations"),
+                "activations",
+                "bytes",
+            ),
             leaf("communication buffers", groups * law["communicator"], law, "allocator", "bytes"),
             leaf("context", law["context"], law, "allocator", "bytes"),
-        ]  # fmt: skip
+        ]
         left = self._capacity - sum(float(part.value) for part in fixed)
         most = max(int(left // per_request), 0) if per_request else batch
         cache = exact("KV cache", per_request * batch, "bytes")
@@ -199,7 +223,7 @@ class Server:
             a = block.attention
             length = min(self.workload.context, a.window or self.workload.context)
             heads = 1.0 if a.latent else max(a.kv_heads / plan.tp, 1.0) / a.kv_heads
-            held += self.model.pattern.count(kind) * length * a.cache_width * heads
+            held += self.model.pattern.count(kind) * length * a.cache_width * float(heads)
         return float(held * self.cache_bits / 8.0 / plan.pp)
 
 
@@ -209,24 +233,24 @@ def wide_dtype(cluster: Cluster) -> str:
     return next((d for d in ("bf16", "fp16", "fp32") if chip.computes(d)), "bf16")
 
 
-def _pieces(costs: Costs, model: Model):  # type: ignore[no-untyped-def]
-    yield costs.embedding, 1
-    for kind, block in enumerate(costs.blocks):
-        yield block, model.pattern.count(kind)
-    yield costs.head, 1
-
-
 def _busy(costs: Costs, model: Model) -> float:
-    return float(sum(n * p.matrix_flop.get("forward", 0.0) for p, n in _pieces(costs, model)))
+    return float(sum(n * p.matrix_flop.get("forward", 0.0) for p, n in costs.pieces(model)))
 
 
 def _moved(costs: Costs, model: Model) -> float:
-    return float(sum(n * p.moved_bytes.get("forward", 0.0) for p, n in _pieces(costs, model)))
+    return float(sum(n * p.moved_bytes.get("forward", 0.0) for p, n in costs.pieces(model)))
 
 
 def _scaled(term: Term, by: float) -> Term:
     """The same tree, every part multiplied."""
     return Term(
-        term.name, term.value * by, term.unit, term.cause, term.spread, term.origin,
-        tuple(_scaled(part, by) for part in term.parts), term.combine, term.note,
-    )  # fmt: skip
+        term.name,
+        term.value * by,
+        term.unit,
+        term.cause,
+        term.spread,
+        term.origin,
+        tuple(_scaled(part, by) for part in term.parts),
+        term.combine,
+        term.note,
+    )

@@ -47,12 +47,8 @@ def every_stage(model: Model, plan: Plan) -> Stages:
 
 
 def _stages(model: Model, plan: Plan, *, every: bool) -> Stages:
-    keys, which = distinct(
-        (plan.pp, plan.vpp, plan.first_stage_layers, plan.last_stage_layers)
-    )
-    tables = [
-        _table(model.pattern, len(model.blocks), *map(int, key), every=every) for key in keys
-    ]
+    keys, which = distinct((plan.pp, plan.vpp, plan.first_stage_layers, plan.last_stage_layers))
+    tables = [_table(model.pattern, len(model.blocks), *map(int, key), every=every) for key in keys]
     most = max(len(t) for t in tables)
     # Pad with repeats of the first stage: a repeat can change neither a maximum nor an argmax.
     padded = np.array([[*t, *([t[0]] * (most - len(t)))] for t in tables], dtype=np.float64)

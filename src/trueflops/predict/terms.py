@@ -7,7 +7,7 @@ computed only when asked for, so that a million plans pay nothing for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -68,11 +68,22 @@ class Term:
 
     def pick(self, index: int) -> Term:
         """The tree of one plan out of many."""
-        value = self.value if np.ndim(self.value) == 0 else np.ravel(self.value)[index % np.size(self.value)]
+        value = (
+            self.value
+            if np.ndim(self.value) == 0
+            else np.ravel(self.value)[index % np.size(self.value)]
+        )
         return Term(
-            self.name, float(value), self.unit, self.cause, self.spread, self.origin,
-            tuple(part.pick(index) for part in self.parts), self.combine, self.note,
-        )  # fmt: skip
+            self.name,
+            float(value),
+            self.unit,
+            self.cause,
+            self.spread,
+            self.origin,
+            tuple(part.pick(index) for part in self.parts),
+            self.combine,
+            self.note,
+        )
 
     def __getitem__(self, name: str) -> Term:
         """A part by name."""
@@ -84,7 +95,7 @@ class Estimate:
     """A value with relative standard deviations by cause; products and quotients keep them."""
 
     value: Size
-    spreads: dict[str, Size]
+    spreads: Mapping[str, Size]
     origin: Origin
 
     @property

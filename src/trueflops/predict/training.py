@@ -7,7 +7,7 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,13 +36,17 @@ from trueflops.sizes import Size
 from trueflops.workload import Training
 
 COMPUTE: Final = {
-    "matmul": "matmul", "experts": "expert matmul", "attention": "attention",
+    "matmul": "matmul",
+    "experts": "expert matmul",
+    "attention": "attention",
     "memory": "memory-bound ops",
-}  # fmt: skip
+}
 AXES: Final = {
-    "tp": "tensor parallel", "cp": "context parallel", "ep": "expert all-to-all",
+    "tp": "tensor parallel",
+    "cp": "context parallel",
+    "ep": "expert all-to-all",
     "etp": "expert tensor parallel",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class TrainingStep:
     work: StepWork
 
     @property
-    def fits(self) -> Size:
+    def fits(self) -> Any:
         """Whether the fullest accelerator's memory suffices."""
         return np.asarray(self.memory.value) <= self.capacity_bytes
 
@@ -69,9 +73,13 @@ class TrainingStep:
         """The step of one plan out of many, in plain numbers."""
         m = float(np.ravel(self.micro_batches)[index % np.size(self.micro_batches)])
         return replace(
-            self, plan=self.plan.pick(index), step=self.step.pick(index),
-            memory=self.memory.pick(index), micro_batches=m, work=self.work.pick(index),
-        )  # fmt: skip
+            self,
+            plan=self.plan.pick(index),
+            step=self.step.pick(index),
+            memory=self.memory.pick(index),
+            micro_batches=m,
+            work=self.work.pick(index),
+        )
 
 
 @dataclass(frozen=True)
@@ -119,23 +127,39 @@ class Trainer:
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
         whole = whole_model_seconds(costs, plan, self.model)
         bubble = bubble_seconds(
-            plan, whole, slow.total, slow.of("forward", "recompute"), slow.of("backward"),
+            plan,
+            m,
+            whole,
+            slow.total,
+            slow.of("forward", "recompute"),
+            slow.of("backward"),
             slow.of("backward_weight"),
-        )  # fmt: skip
+        )
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
+        compute = self._compute(slow, m)
+        communication = self._communication(slow, m, dp.exposed, pp.exposed)
+        beside = compute.value + communication.value + bubble
         step = total(
             "step",
-            self._compute(slow, m),
-            self._communication(slow, m, dp.exposed, pp.exposed),
+            compute,
+            communication,
             leaf("pipeline bubble", bubble, self.profile.curve("matmul"), "matmul"),
             self._optimizer(plan, most),
-            self._offload(plan, most, kept, m, slow.total),
+            self._offload(plan, most, kept, m, beside),
         )
         memory = fullest(stage_memory(costs, plan, stages, held, m, self.profile))
         return TrainingStep(
-            self.model, plan, self.workload, self.cluster, self.profile, step, memory,
-            self.capacity, m, step_work(costs, plan, self.model, m),
-        )  # fmt: skip
+            self.model,
+            plan,
+            self.workload,
+            self.cluster,
+            self.profile,
+            step,
+            memory,
+            self.capacity,
+            m,
+            step_work(costs, plan, self.model, m),
+        )
 
     def memory_by_stage(self, plan: Plan) -> list[Term]:
         """The memory of every pipeline stage of a single plan."""
@@ -204,8 +228,7 @@ class Trainer:
         states = held.own(plan, 1) * plan.states.bytes_per_parameter * plan.offload_optimizer
         weights = held.all * BYTES[plan.parameter_dtype] * plan.offload_parameters
         waited = self.clock.host_copy(2.0 * states, nvme)
-        streamed = self.clock.host_copy(
-            2.0 * m * (weights + kept * plan.offload_activations), nvme
-        )
-        shown = np.maximum(streamed - m * beside, 0.0) if plan.overlap else streamed
+        streamed = self.clock.host_copy(2.0 * m * (weights + kept * plan.offload_activations), nvme)
+        # The host link is its own: compute, other communication and the bubble all hide it.
+        shown = np.maximum(streamed - beside, 0.0) if plan.overlap else streamed
         return leaf("offload", waited + shown, law, "host")

@@ -47,11 +47,9 @@ def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
     constants = _constants()
     measured = chip.get("measured.matmul_bf16")
     if measured:
-        share = measured / chip.peak_flop_per_second("bf16")
-        # The best shape of a search; whole models see about a tenth less.
-        return 0.92 * share, constants["matmul"]["error"], "measured", chip.facts[
-            "measured.matmul_bf16"
-        ].source  # fmt: skip
+        share = measured / chip.peak_flop_per_second("bf16") * constants["matmul"]["sustained"]
+        source = chip.facts["measured.matmul_bf16"].source
+        return share, constants["matmul"]["error"], "measured", source
     if chip.vendor == "NVIDIA":
         own = constants["matmul"]
     else:

@@ -73,7 +73,7 @@ def print_accelerator(out: Console, chip: Accelerator) -> None:
 
 
 def _print_peaks(out: Console, chip: Accelerator) -> None:
-    """units × FMA × 2 × clock beside the printed peak."""
+    """Units × FMA × 2 × clock beside the printed peak."""
     for dtype in ("bf16", "fp16"):
         computed, printed = computed_peak(chip, dtype), chip.get(f"peak.{dtype}")
         if computed and printed:
@@ -93,9 +93,13 @@ def _print_peaks(out: Console, chip: Accelerator) -> None:
 def _print_errata(out: Console, name: str) -> None:
     for erratum in errata_about(name):
         out.print(
-            Text.assemble(("erratum ", "red"), f"document {erratum.document} says: {erratum.says} ",
-                          ("It is: ", "bold"), erratum.is_)
-        )  # fmt: skip
+            Text.assemble(
+                ("erratum ", "red"),
+                f"document {erratum.document} says: {erratum.says} ",
+                ("It is: ", "bold"),
+                erratum.is_,
+            )
+        )
 
 
 def _print_prices(out: Console, chip: Accelerator) -> None:
@@ -115,9 +119,11 @@ def _facts(facts: Mapping[str, Fact]) -> Any:
     for path, fact in facts.items():
         said = f"{fact.source}: {fact.note}" if fact.note else fact.source
         table.add_row(
-            path, Text(fact.text), Text(fact.origin, style=_style(fact.origin)),
+            path,
+            Text(fact.text),
+            Text(fact.origin, style=_style(fact.origin)),
             Text(said, style="dim"),
-        )  # fmt: skip
+        )
     return table
 
 
@@ -151,12 +157,18 @@ def print_cluster(out: Console, cluster: Cluster) -> None:
         f"[bold]{cluster.name}[/]  {cluster.count:,} × {cluster.accelerator.name} in "
         f"{cluster.nodes:,} × {cluster.node_name}"
     )
-    table = grid("tier", ("joins", "right"), ("per accelerator, one way", "right"), "wiring",
-                 "origin")  # fmt: skip
+    table = grid(
+        "tier", ("joins", "right"), ("per accelerator, one way", "right"), "wiring", "origin"
+    )
     for tier in cluster.tiers:
         reach = "all" if tier.reach == float("inf") else f"{tier.reach:,.0f}"
-        table.add_row(tier.name, reach, units.show(tier.bandwidth, "bytes_per_second"),
-                      tier.topology, tier.origin)  # fmt: skip
+        table.add_row(
+            tier.name,
+            reach,
+            units.show(tier.bandwidth, "bytes_per_second"),
+            tier.topology,
+            tier.origin,
+        )
     out.print(table)
 
 
@@ -198,9 +210,12 @@ def print_model(out: Console, record: Mapping[str, Any]) -> None:
     out.print(
         f"[bold]{model.name}[/]  {model.parameter_count:,} parameters"
         + (f", {model.active_parameter_count:,} active" if model.is_moe else "")
-        + (f" (published: {record['published_parameters']})" if "published_parameters" in record
-           else "")
-    )  # fmt: skip
+        + (
+            f" (published: {record['published_parameters']})"
+            if "published_parameters" in record
+            else ""
+        )
+    )
     table = grid("field", "value")
     for field, value in record["config"].items():
         shown = str(value)

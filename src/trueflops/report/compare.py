@@ -52,19 +52,27 @@ def sort_chips(chips: list[Accelerator], column: str) -> list[Accelerator]:
 def chips_table(chips: Sequence[Accelerator]) -> RenderableType:
     """Rates in TFLOP/s (TOP/s for integers); X: no such path; ·: not known."""
     table = grid(
-        "chip", ("year", "right"), ("GiB", "right"), ("TB/s", "right"),
-        *((dtype, "right") for dtype in SHOWN), ("W", "right"), ("$/h", "right"),
-        gives_way=0, gap=1,
-    )  # fmt: skip
+        "chip",
+        ("year", "right"),
+        ("GiB", "right"),
+        ("TB/s", "right"),
+        *((dtype, "right") for dtype in SHOWN),
+        ("W", "right"),
+        ("$/h", "right"),
+        gives_way=0,
+        gap=1,
+    )
     for chip in chips:
         rent = price(chip)
         table.add_row(
-            chip.name, str(chip.year), _number(chip, "memory.capacity", units.GIBI, 0),
+            chip.name,
+            str(chip.year),
+            _number(chip, "memory.capacity", units.GIBI, 0),
             _bandwidth(chip),
             *(_number(chip, f"peak.{dtype}", units.TERA, 0) for dtype in SHOWN),
             _number(chip, "power.tdp", 1.0, 0),
             f"{rent.usd_per_hour:.2f}" if rent else "·",
-        )  # fmt: skip
+        )
     return table
 
 
@@ -85,15 +93,24 @@ def _number(chip: Accelerator, path: str, unit: float, digits: int) -> Text:
 def model_table(answers: Sequence[ChipAnswer], model: str) -> RenderableType:
     """What each chip does with a model, per accelerator."""
     table = grid(
-        "chip", ("train on", "right"), ("tok/s", "right"), ("MFU", "right"), ("$/Mtok", "right"),
-        ("serve on", "right"), ("tok/s", "right"), ("$/Mtok", "right"), "",
+        "chip",
+        ("train on", "right"),
+        ("tok/s", "right"),
+        ("MFU", "right"),
+        ("$/Mtok", "right"),
+        ("serve on", "right"),
+        ("tok/s", "right"),
+        ("$/Mtok", "right"),
+        "",
         title=f"{model}: training on, and serving from, the fewest that hold it (per chip)",
-    )  # fmt: skip
+    )
     for answer in answers:
         table.add_row(
-            answer.chip.name, *_trains(answer), *_serves(answer),
+            answer.chip.name,
+            *_trains(answer),
+            *_serves(answer),
             Text(answer.why if not (answer.training and answer.serving) else "", style="dim"),
-        )  # fmt: skip
+        )
     return table
 
 
@@ -104,7 +121,12 @@ def _trains(answer: ChipAnswer) -> tuple[str, str, str, str]:
     bill = training_bill(step)
     rate = float(bill.tokens_per_second.value)
     mfu = f"{100 * float(bill.mfu.value):.0f} %"
-    return (str(step.cluster.count), count(rate / step.cluster.count), mfu, _usd_per_million(answer))
+    return (
+        str(step.cluster.count),
+        count(rate / step.cluster.count),
+        mfu,
+        _usd_per_million(answer),
+    )
 
 
 def _usd_per_million(answer: ChipAnswer) -> str:

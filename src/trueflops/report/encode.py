@@ -52,9 +52,12 @@ def term(of: Term) -> dict[str, Any]:
     """A tree; every node names its unit and how its parts combine."""
     whole = of.estimate
     node: dict[str, Any] = {
-        "name": of.name, of.unit: float(of.value), "low": float(whole.low),
-        "high": float(whole.high), "origin": of.claim,
-    }  # fmt: skip
+        "name": of.name,
+        of.unit: float(of.value),
+        "low": float(whole.low),
+        "high": float(whole.high),
+        "origin": of.claim,
+    }
     if of.parts:
         node["combine"] = of.combine
         node["parts"] = [term(part) for part in of.parts]
@@ -63,8 +66,9 @@ def term(of: Term) -> dict[str, Any]:
 
 def plan(of: Plan) -> dict[str, Any]:
     """Every field of a plan; 'all layers' is null."""
-    return {k: int(v) if isinstance(v, float) and v.is_integer() else v
-            for k, v in asdict(of).items()}  # fmt: skip
+    return {
+        k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in asdict(of).items()
+    }
 
 
 def cluster(of: Cluster) -> dict[str, Any]:
@@ -76,11 +80,16 @@ def cluster(of: Cluster) -> dict[str, Any]:
         "accelerators_per_node": of.per_node,
         "accelerators": of.count,
         "tiers": [
-            {"name": t.name, "reach": None if t.reach == float("inf") else t.reach,
-             "bytes_per_second": t.bandwidth, "topology": t.topology, "origin": t.origin}
+            {
+                "name": t.name,
+                "reach": None if t.reach == float("inf") else t.reach,
+                "bytes_per_second": t.bandwidth,
+                "topology": t.topology,
+                "origin": t.origin,
+            }
             for t in of.tiers
         ],
-    }  # fmt: skip
+    }
 
 
 def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from trueflops.plan import Plan
 
 
@@ -19,7 +21,7 @@ def describe_plan(plan: Plan) -> str:
         parts.append(f"ep {plan.ep:g}" + (f" × etp {plan.etp:g}" if plan.etp > 1 else ""))
     parts.append(f"micro-batch {plan.micro_batch:g}")
     if plan.recompute != "none":
-        some = f" of {plan.recompute_layers:g} layers" if plan.recompute_layers < 1e9 else ""
+        some = f" of {plan.recompute_layers:g} layers" if isfinite(plan.recompute_layers) else ""
         parts.append(f"{plan.recompute} recompute{some}")
     if plan.offloads:
         parts.append(f"offload to {plan.offload_to}")

@@ -21,8 +21,7 @@ def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) 
         f"{point.weights.name}) on {cluster.count} × {cluster.accelerator.name}"
     )
     out.print(
-        f"{asked.concurrency:,} requests in flight, {asked.input:,} tokens in, "
-        f"{asked.output:,} out"
+        f"{asked.concurrency:,} requests in flight, {asked.input:,} tokens in, {asked.output:,} out"
     )
     out.print(f"[bold]plan[/]  {describe_replicas(point)}")
     for note in notes:
@@ -56,30 +55,51 @@ def serving_table(point: ServingPoint) -> RenderableType:
     row("time to first token", ranged(point.ttft, "seconds"), "one prefill, one step's wait")
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
     row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.batch}")
-    row("tokens/s written", ranged(point.tokens_per_second, "count"),
-        f"{count(float(point.tokens_per_second.value) / point.cluster.count)} per accelerator")
+    row(
+        "tokens/s written",
+        ranged(point.tokens_per_second, "count"),
+        f"{count(float(point.tokens_per_second.value) / point.cluster.count)} per accelerator",
+    )
     if point.usd_per_million_tokens and point.price:
-        row("cost per M tokens", ranged(point.usd_per_million_tokens, "usd"),
-            f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {point.price.kind}")
+        row(
+            "cost per M tokens",
+            ranged(point.usd_per_million_tokens, "usd"),
+            f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {point.price.kind}",
+        )
     if point.joules_per_token:
         row("energy per token", ranged(point.joules_per_token, "joules"))
-    table.add_row("KV cache", units.show(point.cache_bytes_per_request, "memory"), "",
-                  Text(f"per request and accelerator; room for {point.most_requests:,} requests "
-                       "a replica", style="dim"))
-    return table  # fmt: skip
+    table.add_row(
+        "KV cache",
+        units.show(point.cache_bytes_per_request, "memory"),
+        "",
+        Text(
+            f"per request and accelerator; room for {point.most_requests:,} requests a replica",
+            style="dim",
+        ),
+    )
+    return table
 
 
 def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
     """Other ways to cut the cluster into replicas."""
-    table = grid("", ("tok/s", "right"), ("TTFT", "right"), ("TPOT", "right"), ("GiB", "right"),
-                 "plan", title="Ways to cut the cluster")  # fmt: skip
+    table = grid(
+        "",
+        ("tok/s", "right"),
+        ("TTFT", "right"),
+        ("TPOT", "right"),
+        ("GiB", "right"),
+        "plan",
+        title="Ways to cut the cluster",
+    )
     for rank, point in enumerate(points, 1):
         table.add_row(
-            str(rank), units.show(float(point.tokens_per_second.value), "count"),
+            str(rank),
+            units.show(float(point.tokens_per_second.value), "count"),
             units.show(float(point.ttft.value), "seconds"),
             units.show(float(point.tpot.value), "seconds"),
-            Text(f"{float(point.memory.value) / units.GIBI:.1f}",
-                 style="" if point.fits else "red"),
+            Text(
+                f"{float(point.memory.value) / units.GIBI:.1f}", style="" if point.fits else "red"
+            ),
             describe_replicas(point),
-        )  # fmt: skip
+        )
     return table

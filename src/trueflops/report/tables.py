@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -10,6 +12,8 @@ from rich.text import Text
 from trueflops import units
 from trueflops.predict import Estimate
 
+Justify = Literal["left", "right"]
+Column = str | tuple[str, Justify]
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -29,11 +33,13 @@ class Grid:
     """A table without lines whose columns keep their width; only one, the last, gives way."""
 
     def __init__(
-        self, *columns: str | tuple[str, str], title: str = "", gives_way: int = -1, gap: int = 2
+        self, *columns: Column, title: str = "", gives_way: int = -1, gap: int = 2
     ) -> None:
         self.title, self.gap = title, gap
         self.gives_way = gives_way % len(columns)
-        self.heads = [c if isinstance(c, tuple) else (c, "left") for c in columns]
+        self.heads: list[tuple[str, Justify]] = [
+            c if isinstance(c, tuple) else (c, "left") for c in columns
+        ]
         self.rows: list[list[Text]] = []
 
     def add_row(self, *cells: str | Text) -> None:
@@ -44,8 +50,14 @@ class Grid:
         if self.title:
             yield Text(self.title, style="bold")
         headed = any(name for name, _ in self.heads)
-        table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim",
-                      show_header=headed, padding=(0, self.gap, 0, 0))  # fmt: skip
+        table = Table(
+            box=None,
+            pad_edge=False,
+            show_edge=False,
+            header_style="dim",
+            show_header=headed,
+            padding=(0, self.gap, 0, 0),
+        )
         widths = [
             max([cell_len(name), *(cell_len(row[i].plain) for row in self.rows)])
             for i, (name, _) in enumerate(self.heads)
@@ -55,14 +67,18 @@ class Grid:
         widths[self.gives_way] = min(widths[self.gives_way], room)
         for (name, justify), width in zip(self.heads, widths, strict=True):
             table.add_column(
-                name, justify=justify, no_wrap=True, overflow="ellipsis", width=width  # type: ignore[arg-type]
+                name,
+                justify=justify,
+                no_wrap=True,
+                overflow="ellipsis",
+                width=width,
             )
         for row in self.rows:
             table.add_row(*row)
         yield table
 
 
-def grid(*columns: str | tuple[str, str], title: str = "", **layout: int) -> Grid:
+def grid(*columns: Column, title: str = "", **layout: int) -> Grid:
     """A Grid; a column is a heading, or a heading and 'right'."""
     return Grid(*columns, title=title, **layout)
 
@@ -89,4 +105,4 @@ def percent(estimate: Estimate) -> tuple[str, str]:
 
 def count(number: float) -> str:
     """Whole numbers with separators, large ones with a suffix."""
-    return f"{number:,.0f}" if number < 1e6 else units.show(number, "count")
+    return f"{number:,.0f}" if number < units.MILLION else units.show(number, "count")

@@ -14,9 +14,7 @@ from trueflops.report.tables import bar, count, grid, percent, ranged
 from trueflops.report.waterfall import training_waterfall
 
 
-def print_training(
-    out: Console, step: TrainingStep, bill: Bill, notes: Sequence[str] = ()
-) -> None:
+def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence[str] = ()) -> None:
     """The whole answer for one plan."""
     model, cluster, asked = step.model, step.cluster, step.workload
     active = ""
@@ -50,10 +48,11 @@ def waterfall_table(step: TrainingStep) -> RenderableType:
         strong = fall.name in ("advertised", "yours")
         rate = units.digits(fall.flop_per_second / units.TERA)
         table.add_row(
-            Text(fall.name, style="bold" if strong else ""), rate,
+            Text(fall.name, style="bold" if strong else ""),
+            rate,
             Text(bar(fall.flop_per_second / top, 22), style="green" if strong else "cyan"),
             Text(fall.why, style="dim"),
-        )  # fmt: skip
+        )
     return table
 
 
@@ -69,9 +68,10 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
             table.add_row(part.name, shown, Text(bar(size / longest, 40), style="magenta"))
     verdict = "fits" if whole <= capacity else f"[red]{_gib(whole - capacity)} too many[/]"
     table.add_row(
-        "[bold]sum[/]", f"[bold]{whole / units.GIBI:.1f}[/]",
+        "[bold]sum[/]",
+        f"[bold]{whole / units.GIBI:.1f}[/]",
         f"of {_gib(capacity)}: {verdict}",
-    )  # fmt: skip
+    )
     return table
 
 
@@ -83,8 +83,11 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
         table.add_row(name, *value, Text(note, style="dim"))
 
     row("step", ranged(bill.step_seconds, "seconds"), f"{count(bill.steps)} steps")
-    row("tokens/s", ranged(bill.tokens_per_second, "count"),
-        f"{count(float(bill.tokens_per_second.value) / step.cluster.count)} per accelerator")
+    row(
+        "tokens/s",
+        ranged(bill.tokens_per_second, "count"),
+        f"{count(float(bill.tokens_per_second.value) / step.cluster.count)} per accelerator",
+    )
     row("MFU", percent(bill.mfu), "of the dense peak")
     if step.plan.recompute != "none":
         row("HFU", percent(bill.hfu), "recomputation counted")
@@ -92,17 +95,23 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
     row("chip-hours", ranged(bill.accelerator_hours, "count"))
     if bill.usd and bill.price:
         when = f", {bill.price.date}" if bill.price.date else ""
-        row("cost", ranged(bill.usd, "usd"),
-            f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {bill.price.kind}{when}")
+        row(
+            "cost",
+            ranged(bill.usd, "usd"),
+            f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {bill.price.kind}{when}",
+        )
     else:
         table.add_row("cost", "?", "", Text("no price known; give --price '2 USD/h'", style="dim"))
     if bill.kwh and bill.watts:
         energy = bill.kwh.times(units.JOULES_PER_KWH)
-        row("energy", ranged(energy, "joules"),
-            f"{units.show(float(bill.watts.value), 'watts')} while it runs")
+        row(
+            "energy",
+            ranged(energy, "joules"),
+            f"{units.show(float(bill.watts.value), 'watts')} while it runs",
+        )
     else:
         table.add_row("energy", "?", "", Text("no power figure known for this chip", style="dim"))
-    return table  # fmt: skip
+    return table
 
 
 def runners_up_table(best: Sequence[tuple[TrainingStep, Bill]]) -> RenderableType:
@@ -112,21 +121,31 @@ def runners_up_table(best: Sequence[tuple[TrainingStep, Bill]]) -> RenderableTyp
     )
     for rank, (step, bill) in enumerate(best, 1):
         table.add_row(
-            str(rank), units.show(float(bill.step_seconds.value), "seconds"),
-            percent(bill.mfu)[0], f"{float(step.memory.value) / units.GIBI:.1f}",
+            str(rank),
+            units.show(float(bill.step_seconds.value), "seconds"),
+            percent(bill.mfu)[0],
+            f"{float(step.memory.value) / units.GIBI:.1f}",
             describe_plan(step.plan),
-        )  # fmt: skip
+        )
     return table
 
 
 def stages_table(stages: Sequence[Term], capacity: float) -> RenderableType:
     """Memory of every pipeline stage, part by part."""
-    columns = {"weights": ["weights"], "grads": ["gradients"], "optim": ["optimizer states"],
-               "activations": ["activations"], "logits": ["logits and loss"],
-               "buffers": ["working tensors", "communication buffers", "allocator slack",
-                           "context"]}  # fmt: skip
-    table = grid(("stage", "right"), *((name, "right") for name in columns), ("sum", "right"),
-                 title="Memory of every stage, GiB")  # fmt: skip
+    columns = {
+        "weights": ["weights"],
+        "grads": ["gradients"],
+        "optim": ["optimizer states"],
+        "activations": ["activations"],
+        "logits": ["logits and loss"],
+        "buffers": ["working tensors", "communication buffers", "allocator slack", "context"],
+    }
+    table = grid(
+        ("stage", "right"),
+        *((name, "right") for name in columns),
+        ("sum", "right"),
+        title="Memory of every stage, GiB",
+    )
     for index, stage in enumerate(stages):
         cells = [
             f"{sum(float(stage[name].value) for name in names) / units.GIBI:.1f}"
@@ -140,8 +159,14 @@ def stages_table(stages: Sequence[Term], capacity: float) -> RenderableType:
 
 def tree_table(tree: Term) -> RenderableType:
     """A prediction's tree with the share, interval and origin of every part."""
-    table = grid("part", ("value", "right"), ("share", "right"), ("90 % interval", "right"),
-                 "origin", title=f"Every part of the {tree.name}")  # fmt: skip
+    table = grid(
+        "part",
+        ("value", "right"),
+        ("share", "right"),
+        ("90 % interval", "right"),
+        "origin",
+        title=f"Every part of the {tree.name}",
+    )
     whole = float(tree.value)
     dimension = "memory" if tree.unit == "bytes" else tree.unit
 
@@ -152,9 +177,12 @@ def tree_table(tree: Term) -> RenderableType:
         shown, interval = ranged(term.estimate, dimension)
         certain = not term.deviations()
         table.add_row(
-            "  " * depth + term.name, shown, f"{100 * value / whole:.1f} %",
-            Text("exact" if certain else interval, style="dim"), Text(term.claim, style="dim"),
-        )  # fmt: skip
+            "  " * depth + term.name,
+            shown,
+            f"{100 * value / whole:.1f} %",
+            Text("exact" if certain else interval, style="dim"),
+            Text(term.claim, style="dim"),
+        )
         for part in term.parts:
             walk(part, depth + 1)
 

@@ -58,11 +58,15 @@ def _smallest_training(
         if not dtype:
             raise TrueflopsError("no 16-bit matmul rate known")
         base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
-        space = Space(vpp=(1,), zero=(1, 3), micro_batch=(1, 2), recompute=("none", "full"), base=base)
+        space = Space(
+            vpp=(1,), zero=(1, 3), micro_batch=(1, 2), recompute=("none", "full"), base=base
+        )
         for count in _sizes(STATE_BYTES * model.parameter_count, chip):
             where = cluster(f"{count}x{chip.name}")
             batch = max(BATCH_TOKENS // seq, count)
-            trainer = Trainer(model, Training(seq, batch, 1e12), where, from_datasheet(chip))
+            trainer = Trainer(
+                model, Training(seq, batch, float(BATCH_TOKENS)), where, from_datasheet(chip)
+            )
             plans = enumerate_plans(model, trainer.workload, count, where.per_node, space)
             found = search_plans(trainer, plans, most=1)
             if found.best:
@@ -73,9 +77,7 @@ def _smallest_training(
         return None
 
 
-def _smallest_serving(
-    model: Model, chip: Accelerator, reasons: list[str]
-) -> ServingPoint | None:
+def _smallest_serving(model: Model, chip: Accelerator, reasons: list[str]) -> ServingPoint | None:
     try:
         for count in _sizes(2.0 * model.parameter_count, chip):
             where: Cluster = cluster(f"{count}x{chip.name}")

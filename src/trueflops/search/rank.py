@@ -49,13 +49,11 @@ def search_plans(trainer: Trainer, plans: Iterable[Plan], most: int = 5) -> Foun
 def _top(plan: Plan, seconds: Array, most: int) -> list[tuple[float, Plan]]:
     count = min(4 * most, seconds.size)
     rows = np.argpartition(seconds, count - 1)[:count]
-    return [
-        (float(seconds[row]), plan.pick(int(row))) for row in rows if np.isfinite(seconds[row])
-    ]
+    return [(float(seconds[row]), plan.pick(int(row))) for row in rows if np.isfinite(seconds[row])]
 
 
 def _different(plans: list[Plan], most: int) -> list[Plan]:
-    """The best of each kind: runners-up that differ only in ZeRO stage or interleaving say little."""
+    """The best of each kind: runners-up that differ only in ZeRO stage or vpp say little."""
     chosen: dict[tuple[object, ...], Plan] = {}
     for plan in plans:
         key = (plan.tp, plan.cp, plan.pp, plan.ep, plan.micro_batch, plan.recompute)

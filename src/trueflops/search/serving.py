@@ -32,9 +32,13 @@ def serving_plans(server: Server) -> list[Plan]:
         for pp in divisors(count // tp):
             for ep in (1, tp) if server.model.is_moe and tp > 1 else (1,):
                 plan = Plan(
-                    tp=tp, pp=pp, dp_replicate=count // (tp * pp), ep=ep,
-                    etp=tp // ep if server.model.is_moe else 1, compute=server.dtype,
-                )  # fmt: skip
+                    tp=tp,
+                    pp=pp,
+                    dp_replicate=count // (tp * pp),
+                    ep=ep,
+                    etp=tp // ep if server.model.is_moe else 1,
+                    compute=server.dtype,
+                )
                 try:
                     check_plan(plan, server.model, count)
                 except TrueflopsError:

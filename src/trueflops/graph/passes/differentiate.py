@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor, unique
+from trueflops.graph.ir import Collective, CollectiveKind, Graph, Kept, Node, Op, Tensor, unique
 from trueflops.graph.rules import RULES
 
-DUAL: Final = {
+DUAL: Final[dict[CollectiveKind, CollectiveKind]] = {
     "all_gather": "reduce_scatter",
     "reduce_scatter": "all_gather",
     "all_reduce": "copy",
@@ -29,7 +29,9 @@ def differentiate(graph: Graph) -> Graph:
     gathers = {
         node.outputs[0].name: node
         for node in graph.forward
-        if isinstance(node, Collective) and node.axis == "tp" and node.kind in ("all_gather", "copy")
+        if isinstance(node, Collective)
+        and node.axis == "tp"
+        and node.kind in ("all_gather", "copy")
     }
     kept: list[Kept] = []
     backward: list[Node] = []
@@ -63,9 +65,16 @@ def _reverse(node: Collective) -> Collective:
     if node.kind == "send_recv":
         payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
     return Collective(
-        f"d_{node.name}", DUAL[node.kind], node.axis, node.group, payload, node.source,  # type: ignore[arg-type]
-        node.outputs, node.part, node.hides,
-    )  # fmt: skip
+        f"d_{node.name}",
+        DUAL[node.kind],
+        node.axis,
+        node.group,
+        payload,
+        node.source,
+        node.outputs,
+        node.part,
+        node.hides,
+    )
 
 
 def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:

@@ -45,10 +45,16 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, "index")
     facts = {name: first.facts[name] for name in ("keys", "seen")}
     flash = Op(
-        "attention.core", "attention_decode" if decoding else "attention", (q, k, v),
-        (mixed, normaliser), weights=tuple(w for op in core for w in op.weights),
-        dtype=first.dtype, part="core", facts=facts, fused=tuple(core),
-    )  # fmt: skip
+        "attention.core",
+        "attention_decode" if decoding else "attention",
+        (q, k, v),
+        (mixed, normaliser),
+        weights=tuple(w for op in core for w in op.weights),
+        dtype=first.dtype,
+        part="core",
+        facts=facts,
+        fused=tuple(core),
+    )
     merged: list[Node] = []
     for node in nodes:
         if node is last:
@@ -93,6 +99,12 @@ def _as_one(run: list[Op], nodes: list[Node], result: Tensor) -> Op:
     )
     weights = tuple(w for op in run for w in op.weights)
     return Op(
-        "+".join(op.name for op in run), "fused", inputs, outputs, weights,
-        dtype=run[-1].dtype, part=run[-1].part, fused=tuple(run),
-    )  # fmt: skip
+        "+".join(op.name for op in run),
+        "fused",
+        inputs,
+        outputs,
+        weights,
+        dtype=run[-1].dtype,
+        part=run[-1].part,
+        fused=tuple(run),
+    )

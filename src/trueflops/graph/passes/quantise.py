@@ -18,7 +18,7 @@ from trueflops.graph.ir import Graph, Node, Op, Tensor
 
 @dataclass(frozen=True)
 class Format:
-    """`weight_bits` include the scales; `compute` is the dtype of the product, "" the pass's own."""
+    """`weight_bits` include the scales; `compute` is the product's dtype, "" the pass's own."""
 
     name: str
     weight_bits: float

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from trueflops.graph.ir import Collective, Graph, Node, Op, Tensor
+from trueflops.graph.ir import Collective, CollectiveKind, Graph, Node, Op, Tensor
 from trueflops.sizes import Size
 
 Layout = Literal["token", "tensor", "partial", "expert", "expert_partial"]
@@ -67,16 +67,16 @@ class _Sharder:
             self.here[whole.name, made], self.layout[whole.name] = local, made
         facts = dict(op.facts)
         if "rows_bytes" in facts:
-            facts["rows_bytes"] = facts["rows_bytes"] * (outputs[0].elements / op.outputs[0].elements)
+            facts["rows_bytes"] = facts["rows_bytes"] * (
+                outputs[0].elements / op.outputs[0].elements
+            )
         if op.part == "core" and "keys" in facts:
             self._context_parallel(op, inputs)
         if op.kind == "cross_entropy":  # maximum, sum and the label's logit, over the vocabulary
             three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
             self._emit("all_reduce", "tp", self.by.tp, three, three, three)
         weights = tuple(self._local(w, layout) for w in op.weights)
-        self.nodes.append(
-            Op(op.name, op.kind, inputs, outputs, weights, op.dtype, op.part, facts)
-        )
+        self.nodes.append(Op(op.name, op.kind, inputs, outputs, weights, op.dtype, op.part, facts))
 
     def as_layout(self, t: Tensor, layout: Layout) -> Tensor:
         """The tensor in this layout, through a collective if it was made in another."""
@@ -94,13 +94,15 @@ class _Sharder:
             return self._local(t, wanted)
         if made == "token" and wanted == "tensor":
             gathered = self._renamed(t, "tensor", ".gathered" if by.sp else ".copied")
-            kind: Literal["all_gather", "copy"] = "all_gather" if by.sp else "copy"
-            return self._emit(kind, "tp", by.tp, gathered, source, gathered)
+            return self._emit(
+                "all_gather" if by.sp else "copy", "tp", by.tp, gathered, source, gathered
+            )
         if made == "partial" and wanted == "token":
             whole = self._renamed(t, "tensor", "")
             kept = self._renamed(t, "token", ".reduced")
-            kind_: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter" if by.sp else "all_reduce"
-            return self._emit(kind_, "tp", by.tp, whole, source, kept)
+            return self._emit(
+                "reduce_scatter" if by.sp else "all_reduce", "tp", by.tp, whole, source, kept
+            )
         if made == "partial" and wanted == "tensor":
             return self._move_via_token(t, wanted)
         if made == "token" and wanted == "expert":
@@ -156,15 +158,31 @@ class _Sharder:
                 self._emit("all_to_all", "cp", by.cp, mixed, mixed, mixed, part="core")
 
     def _emit(
-        self, kind: str, axis: str, group: Size, payload: Tensor, source: Tensor, out: Tensor,
-        part: str = "", hides: bool = False,
-    ) -> Tensor:  # fmt: skip
+        self,
+        kind: CollectiveKind,
+        axis: str,
+        group: Size,
+        payload: Tensor,
+        source: Tensor,
+        out: Tensor,
+        part: str = "",
+        hides: bool = False,
+    ) -> Tensor:
         if not isinstance(group, np.ndarray) and group == 1:
             return source  # a group of one has nobody to talk to
         self.nodes.append(
-            Collective(f"{out.name}.{kind}", kind, axis, group, payload, source=source,  # type: ignore[arg-type]
-                       outputs=(out,), part=part or axis, hides=hides)
-        )  # fmt: skip
+            Collective(
+                f"{out.name}.{kind}",
+                kind,
+                axis,
+                group,
+                payload,
+                source=source,
+                outputs=(out,),
+                part=part or axis,
+                hides=hides,
+            )
+        )
         return out
 
     def _layout_of(self, op: Op) -> Layout:
@@ -196,7 +214,9 @@ class _Sharder:
 
     def _local(self, t: Tensor, layout: Layout) -> Tensor:
         """The rank's own part of a tensor."""
-        return Tensor(t.name, tuple((n, self._part(n, s, layout)) for n, s in t.dims), t.bits, t.role)
+        return Tensor(
+            t.name, tuple((n, self._part(n, s, layout)) for n, s in t.dims), t.bits, t.role
+        )
 
     def _part(self, name: str, size: Size, layout: Layout) -> Size:
         by = self.by

@@ -6,5 +6,5 @@ moe.py    routed experts: Mixtral, Qwen-MoE, Llama 4, GPT-OSS, GLM-4.5, MiniMax-
 mla.py    latent attention: DeepSeek-V2/V3/R1, Kimi-K2
 """
 
+from trueflops.model.families import gpt, llama, mla, moe  # noqa: F401  (they register)
 from trueflops.model.families.registry import READERS as READERS
-from trueflops.model.families import gpt, llama, mla, moe  # noqa: F401, I001  (they register)

@@ -22,10 +22,15 @@ def gpt2(c: Config, name: str) -> Model:
     )
     positions = c.size("n_positions", "max_position_embeddings", default=1024)
     return assemble(
-        c, name, [block] * c.layers("n_layer", "num_hidden_layers"),
-        hidden=hidden, vocab=c.size("vocab_size"), max_positions=positions,
-        learned_positions=positions, tied=c.flag("tie_word_embeddings", default=True),
-    )  # fmt: skip
+        c,
+        name,
+        [block] * c.layers("n_layer", "num_hidden_layers"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
+        max_positions=positions,
+        learned_positions=positions,
+        tied=c.flag("tie_word_embeddings", default=True),
+    )
 
 
 @reads("opt")
@@ -44,13 +49,17 @@ def opt(c: Config, name: str) -> Model:
     )
     positions = c.size("max_position_embeddings", default=2048)
     return assemble(
-        c, name, [block] * c.layers("num_hidden_layers"),
-        hidden=hidden, vocab=c.size("vocab_size"), max_positions=positions,
+        c,
+        name,
+        [block] * c.layers("num_hidden_layers"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
+        max_positions=positions,
         learned_positions=positions + 2,  # OPT offsets its position ids by two
         embedding_dim=c.size("word_embed_proj_dim", default=hidden),
         final_norm=pre_norm and not c.flag("_remove_final_layer_norm", default=False),
         tied=c.flag("tie_word_embeddings", default=True),
-    )  # fmt: skip
+    )
 
 
 @reads("bloom")
@@ -67,10 +76,15 @@ def bloom(c: Config, name: str) -> Model:
         attention_dropout=c.number("attention_dropout", default=0.0),
     )
     return assemble(
-        c, name, [block] * c.layers("n_layer", "num_hidden_layers"),
-        hidden=hidden, vocab=c.size("vocab_size"), max_positions=c.size("seq_length", default=2048),
-        embedding_norm=True, tied=c.flag("tie_word_embeddings", default=True),
-    )  # fmt: skip
+        c,
+        name,
+        [block] * c.layers("n_layer", "num_hidden_layers"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
+        max_positions=c.size("seq_length", default=2048),
+        embedding_norm=True,
+        tied=c.flag("tie_word_embeddings", default=True),
+    )
 
 
 @reads("gpt_neox")
@@ -88,11 +102,14 @@ def gpt_neox(c: Config, name: str) -> Model:
         attention_dropout=c.number("attention_dropout", default=0.0),
     )
     return assemble(
-        c, name, [block] * c.layers("num_hidden_layers"),
-        hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        [block] * c.layers("num_hidden_layers"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_position_embeddings", default=2048),
         tied=c.flag("tie_word_embeddings", default=False),
-    )  # fmt: skip
+    )
 
 
 @reads("falcon")
@@ -108,11 +125,17 @@ def falcon(c: Config, name: str) -> Model:
     norms = c.size("num_ln_in_parallel_attn", default=2 if new_style else 1)
     block = Block(
         Attention(
-            heads, kv, dim, dim, rope=not c.flag("alibi", default=False),
-            qkv_bias=bias, out_bias=bias,
+            heads,
+            kv,
+            dim,
+            dim,
+            rope=not c.flag("alibi", default=False),
+            qkv_bias=bias,
+            out_bias=bias,
         ),
-        Ffn(c.size("ffn_hidden_size", default=4 * hidden), gated=False, bias=bias,
-            activation="gelu"),
+        Ffn(
+            c.size("ffn_hidden_size", default=4 * hidden), gated=False, bias=bias, activation="gelu"
+        ),
         None,
         norm="layer",
         norm_bias=True,
@@ -120,13 +143,16 @@ def falcon(c: Config, name: str) -> Model:
         shared_norm=parallel and norms == 1,
         dropout=c.number("hidden_dropout", default=0.0),
         attention_dropout=c.number("attention_dropout", default=0.0),
-    )  # fmt: skip
+    )
     return assemble(
-        c, name, [block] * c.layers("num_hidden_layers", "n_layer"),
-        hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        [block] * c.layers("num_hidden_layers", "n_layer"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_position_embeddings", default=2048),
         tied=c.flag("tie_word_embeddings", default=True),
-    )  # fmt: skip
+    )
 
 
 @reads("mpt")
@@ -144,11 +170,14 @@ def mpt(c: Config, name: str) -> Model:
         dropout=c.number("resid_pdrop", default=0.0),
     )
     return assemble(
-        c, name, [block] * c.layers("n_layers"),
-        hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        [block] * c.layers("n_layers"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_seq_len", default=2048),
         tied=c.flag("tie_word_embeddings", default=True),
-    )  # fmt: skip
+    )
 
 
 @reads("starcoder2")
@@ -169,10 +198,14 @@ def starcoder2(c: Config, name: str) -> Model:
         for window in layer_windows(c, layers, lambda _: True, "sliding_window")
     ]
     return assemble(
-        c, name, blocks, hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        blocks,
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_position_embeddings", default=4096),
         tied=c.flag("tie_word_embeddings", default=True),
-    )  # fmt: skip
+    )
 
 
 @reads("nemotron")
@@ -188,8 +221,11 @@ def nemotron(c: Config, name: str) -> Model:
         norm_bias=True,
     )
     return assemble(
-        c, name, [block] * c.layers("num_hidden_layers"),
-        hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        [block] * c.layers("num_hidden_layers"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_position_embeddings", default=4096),
         tied=c.flag("tie_word_embeddings", default=False),
-    )  # fmt: skip
+    )

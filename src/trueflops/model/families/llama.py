@@ -49,16 +49,25 @@ def llama_like(c: Config, name: str) -> Model:
         activation=c.text("hidden_act", "hidden_activation", default="silu"),
     )
     blocks = [
-        Block(attention, ffn, None, norms=traits.norms,
-              dropout=c.number("resid_pdrop", default=0.0),
-              attention_dropout=c.number("attention_dropout", default=0.0))
+        Block(
+            attention,
+            ffn,
+            None,
+            norms=traits.norms,
+            dropout=c.number("resid_pdrop", default=0.0),
+            attention_dropout=c.number("attention_dropout", default=0.0),
+        )
         for attention in attentions(c, traits, hidden, layers)
-    ]  # fmt: skip
+    ]
     return assemble(
-        c, name, blocks, hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        blocks,
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_position_embeddings", default=2048),
         tied=c.flag("tie_word_embeddings", default=traits.tied),
-    )  # fmt: skip
+    )
 
 
 def attentions(c: Config, traits: Traits, hidden: int, layers: int) -> list[Attention]:
@@ -71,11 +80,17 @@ def attentions(c: Config, traits: Traits, hidden: int, layers: int) -> list[Atte
         windows = [0] * layers
     return [
         Attention(
-            heads, kv, dim, dim, window=window, qk_norm=traits.qk_norm,
-            qkv_bias=bias or traits.qkv_bias, out_bias=bias,
+            heads,
+            kv,
+            dim,
+            dim,
+            window=window,
+            qk_norm=traits.qk_norm,
+            qkv_bias=bias or traits.qkv_bias,
+            out_bias=bias,
         )
         for window in windows
-    ]  # fmt: skip
+    ]
 
 
 def _local_rule(c: Config, traits: Traits):  # type: ignore[no-untyped-def]

@@ -14,14 +14,22 @@ def deepseek(c: Config, name: str) -> Model:
     nope, rope = c.size("qk_nope_head_dim"), c.size("qk_rope_head_dim")
     bias = c.flag("attention_bias", default=False)
     attention = Attention(
-        heads, heads, nope + rope, c.size("v_head_dim"), qkv_bias=bias, out_bias=bias,
+        heads,
+        heads,
+        nope + rope,
+        c.size("v_head_dim"),
+        qkv_bias=bias,
+        out_bias=bias,
         latent=Latent(
             c.size("q_lora_rank", default=0, least=0), c.size("kv_lora_rank"), nope, rope
         ),
-    )  # fmt: skip
+    )
     return assemble(
-        c, name, dense_first(c, attention, c.layers("num_hidden_layers")),
-        hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        dense_first(c, attention, c.layers("num_hidden_layers")),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_position_embeddings", default=4096),
         tied=c.flag("tie_word_embeddings", default=False),
-    )  # fmt: skip
+    )

@@ -30,20 +30,20 @@ def qwen_moe(c: Config, name: str) -> Model:
     second = c.text("model_type") == "qwen2_moe"
     hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
     experts = Experts(
-        c.size("num_experts"), c.size("num_experts_per_tok"), c.size("moe_intermediate_size"),
+        c.size("num_experts"),
+        c.size("num_experts_per_tok"),
+        c.size("moe_intermediate_size"),
         shared_width=c.size("shared_expert_intermediate_size", least=0) if second else 0,
         shared_gate=second,
-    )  # fmt: skip
+    )
     dense = Ffn(c.size("intermediate_size"), gated=True)
     every = c.size("decoder_sparse_step", default=1)
     only_dense = set(c.sizes("mlp_only_layers"))
     traits = Traits(qkv_bias=True) if second else Traits(qk_norm="head")
     blocks = [
-        Block(a, dense, None)
-        if i in only_dense or (i + 1) % every
-        else Block(a, None, experts)
+        Block(a, dense, None) if i in only_dense or (i + 1) % every else Block(a, None, experts)
         for i, a in enumerate(attentions(c, traits, hidden, layers))
-    ]  # fmt: skip
+    ]
     return _finish(c, name, blocks, hidden)
 
 
@@ -53,9 +53,11 @@ def llama4(c: Config, name: str) -> Model:
     heads = c.size("num_attention_heads")
     kv, dim = kv_heads(c, heads, "num_key_value_heads"), head_dim(c, hidden, heads)
     experts = Experts(
-        c.size("num_local_experts"), c.size("num_experts_per_tok"), c.size("intermediate_size"),
+        c.size("num_local_experts"),
+        c.size("num_experts_per_tok"),
+        c.size("intermediate_size"),
         shared_width=c.size("intermediate_size"),
-    )  # fmt: skip
+    )
     dense = Ffn(c.size("intermediate_size_mlp"), gated=True)
     every = c.size("interleave_moe_layer_step", default=1)
     routing = set(c.sizes("moe_layers")) or {i for i in range(layers) if (i + 1) % every == 0}
@@ -67,9 +69,16 @@ def llama4(c: Config, name: str) -> Model:
     blocks = []
     for i, window in enumerate(windows):
         attention = Attention(
-            heads, kv, dim, dim, window=window, rope=bool(rope[i]), qkv_bias=bias, out_bias=bias,
+            heads,
+            kv,
+            dim,
+            dim,
+            window=window,
+            rope=bool(rope[i]),
+            qkv_bias=bias,
+            out_bias=bias,
             qk_norm="unweighted" if norm and rope[i] else "none",
-        )  # fmt: skip
+        )
         routes = i in routing
         blocks.append(Block(attention, None if routes else dense, experts if routes else None))
     return _finish(c, name, blocks, hidden)
@@ -82,19 +91,20 @@ def gpt_oss(c: Config, name: str) -> Model:
     kv, dim = kv_heads(c, heads, "num_key_value_heads"), head_dim(c, hidden, heads)
     bias = c.flag("attention_bias", default=True)
     experts = Experts(
-        c.size("num_local_experts"), c.size("num_experts_per_tok", "experts_per_token"),
-        c.size("intermediate_size"), bias=True, router_bias=True,
-    )  # fmt: skip
+        c.size("num_local_experts"),
+        c.size("num_experts_per_tok", "experts_per_token"),
+        c.size("intermediate_size"),
+        bias=True,
+        router_bias=True,
+    )
     blocks = [
         Block(
-            Attention(
-                heads, kv, dim, dim, window=w, qkv_bias=bias, out_bias=bias, sinks=True
-            ),
+            Attention(heads, kv, dim, dim, window=w, qkv_bias=bias, out_bias=bias, sinks=True),
             None,
             experts,
         )
         for w in layer_windows(c, layers, lambda i: i % 2 == 0, "sliding_window")
-    ]  # fmt: skip
+    ]
     return _finish(c, name, blocks, hidden)
 
 
@@ -104,9 +114,13 @@ def glm4_moe(c: Config, name: str) -> Model:
     heads = c.size("num_attention_heads")
     kv, dim = kv_heads(c, heads, "num_key_value_heads"), head_dim(c, hidden, heads)
     attention = Attention(
-        heads, kv, dim, dim, qkv_bias=c.flag("attention_bias", default=False),
+        heads,
+        kv,
+        dim,
+        dim,
+        qkv_bias=c.flag("attention_bias", default=False),
         qk_norm="head" if c.flag("use_qk_norm", default=False) else "none",
-    )  # fmt: skip
+    )
     return _finish(c, name, dense_first(c, attention, layers), hidden)
 
 
@@ -119,30 +133,36 @@ def dbrx(c: Config, name: str) -> Model:
         routing.size("moe_num_experts"), routing.size("moe_top_k"), routing.size("ffn_hidden_size")
     )
     attention = Attention(heads, kv_heads(c.nested("attn_config"), heads, "kv_n_heads"), dim, dim)
-    block = Block(attention, None, experts, norm="layer", dropout=c.number("resid_pdrop", default=0))
+    block = Block(
+        attention, None, experts, norm="layer", dropout=c.number("resid_pdrop", default=0)
+    )
     return assemble(
-        c, name, [block] * c.layers("n_layers"), hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        [block] * c.layers("n_layers"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_seq_len", default=2048),
         tied=c.flag("tie_word_embeddings", default=False),
-    )  # fmt: skip
+    )
 
 
 def dense_first(c: Config, attention: Attention, layers: int) -> list[Block]:
     """The DeepSeek layout: the first k layers dense, the rest routed with shared experts."""
     width = c.size("moe_intermediate_size")
     experts = Experts(
-        c.size("n_routed_experts"), c.size("num_experts_per_tok"), width,
+        c.size("n_routed_experts"),
+        c.size("num_experts_per_tok"),
+        width,
         shared_width=width * c.size("n_shared_experts", default=0, least=0),
-    )  # fmt: skip
+    )
     dense = Ffn(c.size("intermediate_size"), gated=True)
     first = c.size("first_k_dense_replace", default=0, least=0)
     every = c.size("moe_layer_freq", default=1)
     return [
-        Block(attention, dense, None)
-        if i < first or i % every
-        else Block(attention, None, experts)
+        Block(attention, dense, None) if i < first or i % every else Block(attention, None, experts)
         for i in range(layers)
-    ]  # fmt: skip
+    ]
 
 
 def _uniform(c: Config, name: str, traits: Traits, experts: Experts) -> Model:
@@ -153,7 +173,11 @@ def _uniform(c: Config, name: str, traits: Traits, experts: Experts) -> Model:
 
 def _finish(c: Config, name: str, blocks: list[Block], hidden: int) -> Model:
     return assemble(
-        c, name, blocks, hidden=hidden, vocab=c.size("vocab_size"),
+        c,
+        name,
+        blocks,
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
         max_positions=c.size("max_position_embeddings", default=4096),
         tied=c.flag("tie_word_embeddings", default=False),
-    )  # fmt: skip
+    )

@@ -1,0 +1,5 @@
+"""python -m trueflops."""
+
+from trueflops.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,383 @@
+"""The doors: questions answered as text and JSON, exit codes, and every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trueflops.cli import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def ask(capsys: Capture, *words: str, code: int = 0) -> str:
+    assert main(list(words)) == code
+    return capsys.readouterr().out
+
+
+def ask_json(capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(ask(capsys, *words, "--json", code=code))
+    assert answer["schema_version"] == 1
+    return answer
+
+
+class TestTrain:
+    def test_the_waterfall_falls_from_the_box_to_the_run(self, capsys: Capture) -> None:
+        answer = ask_json(capsys, "train", "Llama-3.1-70B", "--on", "64xH100")
+        rates = [fall["flop_per_second"] for fall in answer["waterfall"]]
+        assert rates == sorted(rates, reverse=True)
+        assert rates[0] == pytest.approx(1978.8e12, rel=1e-3)
+        assert rates[1] == pytest.approx(989.4e12)
+        flop = answer["mfu"]["value"] * 989.4e12
+        assert rates[-1] == pytest.approx(flop, rel=1e-6)
+
+    def test_a_given_plan_is_predicted_as_given(self, capsys: Capture) -> None:
+        answer = ask_json(
+            capsys,
+            "train",
+            "Llama-3.1-70B",
+            "--on",
+            "64xH100",
+            "--tp",
+            "8",
+            "--pp",
+            "4",
+            "--zero",
+            "1",
+            "--recompute",
+            "full",
+            "--recompute-layers",
+            "5",
+            "--tokens",
+            "2T",
+        )
+        plan = answer["plan"]
+        assert (plan["tp"], plan["pp"], plan["dp_shard"], plan["zero"]) == (8, 4, 2, 1)
+        assert plan["recompute_layers"] == 5
+        assert len(answer["stages"]) == 4
+        assert answer["steps"] == -(-2 * 10**12 // (8192 * 512))
+        assert answer["memory"]["bytes"] == max(s["bytes"] for s in answer["stages"])
+
+    def test_an_answer_can_be_fed_back(self, capsys: Capture, tmp_path: Path) -> None:
+        words = ("train", "Llama-3.1-8B", "--on", "8xH100", "--zero", "3", "--dp", "8")
+        first = ask(capsys, *words, "--json")
+        file = tmp_path / "answer.json"
+        file.write_text(first)
+        again = ask(capsys, "train", str(file), "--json")
+        assert json.loads(again) == json.loads(first)
+        other = ask_json(capsys, "train", str(file), "--on", "16xH100", "--dp", "16")
+        assert other["cluster"]["accelerators"] == 16
+
+    def test_explain_walks_every_part(self, capsys: Capture) -> None:
+        said = ask(
+            capsys,
+            "train",
+            "Llama-3.1-70B",
+            "--on",
+            "64xH100",
+            "--tp",
+            "8",
+            "--pp",
+            "4",
+            "--zero",
+            "1",
+            "--explain",
+        )
+        for word in (
+            "Every part of the step",
+            "Every part of the memory",
+            "Memory of every stage",
+            "Fusion:",
+            "assumed",
+            "exact",
+        ):
+            assert word in said
+
+    def test_prices_power_and_overrides(self, capsys: Capture) -> None:
+        base = ("train", "Llama-3.1-8B", "--on", "8xH100", "--dp", "8", "--zero", "3")
+        plain, cheap = ask_json(capsys, *base), ask_json(capsys, *base, "--price", "1 USD/h")
+        hours = plain["accelerator_hours"]["value"]
+        assert cheap["cost_usd"]["value"] == pytest.approx(hours)
+        warm = ask_json(capsys, *base, "--pue", "1.5")
+        assert warm["energy_kwh"]["value"] == pytest.approx(1.5 * plain["energy_kwh"]["value"])
+        assert ask_json(capsys, *base, "--spot")["cost_usd"]["value"] < plain["cost_usd"]["value"]
+
+    def test_what_does_not_fit_exits_1_and_says_what_would(self, capsys: Capture) -> None:
+        answer = ask_json(capsys, "train", "Llama-3.1-70B", "--on", "64xH100", "--tp", "4", code=1)
+        assert not answer["fits"]
+        assert any("--zero" in words for words in answer["would_fit"])
+
+    def test_a_search_that_finds_nothing_says_why(self, capsys: Capture) -> None:
+        assert main(["train", "Llama-3.1-405B", "--on", "8xH100"]) == 1
+        assert "the leanest needs" in capsys.readouterr().err
+
+    def test_search_with_some_flags_fixed(self, capsys: Capture) -> None:
+        answer = ask_json(
+            capsys, "train", "Llama-3.1-70B", "--on", "64xH100", "--tp", "8", "--search"
+        )
+        assert all(row["plan"]["tp"] == 8 for row in answer["best"])
+
+    def test_old_chips_compute_in_what_they_have(self, capsys: Capture) -> None:
+        answer = ask_json(capsys, "train", "GPT-2-XL", "--on", "8xV100", "--seq", "1024")
+        assert answer["plan"]["compute"] == "fp16"
+        assert any("no bf16" in note for note in answer["notes"])
+
+    @pytest.mark.parametrize("engine", ["dataparallel", "parameter-server"])
+    def test_the_old_engines(self, capsys: Capture, engine: str) -> None:
+        base = (
+            "train",
+            "GPT-2",
+            "--on",
+            "8xV100",
+            "--dp",
+            "8",
+            "--global-batch",
+            "64",
+            "--seq",
+            "1024",
+        )
+        old, ddp = ask_json(capsys, *base, "--engine", engine), ask_json(capsys, *base)
+        assert old["step_seconds"]["value"] > ddp["step_seconds"]["value"]
+
+
+class TestInfer:
+    def test_the_best_cut_comes_first(self, capsys: Capture) -> None:
+        answer = ask_json(capsys, "infer", "Llama-3.1-70B", "--on", "8xH100")
+        rates = [cut["tokens_per_second"] for cut in answer["cuts"] if cut["fits"]]
+        assert rates == sorted(rates, reverse=True)
+        assert answer["ttft_seconds"]["value"] > answer["tpot_seconds"]["value"]
+
+    def test_limits_choose_another_cut_or_say_no(self, capsys: Capture) -> None:
+        words = ("infer", "Llama-3.1-8B", "--on", "8xH100", "--concurrency", "256")
+        free = ask_json(capsys, *words)
+        limit = 0.8 * free["ttft_seconds"]["value"]
+        tight = ask_json(capsys, *words, "--ttft", f"{limit:.6f} s")
+        assert tight["ttft_seconds"]["value"] <= limit
+        assert tight["tokens_per_second"]["value"] <= free["tokens_per_second"]["value"]
+        assert not ask_json(capsys, *words, "--tpot", "1us", code=1)["in_time"]
+
+    def test_narrow_weights_make_room_and_speed(self, capsys: Capture) -> None:
+        words = ("infer", "Llama-3.1-8B", "--on", "H100", "--concurrency", "4")
+        wide, narrow = ask_json(capsys, *words), ask_json(capsys, *words, "--weights", "int4")
+        assert narrow["tpot_seconds"]["value"] < wide["tpot_seconds"]["value"]
+        assert narrow["most_requests_per_replica"] > wide["most_requests_per_replica"]
+
+    def test_too_many_requests_say_how_many_would_fit(self, capsys: Capture) -> None:
+        said = ask(
+            capsys,
+            "infer",
+            "Llama-3.1-8B",
+            "--on",
+            "H100",
+            "--concurrency",
+            "2000",
+            "--input",
+            "8192",
+            code=1,
+        )
+        assert "It would with --concurrency" in said
+
+    def test_explain(self, capsys: Capture) -> None:
+        said = ask(capsys, "infer", "Mixtral-8x7B", "--on", "8xH100", "--tp", "8", "--explain")
+        assert "expert matmul" in said
+
+
+class TestCompare:
+    def test_dense_only_and_sortable(self, capsys: Capture) -> None:
+        answer = ask_json(
+            capsys, "compare", "--sort", "bandwidth", "--vendor", "nvidia", "--since", "2020"
+        )
+        rates = [chip["memory_bytes_per_second"] for chip in answer["chips"]]
+        assert rates == sorted(rates, reverse=True)
+        assert all(chip["vendor"] == "NVIDIA" and chip["year"] >= 2020 for chip in answer["chips"])
+        h100 = next(c for c in answer["chips"] if c["name"] == "H100-SXM5-80GB")
+        assert h100["dense_flop_per_second"]["bf16"] == 989.4e12
+
+    def test_for_a_model(self, capsys: Capture) -> None:
+        answer = ask_json(capsys, "compare", "H100", "RTX4090", "T4", "--for", "Llama-3.1-8B")
+        h100, rtx, t4 = answer["chips"]
+        assert h100["training"]["accelerators"] < rtx["training"]["accelerators"]
+        assert h100["serving"]["accelerators"] == 1
+        assert t4["serving"]["accelerators"] >= 2
+        said = ask(capsys, "compare", "H100", "--for", "Llama-3.1-8B")
+        assert "$/Mtok" in said
+
+    def test_chips_that_cannot_say_why(self, capsys: Capture) -> None:
+        answer = ask_json(capsys, "compare", "WSE-3", "--for", "Llama-3.1-8B")
+        assert answer["chips"][0]["training"] is None
+        assert answer["chips"][0]["why_not"]
+
+
+class TestCatalog:
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("H100", ["989.4 TFLOP/s", "lightning-throughput", "132 units × 2048 FMA/clock"]),
+            ("RTX 4090", ["erratum", "660.6", "330.3 TFLOP/s"]),
+            ("fp16", ["65504", "2⁻³ + 2⁻¹⁴ = 0.125", "lost"]),
+            ("fp32", ["survives"]),
+            ("Llama-3.1-70B", ["70,553,706,496", "aiconfigurator"]),
+            ("DGX-H100", ["InfiniBand NDR"]),
+            ("Selene", ["4,480"]),
+            ("NVLink 4", ["450 GB/s"]),
+        ],
+    )
+    def test_a_record_shows_its_facts(self, capsys: Capture, name: str, words: list[str]) -> None:
+        said = " ".join(ask(capsys, "catalog", *name.split()).split())
+        for word in words:
+            assert word in said
+        assert ask_json(capsys, "catalog", *name.split())["kind"]
+
+    def test_the_overview_lists_everything(self, capsys: Capture) -> None:
+        said = ask(capsys, "catalog")
+        assert "86 accelerators" in said
+        assert "119 models" in said
+
+
+class TestOps:
+    def price(self, capsys: Capture, tmp_path: Path, text: str, on: str = "H100") -> dict[str, Any]:
+        file = tmp_path / "ops.csv"
+        file.write_text(text)
+        return ask_json(capsys, "ops", str(file), "--on", on)
+
+    def test_matmuls(self, capsys: Capture, tmp_path: Path) -> None:
+        answer = self.price(
+            capsys, tmp_path, "dtype,m,n,k\nbf16,8192,8192,8192\nfp8,8192,8192,8192\n"
+        )
+        slow, fast = answer["rows"]
+        assert slow["seconds"] > 2 * 8192**3 / 989.4e12
+        assert fast["seconds"] < slow["seconds"]
+        assert slow["bound"] == "compute"
+
+    def test_attention_experts_and_collectives(self, capsys: Capture, tmp_path: Path) -> None:
+        prompt = "num_heads,num_kv_heads,head_dim,batch,isl\n32,8,128,4,4096\n"
+        decode = "num_heads,num_kv_heads,head_dim,batch,kv_len\n32,8,128,64,4096\n"
+        experts = (
+            "dtype,num_tokens,hidden,inter,topk,experts,moe_tp,moe_ep\nbf16,64,4096,14336,2,8,1,1\n"
+        )
+        links = "op,gpus,bytes\nall_reduce,8,1000000000\nalltoall,8,1000000\n"
+        row = self.price(capsys, tmp_path, prompt)["rows"][0]
+        assert row["flop"] == pytest.approx(2 * 4 * 32 * 128 * 4096**2, rel=1e-3)
+        assert self.price(capsys, tmp_path, decode)["rows"][0]["bound"] == "memory"
+        assert self.price(capsys, tmp_path, experts)["rows"][0]["seconds"] > 0
+        first, second = self.price(capsys, tmp_path, links)["rows"]
+        assert first["seconds"] > second["seconds"] > 0
+
+    def test_what_a_chip_cannot_run_is_refused_row_by_row(
+        self, capsys: Capture, tmp_path: Path
+    ) -> None:
+        answer = self.price(capsys, tmp_path, "dtype,m,n,k\nnvfp4,64,64,64\nbf16,64,64,64\n")
+        assert len(answer["rows"]) == 1
+        assert answer["refused"][0]["line"] == 2
+
+
+BAD = [
+    ["train", "Llama-3.1-70B", "--on", "64xH1OO"],
+    ["train", "Lama-3.1-70B", "--on", "64xH100"],
+    ["train", "Llama-3.1-70B"],
+    ["train", "Llama-3.1-70B", "--on", "0xH100"],
+    ["train", "Llama-3.1-70B", "--on", ""],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--tp", "7"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--tp", "eight"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--tp", "-8"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--globl-batch", "4"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--global-batch", "0"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--tokens", "lots"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--tokens", "15 TB"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--seq", "nan"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--price", "3"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--pue", "0.2"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--optimizer", "adamv", "--tp", "8"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--compute", "fp4"],
+    ["train", "Llama-3.1-70B", "--on", "64xA100", "--compute", "fp8", "--tp", "8"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--dp", "8", "--dp-shard", "8"],
+    ["train", "Llama-3.1-70B", "--on", "no-such.toml"],
+    ["train", "no-such/config.json", "--on", "64xH100"],
+    ["train", "GPT-2", "--on", "8xH100", "--seq", "4096"],
+    ["train", "Llama-3.1-8B", "--on", "8xWSE-3"],
+    ["infer", "Llama-3.1-8B", "--on", "H100", "--ttft", "500"],
+    ["infer", "Llama-3.1-8B", "--on", "H100", "--weights", "int3"],
+    ["infer", "Llama-3.1-8B", "--on", "H100", "--concurrency", "0"],
+    ["infer", "Llama-3.1-8B", "--on", "H100", "--tp", "3"],
+    ["compare", "H100", "--sort", "beauty"],
+    ["compare", "--vendor", "nvidea"],
+    ["compare", "H100", "--since", "2030"],
+    ["catalog", "H1OO"],
+    ["ops", "no-such.csv", "--on", "H100"],
+    ["trian", "Llama-3.1-8B"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--zero", "5"],
+    ["train", "\x00", "--on", "64xH100"],
+    ["train", "x" * 5000, "--on", "64xH100"],
+    ["train", "Llama-3.1-70B", "--on", "9" * 400 + "xH100"],
+]
+
+
+@pytest.mark.parametrize("words", BAD, ids=lambda words: " ".join(words)[-40:])
+def test_bad_input_is_one_clear_error_and_exit_2(capsys: Capture, words: list[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    assert said.err.startswith("trueflops: ")
+    assert len(said.err) < 700
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["train", "Llama-3.1-70B", "--on", "64xH1OO"], "H100"),
+        (["train", "Lama-3.1-70B", "--on", "64xH100"], "Llama-3.1-70B"),
+        (["train", "Llama-3.1-70B", "--on", "64xH100", "--globl-batch", "4"], "--global-batch"),
+        (["trian", "Llama-3.1-8B"], "train"),
+        (["infer", "Llama-3.1-8B", "--on", "H100", "--weights", "int3"], "int8 or int4"),
+        (["compare", "--vendor", "nvidea"], "NVIDIA"),
+        (["catalog", "Lama-3.1-8B"], "Llama-3.1-8B"),
+    ],
+)
+def test_did_you_mean(capsys: Capture, words: list[str], hint: str) -> None:
+    main(words)
+    assert f"did you mean {hint}" in capsys.readouterr().err.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        "m,n,k\n1,2\n",
+        "m,n,k\n1,2,x\n",
+        "m,n,k\n0,1,1\n",
+        "m,n,k\n-1,1,1\n",
+        "m,n,k\nnan,1,1\n",
+        "m,n,k\ninf,1,1\n",
+        "dtype,m,n,k\nfp7,1,1,1\n",
+        "op,gpus,bytes\nshout,8,1\n",
+        "\x00\x01\x02",
+    ],
+    ids=repr,
+)
+def test_a_broken_table_names_the_line(capsys: Capture, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "ops.csv"
+    file.write_text(text)
+    assert main(["ops", str(file), "--on", "H100"]) == 2
+    assert "ops.csv" in capsys.readouterr().err
+
+
+def test_a_broken_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m trueflops catalog | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_our_own_bug_is_exit_101(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    import trueflops.cli.catalog
+
+    monkeypatch.setattr(trueflops.cli.catalog, "run", lambda options: 1 / 0)
+    assert main(["catalog"]) == 101
+    assert "a bug of ours" in capsys.readouterr().err

@@ -1,0 +1,179 @@
+"""Models: parameter counts equal transformers' own, for every catalog model it can build."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from trueflops.catalog.models import model_names, model_record
+from trueflops.errors import BadConfig, BadInput
+from trueflops.model import read_model
+from trueflops.model.families import READERS
+
+CLASSES = {"llama4_text": "Llama4ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}
+TYPES = {"kimi_k2": "deepseek_v3"}
+
+
+def transformers_count(config: dict[str, Any]) -> int:
+    """Build the model on the meta device and count what it calls parameters."""
+    fields = {k: v for k, v in config.items() if k not in ("model_type", "architectures")}
+    kind = config["model_type"]
+    if kind == "deepseek_v2" and "q_lora_rank" not in fields:
+        fields["q_lora_rank"] = None  # TOML has no null; the class's default is not null
+    if kind == "mistral" and "sliding_window" not in fields:
+        fields["sliding_window"] = None
+    settings = transformers.AutoConfig.for_model(TYPES.get(kind, kind), **fields)
+    with torch.device("meta"):
+        if kind in CLASSES:
+            model = getattr(transformers, CLASSES[kind])(settings)
+        else:
+            model = transformers.AutoModelForCausalLM.from_config(settings)
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parameter_count_equals_transformers(name: str) -> None:
+    record = model_record(name)
+    assert read_model(name).parameter_count == transformers_count(record["config"])
+    assert read_model(name).parameter_count == record["parameters"]
+
+
+def test_every_family_of_the_readers_is_in_the_catalog_or_known() -> None:
+    seen = {model_record(name)["config"]["model_type"] for name in model_names()}
+    assert seen <= set(READERS)
+    assert len(seen) >= 24
+
+
+@pytest.mark.parametrize(
+    ("name", "active"),
+    [
+        ("Mixtral-8x7B", 12.9e9),
+        ("DeepSeek-V3", 37.5e9),
+        ("Qwen3-235B-A22B", 22.2e9),
+        ("GPT-OSS-120B", 5.7e9),
+        ("Llama-4-Maverick", 17.2e9),
+    ],
+)
+def test_active_parameters_are_those_a_token_meets(name: str, active: float) -> None:
+    assert read_model(name).active_parameter_count == pytest.approx(active, rel=0.03)
+
+
+def test_windows_and_dense_first_layers_are_read() -> None:
+    gemma = read_model("Gemma-3-27B")
+    windows = [gemma.blocks[i].attention.window for i in gemma.pattern]
+    assert windows[:6] == [1024] * 5 + [0]
+    assert read_model("GPT-OSS-20B").blocks[0].attention.window == 128
+    deepseek = read_model("DeepSeek-V3")
+    assert [deepseek.blocks[i].ffn is not None for i in deepseek.pattern[:4]] == [True] * 3 + [
+        False
+    ]
+    maverick = read_model("Llama-4-Maverick")
+    assert sum(maverick.blocks[i].experts is not None for i in maverick.pattern) == 24
+
+
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Llama-3.1-70B-Instruct", "llama3.1-70b", "LLAMA_3.1_70B"]
+)
+def test_models_are_found_however_they_are_spelt(name: str) -> None:
+    assert read_model(name).name == "Llama-3.1-70B"
+
+
+def test_a_config_json_gives_the_same_model_as_the_catalog(tmp_path: Path) -> None:
+    config = model_record("Qwen3-8B")["config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    by_folder, by_file = read_model(str(tmp_path)), read_model(str(tmp_path / "config.json"))
+    assert by_folder.blocks == by_file.blocks == read_model("Qwen3-8B").blocks
+    wrapped = {"model_type": "qwen3_vl", "text_config": config}
+    (tmp_path / "multi.json").write_text(json.dumps(wrapped))
+    assert read_model(str(tmp_path / "multi.json")).blocks == by_file.blocks
+
+
+LLAMA = dict(model_record("Llama-3.1-8B")["config"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_size": -4096},
+        {"hidden_size": 0},
+        {"hidden_size": 1e400},
+        {"hidden_size": "4096"},
+        {"hidden_size": 4096.5},
+        {"hidden_size": True},
+        {"num_hidden_layers": -1},
+        {"num_hidden_layers": 10**9},
+        {"num_attention_heads": 7},
+        {"num_key_value_heads": 5},
+        {"vocab_size": None},
+        {"model_type": "lama"},
+        {"model_type": 3},
+        {"model_type": None},
+        {"sliding_window": 64, "layer_types": "x"},
+        {"sliding_window": [], "layer_types": ["full_attention"]},
+        {"attention_bias": "no"},
+        {"attention_dropout": 7},
+        {"num_hidden_layers": 10**400},
+        {"hidden_size": 10**20},
+        {"tie_word_embeddings": 1},
+        {"hidden_size": [1]},
+    ],
+)
+def test_a_hostile_field_is_one_clear_error(tmp_path: Path, changes: dict[str, Any]) -> None:
+    file = tmp_path / "config.json"
+    fields = {k: v for k, v in {**LLAMA, **changes}.items() if v is not None}
+    file.write_text(json.dumps(fields))
+    with pytest.raises(BadInput, match=r"config\.json"):
+        read_model(str(file))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        "null",
+        '{"model_type": NaN}',
+        '{"hidden_size": Infinity}',
+        "\xff\xfe",
+        "{}",
+        '{"model_type": "llama"}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"hidden_size": ' + "9" * 5000 + "}",
+        json.dumps(LLAMA)[: len(json.dumps(LLAMA)) // 2],
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_a_broken_file_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(BadConfig, match=r"config\.json"):
+        read_model(str(file))
+
+
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(b" " * (5 * 1024 * 1024))
+    with pytest.raises(BadConfig, match="4 MiB"):
+        read_model(str(file))
+
+
+def test_nothing_in_a_config_is_executed(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    trap = f"__import__('pathlib').Path({str(touched)!r}).touch()"
+    fields = {
+        **LLAMA,
+        "hidden_act": trap,
+        "auto_map": {"AutoConfig": trap},
+        "architectures": [trap],
+    }
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    read_model(str(tmp_path))
+    assert not touched.exists()
