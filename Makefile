@@ -32,7 +32,8 @@ bench: .venv/base
 	@touch $@
 
 .venv/test: .venv/base constraints.txt
-	$(PIP) --constraint constraints.txt torch==2.13.0 transformers hypothesis ml_dtypes pint pytest
+	$(PIP) --constraint constraints.txt --editable '.[plot]' \
+		torch==2.13.0 transformers hypothesis ml_dtypes pint pytest
 	@touch $@
 
 .venv/check: .venv/test

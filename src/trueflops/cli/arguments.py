@@ -117,6 +117,7 @@ def _train(p: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--global-batch", metavar="N", help="sequences a step (default: about 4 M tokens)"
     )
+    p.add_argument("--plot", metavar="FILE.png", help="draw the waterfall (needs matplotlib)")
     plan = p.add_argument_group(
         "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
     )

@@ -32,7 +32,7 @@ def recall(options: argparse.Namespace, command: str) -> None:
 
 def question_of(options: argparse.Namespace) -> dict[str, Any]:
     """The flags that make up the question, without those that only change how it is shown."""
-    shown = {"json", "verbose", "explain", "top"}
+    shown = {"json", "verbose", "explain", "top", "plot"}
     return {
         name: value
         for name, value in vars(options).items()

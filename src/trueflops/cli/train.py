@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from trueflops import units
@@ -79,6 +80,10 @@ def show(
         ]
         print(encode.to_json(answer))
         return 0 if step.fits else 1
+    if options.plot:
+        from trueflops.report.plots import plot_waterfall
+
+        plot_waterfall(step, Path(options.plot))
     out = console()
     print_training(out, step, bill, notes)
     if len(others) > 1:

@@ -50,7 +50,7 @@ def waterfall_table(step: TrainingStep) -> RenderableType:
         table.add_row(
             Text(fall.name, style="bold" if strong else ""),
             rate,
-            Text(bar(fall.flop_per_second / top, 22), style="green" if strong else "cyan"),
+            Text(bar(fall.flop_per_second / top, 18), style="green" if strong else "cyan"),
             Text(fall.why, style="dim"),
         )
     return table

@@ -1,0 +1,60 @@
+"""Keep the READMEs true: run every command they show and paste what it prints.
+
+A block that begins with ```console and a line `$ trueflops …` is filled with that command's output.
+    python docs/generate.py           rewrite the READMEs and the picture
+    python docs/generate.py --check   exit 1 if they would change
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+from functools import cache
+from pathlib import Path
+
+from trueflops.cli import main as trueflops
+
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
+BLOCK = re.compile(r"```console\n\$ trueflops ([^\n]*)\n.*?```", re.DOTALL)
+PICTURE = ROOT / "docs" / "waterfall.png"
+DRAWN = "train Llama-3.1-70B --on 64xH100 --tokens 1T --tp 8 --pp 4 --zero 1 --plot"
+
+
+@cache
+def output(command: str) -> str:
+    """What `trueflops COMMAND` prints on a terminal of 80 columns; `| head -n N` cuts it."""
+    words, _, cut = command.partition("| head -n ")
+    os.environ["COLUMNS"] = "80"
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.chdir(ROOT):
+        trueflops(shlex.split(words))
+    lines = [line.rstrip() for line in text.getvalue().rstrip().splitlines()]
+    return "\n".join(lines[: int(cut)] if cut else lines)
+
+
+def filled(page: str) -> str:
+    """The page with every block filled."""
+    return BLOCK.sub(lambda m: f"```console\n$ trueflops {m[1]}\n{output(m[1])}\n```", page)
+
+
+def main() -> int:
+    """Rewrite or check."""
+    stale = [page for page in PAGES if filled(page.read_text()) != page.read_text()]
+    if "--check" in sys.argv:
+        for page in stale:
+            print(f"{page.name} is stale: run python docs/generate.py")
+        return 1 if stale else 0
+    for page in stale:
+        page.write_text(filled(page.read_text()))
+    with contextlib.redirect_stdout(io.StringIO()):
+        trueflops([*shlex.split(DRAWN), str(PICTURE)])
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
