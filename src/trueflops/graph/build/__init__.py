@@ -1,0 +1,13 @@
+"""Lay out the forward graph of a model, unsharded and unfused, as its paper would write it.
+
+layout.py        the Pass (how much work) and the collector of ops
+attention.py     projections, latent attention, the attention core
+feed_forward.py  dense FFN and routed experts
+blocks.py        one transformer layer; the embedding; the head with its loss
+Sharding, fusion, differentiation and recomputation are passes over what is built here.
+"""
+
+from trueflops.graph.build.blocks import build_block as build_block
+from trueflops.graph.build.blocks import build_embedding as build_embedding
+from trueflops.graph.build.blocks import build_head as build_head
+from trueflops.graph.build.layout import Pass as Pass

@@ -1,0 +1,120 @@
+"""Attention: projections (full or through a latent), position, and softmax(QKᵀ)V op by op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trueflops.graph.build.layout import Layout
+from trueflops.graph.ir import Tensor
+from trueflops.model import Attention, Block, Latent
+
+
+def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
+    """From the normed residual stream to the output projection."""
+    a = block.attention
+    if a.latent and at.run.decoding:
+        mixed = _absorbed(at, a, a.latent, x)
+    else:
+        q, k, v = _latent(at, a, a.latent, x) if a.latent else _projections(at, a, x)
+        if not at.run.training:
+            width = ("cache_dim", a.cache_width / a.kv_heads)
+            shape = (("kv_heads", float(a.kv_heads)), width)
+            _cache(at, [k, v], at.tensor("attention.cached", *shape, bits=at.run.cache_bits))
+        mixed = _core(at, block, q, k, v)
+    return at.linear(["attention.out"], mixed, [at.stream("attention.out.y")])
+
+
+def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim))
+    k = at.tensor("k", ("kv_heads", a.kv_heads), ("head_dim", a.head_dim))
+    v = at.tensor("v", ("kv_heads", a.kv_heads), ("value_dim", a.value_dim))
+    at.linear(["attention.q", "attention.k", "attention.v"], x, [q, k, v])
+    if a.qk_norm != "none":
+        q, k = at.norm("attention.q_norm", q), at.norm("attention.k_norm", k)
+    if a.rope:
+        turned = Tensor("q.rotated", q.dims, q.bits), Tensor("k.rotated", k.dims, k.bits)
+        at.op("rope", "attention.rope", [q, k], turned, flop_per_element=3.0)
+        q, k = turned
+    return q, k, v
+
+
+def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """MLA as trained: down to the latents, up to full heads (arXiv 2405.04434 eq. 9–19)."""
+    q = _latent_queries(at, a, low, x)
+    kv, key_rope = _latent_keys(at, low, x)
+    both = ("key_and_value_dim", low.nope_dim + a.value_dim)
+    up = at.linear(["attention.kv_up"], kv, [at.tensor("kv.up", ("heads", a.heads), both)])
+    turned = Tensor("q.rotated", q.dims, q.bits)
+    k = at.tensor("k", ("kv_heads", a.heads), ("head_dim", a.head_dim))
+    v = at.tensor("v", ("kv_heads", a.heads), ("value_dim", a.value_dim))
+    # The rotated key is shared by all heads; joining it to theirs writes K (and V) in full.
+    at.op("rope", "attention.rope", [q, up, key_rope], [turned, k, v], flop_per_element=1.0)
+    return turned, k, v
+
+
+def _latent_queries(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
+    q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim))
+    if not low.q_rank:
+        return at.linear(["attention.q"], x, [q])
+    down = at.linear(["attention.q_down"], x, [at.tensor("q.low", ("q_rank", low.q_rank))])
+    return at.linear(["attention.q_up"], at.norm("attention.q_norm", down), [q])
+
+
+def _latent_keys(at: Layout, low: Latent, x: Tensor) -> tuple[Tensor, Tensor]:
+    latent = at.tensor("kv.low", ("kv_rank", low.kv_rank))
+    key_rope = at.tensor("key.rope", ("rope_dim", low.rope_dim))
+    at.linear(["attention.kv_down"], x, [latent, key_rope])
+    return at.norm("attention.kv_norm", latent), key_rope
+
+
+def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
+    """MLA as served: the up-projections move to the query and the output, so that attention reads
+    the latent cache itself, once for all heads (arXiv 2405.04434 §2.1.2).
+    """
+    run, heads, rank = at.run, ("heads", a.heads), ("kv_rank", low.kv_rank)
+    nope, value = ("head_dim", low.nope_dim), ("value_dim", a.value_dim)
+    wide = ("head_dim", low.kv_rank + low.rope_dim)
+    up_key = Tensor("attention.kv_up.key", (heads, nope, rank), run.bits, "weight")
+    up_value = Tensor("attention.kv_up.value", (heads, rank, value), run.bits, "weight")
+
+    q = _latent_queries(at, a, low, x)
+    latent, key_rope = _latent_keys(at, low, x)
+    q_nope, q_rope = at.tensor("q.nope", heads, nope), at.tensor("q.rope", heads, ("rope_dim", low.rope_dim))
+    at.op("rope", "attention.rope", [q, key_rope], [q_nope, q_rope], flop_per_element=1.0)
+    _cache(at, [latent, key_rope], Tensor("attention.cached", latent.dims, run.cache_bits))
+    in_latent = at.tensor("q.latent", heads, rank)
+    at.op("matmul", "attention.absorb_key", [q_nope], [in_latent], (up_key,))
+    query = at.op("stream", "attention.join", [in_latent, q_rope], [at.tensor("q.absorbed", heads, wide)])
+    key = at.tensor("k.cache", ("kv_heads", 1.0), wide, bits=run.cache_bits)
+    val = at.tensor("v.cache", ("kv_heads", 1.0), ("value_dim", low.kv_rank), bits=run.cache_bits)
+    keys = run.keys_read(a.window)
+    mixed = at.op(
+        "attention_decode", "attention.core", [query, key, val], [at.tensor("mixed.latent", heads, rank)],
+        part="core", keys=keys, seen=run.keys_seen(a.window),
+        cache_bytes=run.batch * keys * a.cache_width * run.cache_bits / 8.0,
+    )
+    out = at.tensor("mixed", heads, value)
+    return at.op("matmul", "attention.absorb_value", [mixed], [out], (up_value,))
+
+
+def _cache(at: Layout, new: list[Tensor], cached: Tensor) -> None:
+    """Write the new keys and values behind the old ones."""
+    at.op("cache", "attention.cache", new, [cached])
+
+
+def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(QKᵀ)V with every intermediate; the fuse pass turns it into flash attention."""
+    a, run = block.attention, at.run
+    square = (("batch", run.batch), ("heads", a.heads), ("seq", run.seq), ("keys", run.keys))
+    scores, weights = Tensor("scores", square, run.bits), Tensor("attended", square, run.bits)
+    facts: dict[str, Any] = {
+        "keys": run.keys_read(a.window), "seen": run.keys_seen(a.window),
+    }
+    at.op("scores", "attention.scores", [q, k], [scores], part="core", inner=a.head_dim, **facts)
+    sinks = at.weights("attention.sinks") if a.sinks else ()
+    at.op("softmax", "attention.softmax", [scores], [weights], sinks, part="core",
+          flop_per_element=5.0)
+    weights = at.dropout("attention.core_dropout", weights, block.attention_dropout, part="core")
+    mixed = at.tensor("mixed", ("heads", a.heads), ("value_dim", a.value_dim))
+    return at.op("context", "attention.context", [weights, v], [mixed], part="core",
+                 inner=a.value_dim, **facts)

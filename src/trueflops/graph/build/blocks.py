@@ -1,0 +1,90 @@
+"""Whole pieces of a network: one transformer layer, the embedding, the head and its loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trueflops.graph.build.attention import attend
+from trueflops.graph.build.feed_forward import feed_forward
+from trueflops.graph.build.layout import Layout, Pass
+from trueflops.graph.ir import Graph, Tensor
+from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
+from trueflops.model import Block, Model
+from trueflops.model.parameters import embedding_parameters, head_parameters
+
+
+def build_block(model: Model, block: Block, run: Pass, name: str = "block") -> Graph:
+    """One transformer layer, from the residual stream to the residual stream."""
+    at = Layout(run, model.hidden, block.parameters(model.hidden))
+    x = at.stream("block.in")
+    pre = block.norms != "post"
+    normed = at.norm("attention.norm", x) if pre else x
+    mixed = _close(at, block, "attention", attend(at, block, normed))
+    if block.parallel:
+        into = normed if block.shared_norm else at.norm("ffn.norm", x)
+        widened = _close(at, block, "ffn", feed_forward(at, block, into))
+        both = at.op("add", "parallel.add", [mixed, widened], [at.stream("parallel.sum")])
+        out = at.op("add", "residual.add", [x, both], [at.stream("block.out")])
+        return at.graph(name, out)
+    mid = at.op("add", "attention.residual", [x, mixed], [at.stream("block.mid")], part="residual")
+    normed = at.norm("ffn.norm", mid) if pre else mid
+    widened = _close(at, block, "ffn", feed_forward(at, block, normed))
+    out = at.op("add", "ffn.residual", [mid, widened], [at.stream("block.out")], part="residual")
+    return at.graph(name, out)
+
+
+def _close(at: Layout, block: Block, name: str, y: Tensor) -> Tensor:
+    """What stands between a sublayer and the residual: a post-norm, a dropout, or nothing."""
+    if block.norms == "post":
+        y = at.norm(f"{name}.norm", y)
+    elif block.norms == "sandwich":
+        y = at.norm(f"{name}.post_norm", y)
+    return at.dropout(f"{name}.dropout", y, block.dropout)
+
+
+def build_embedding(model: Model, run: Pass) -> Graph:
+    """Token ids to the residual stream: look up rows, add positions, norm where a family does."""
+    at = Layout(run, model.hidden, embedding_parameters(model))
+    ids = Tensor("ids", at.tokens, INDEX_BITS, "index")
+    narrow = "embedding.project" in at.parameters
+    x = at.tensor("embedded.narrow", ("embedding_dim", model.embedding_dim)) if narrow else (
+        at.stream("embedded")
+    )
+    at.op("embedding", "embedding.tokens", [ids], [x], at.weights("embedding.tokens"),
+          rows_bytes=x.bytes)
+    if narrow:
+        x = at.linear(["embedding.project"], x, [at.stream("embedded")])
+    if model.learned_positions:
+        rows = run.seq * at.hidden * run.bits / 8.0
+        x = at.op("add", "embedding.positions", [x], [at.stream("placed")],
+                  at.weights("embedding.positions"), rows_bytes=rows)
+    if model.embedding_norm:
+        x = at.norm("embedding.norm", x)
+    x = at.dropout("embedding.dropout", x, model.blocks[0].dropout)
+    return at.graph("embedding", x)
+
+
+def build_head(model: Model, run: Pass) -> Graph:
+    """The residual stream to the loss, or, when serving, to the next token of each sequence."""
+    if not run.training:
+        run = replace(run, seq=1.0)  # only the last position is asked for
+    parameters = [*head_parameters(model)]
+    if model.tied:
+        parameters += embedding_parameters(model)[:1]
+    at = Layout(run, model.hidden, parameters)
+    x = at.stream("head.in")
+    if model.final_norm:
+        x = at.norm("head.norm", x)
+    if "head.project" in at.parameters:
+        narrow = at.tensor("head.narrow", ("embedding_dim", model.embedding_dim))
+        x = at.linear(["head.project"], x, [narrow])
+    weight = "embedding.tokens" if model.tied else "head.logits"
+    logits = at.tensor("head.scores", ("vocab", model.vocab))
+    at.op("matmul", "head.logits", [x], [logits], at.weights(weight))
+    loss = Tensor("loss", at.tokens, STATISTIC_BITS, "index")
+    if not run.training:
+        return at.graph("head", at.op("stream", "head.sample", [logits], [loss]))
+    # Frameworks lift the logits to fp32 and keep the softmax for the backward.
+    softmax = at.tensor("head.softmax", ("vocab", model.vocab), bits=STATISTIC_BITS)
+    at.op("cross_entropy", "head.loss", [logits], [loss, softmax], flop_per_element=5.0)
+    return at.graph("head", loss)

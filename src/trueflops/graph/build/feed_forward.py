@@ -1,0 +1,70 @@
+"""The second half of a layer: a dense FFN, or a router with its experts and a shared one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trueflops.graph.build.layout import Layout
+from trueflops.graph.ir import Tensor
+from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
+from trueflops.model import Block, Experts
+
+
+def feed_forward(at: Layout, block: Block, x: Tensor) -> Tensor:
+    """Dense or routed, as the block says."""
+    if block.ffn:
+        return _ffn(at, "ffn", x, gated=block.ffn.gated, width=block.ffn.width)
+    assert block.experts is not None
+    return _experts(at, block.experts, x)
+
+
+def _ffn(at: Layout, name: str, x: Tensor, *, gated: bool, width: int) -> Tensor:
+    def wide(tensor: str) -> Tensor:
+        return at.tensor(f"{name}.{tensor}", ("ffn", width))
+
+    acted = _project_up(at, name, x, gated, wide)
+    return at.linear([f"{name}.down"], acted, [at.stream(f"{name}.y")])
+
+
+def _project_up(
+    at: Layout, name: str, x: Tensor, gated: bool, wide: Callable[[str], Tensor]
+) -> Tensor:
+    """act(x·Wᵤ), or act(x·W_g) ⊙ x·Wᵤ for the gated kinds."""
+    if not gated:
+        up = at.linear([f"{name}.up"], x, [wide("up_out")])
+        return at.op("activation", f"{name}.act", [up], [wide("acted")], flop_per_element=8.0)
+    gate, up = wide("gate_out"), wide("up_out")
+    at.linear([f"{name}.gate", f"{name}.up"], x, [gate, up])
+    acted = at.op("activation", f"{name}.act", [gate], [wide("acted")], flop_per_element=5.0)
+    return at.op("multiply", f"{name}.multiply", [acted, up], [wide("gated")])
+
+
+def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
+    """Route each token to `per_token` of the experts, weigh what they answer, add the shared one.
+
+    The `routed` dimension counts token copies; sharding decides how many reach one rank.
+    """
+    routed = ("routed", at.run.batch * at.run.seq * e.per_token)
+
+    def copies(name: str, *dims: tuple[str, float]) -> Tensor:
+        return Tensor(f"experts.{name}", (routed, *dims), at.run.bits)
+
+    hidden = ("hidden", at.hidden)
+    logits = at.tensor("experts.logits", ("choices", e.count), bits=STATISTIC_BITS)
+    at.linear(["experts.router"], x, [logits])
+    chosen = at.tensor("experts.chosen", ("per_token", e.per_token), bits=STATISTIC_BITS)
+    at.op("route", "experts.route", [logits], [chosen], flop_per_element=5.0)
+    rows = Tensor("experts.rows", (routed,), INDEX_BITS, "index")
+    sent = at.op("dispatch", "experts.dispatch", [x], [copies("sent", hidden), rows])
+    acted = _project_up(
+        at, "experts", sent, e.gated, lambda name: copies(name, ("expert_ffn", e.width))
+    )
+    answered = at.linear(["experts.down"], acted, [copies("answered", hidden)])
+    y = at.op("combine", "experts.combine", [answered, chosen], [at.stream("experts.y")])
+    if not e.shared_width:
+        return y
+    shared = _ffn(at, "shared", x, gated=e.gated, width=e.shared_width)
+    if e.shared_gate:
+        weight = at.linear(["shared.weigh"], x, [at.tensor("shared.weight", ("one", 1))])
+        shared = at.op("multiply", "shared.multiply", [shared, weight], [at.stream("shared.z")])
+    return at.op("add", "experts.add_shared", [y, shared], [at.stream("experts.sum")])

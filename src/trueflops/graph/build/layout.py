@@ -1,0 +1,119 @@
+"""A Pass says how much work runs through the network; a Layout collects its ops in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trueflops.graph.ir import Dims, Graph, Node, Op, Tensor
+from trueflops.model import Parameter
+from trueflops.sizes import Size
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run through the network: `batch` sequences, `seq` new tokens each, `past` in the cache.
+
+    Training and prefill have past = 0; a decode step has seq = 1.
+    """
+
+    batch: Size
+    seq: Size
+    past: Size = 0.0
+    training: bool = True
+    decoding: bool = False
+    dtype: str = "bf16"
+    bits: float = 16.0
+    cache_bits: float = 16.0
+
+    @property
+    def keys(self) -> Size:
+        """Old and new tokens of a sequence together."""
+        return self.past + self.seq
+
+    def keys_seen(self, window: Size) -> Size:
+        """Mean number of keys that a query sees under the causal mask and the window."""
+        if not np.any(window):
+            return self.past + (self.seq + 1.0) / 2.0
+        growing = np.clip(window - self.past, 0.0, self.seq)  # queries the window does not yet cut
+        ramp = growing * (self.past + (growing + 1.0) / 2.0)
+        return np.minimum(self.keys, (ramp + (self.seq - growing) * window) / self.seq)
+
+    def keys_read(self, window: Size) -> Size:
+        """Keys and values that some query of the pass needs."""
+        return np.minimum(self.keys, self.seq + window - 1.0) if np.any(window) else self.keys
+
+
+class Layout:
+    """Collects ops in order; tensors are named after what makes them."""
+
+    def __init__(self, run: Pass, hidden: int, parameters: Sequence[Parameter]) -> None:
+        self.run, self.hidden = run, float(hidden)
+        self.parameters = {p.name: p for p in parameters}
+        self.nodes: list[Node] = []
+
+    @property
+    def tokens(self) -> Dims:
+        """The dimensions every activation starts with."""
+        return (("batch", self.run.batch), ("seq", self.run.seq))
+
+    def tensor(self, name: str, *dims: tuple[str, float], bits: float = 0.0) -> Tensor:
+        """An activation: batch × seq × dims."""
+        return Tensor(name, (*self.tokens, *dims), bits or self.run.bits)
+
+    def stream(self, name: str) -> Tensor:
+        """An activation of the residual stream's shape: batch × seq × hidden."""
+        return self.tensor(name, ("hidden", self.hidden))
+
+    def weights(self, *names: str) -> tuple[Tensor, ...]:
+        """Parameters as tensors, each followed by its bias."""
+        found = []
+        for name in names:
+            p = self.parameters[name]
+            found.append(Tensor(name, p.dims, self.run.bits, "weight"))
+            if p.bias:
+                found.append(Tensor(f"{name}.bias", p.bias, self.run.bits, "weight"))
+        return tuple(found)
+
+    def op(
+        self,
+        kind: str,
+        name: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        weights: tuple[Tensor, ...] = (),
+        *,
+        part: str = "",
+        **facts: Size,
+    ) -> Tensor:
+        """Append an op; its first output is returned, so that layouts read like formulas."""
+        part = part or name.split(".")[0]
+        self.nodes.append(
+            Op(name, kind, tuple(inputs), tuple(outputs), weights,
+               dtype=self.run.dtype, part=part, facts=facts)
+        )
+        return outputs[0]
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        """Normalise over the last dimension; a norm without a gain has no parameter."""
+        out = Tensor(f"{name}.out", x.dims, x.bits)
+        gain = self.weights(name) if name in self.parameters else ()
+        return self.op("norm", name, [x], [out], gain, part="norm", flop_per_element=5.0)
+
+    def linear(self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor]) -> Tensor:
+        """One product of x with one or more weights side by side."""
+        return self.op("matmul", names[0], [x], outs, self.weights(*names))
+
+    def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
+        """Drop and remember where: the mask takes a byte per element."""
+        if not (rate and self.run.training):
+            return x
+        out = Tensor(f"{name}.out", x.dims, x.bits)
+        mask = Tensor(f"{name}.mask", x.dims, 8.0, "index")
+        return self.op("dropout", name, [x], [out, mask], part=part)
+
+    def graph(self, name: str, result: Tensor) -> Graph:
+        """Everything laid out so far."""
+        return Graph(name, tuple(self.nodes), result)
