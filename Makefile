@@ -24,6 +24,7 @@ check: .venv/check
 	$(BIN)/mypy
 
 bench: .venv/base
+	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/plans_per_second.py
 
 .venv/base: pyproject.toml

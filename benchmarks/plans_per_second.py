@@ -73,18 +73,9 @@ def main() -> None:
         found = search_plans(trainer, [plans])
         best = min(best, time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    single = min(_timed(trainer) for _ in range(20))
     print(f"{found.tried:,} plans of {model.name} on {where.count} H100 in {best:.2f} s")
     print(f"{found.tried / best:,.0f} plans a second on one core; {found.fitting:,} fit")
     print(f"{peak / GIBI:.2f} GiB peak memory of the process")
-    print(f"{single * 1e3:.2f} ms for a single prediction")
-
-
-def _timed(trainer: Trainer) -> float:
-    plan = Plan(tp=8, sp=True, pp=4, dp_shard=16, zero=1, recompute="full")
-    start = time.perf_counter()
-    trainer.predict_one(plan)
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

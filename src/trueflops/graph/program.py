@@ -22,6 +22,8 @@ from trueflops.plan import Plan
 
 SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")
 """The numeric plan fields that change the graph of a rank; all others only combine graphs."""
+STRUCTURE: Final = ("sp", "cp_kind", "flash", "fused", "recompute", "compute")
+"""The other plan fields that do."""
 
 
 @dataclass(frozen=True)

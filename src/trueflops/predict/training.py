@@ -15,6 +15,7 @@ from trueflops.catalog import Cluster
 from trueflops.clock import Clock
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
+from trueflops.graph.program import SHAPING, STRUCTURE
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.communication import exchange_gradients, pass_stages
@@ -102,6 +103,7 @@ class Trainer:
         self.cluster, self.profile = cluster, profile
         self.clock = Clock(cluster, profile)
         self.capacity = cluster.accelerator.need("memory.capacity")
+        self._remembered: dict[tuple[Any, ...], KeyedCosts] = {}
 
     def predict(self, plan: Plan) -> TrainingStep:
         """Predict one plan or many."""
@@ -112,8 +114,17 @@ class Trainer:
         return self.predict(plan).pick(0)
 
     def keyed_costs(self, plan: Plan) -> KeyedCosts:
-        """What a rank's pieces cost, one element per distinct shape of work."""
-        return training_costs(self.model, plan, self.workload.seq, self.clock)
+        """What a rank's pieces cost, one element per distinct shape of work.
+
+        Single plans are remembered: one that differs only in dp, pp, ZeRO … compiles nothing.
+        """
+        if plan.count > 1:
+            return training_costs(self.model, plan, self.workload.seq, self.clock)
+        key = tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE))
+        if key not in self._remembered:
+            costs = training_costs(self.model, plan, self.workload.seq, self.clock)
+            self._remembered[key] = costs
+        return self._remembered[key]
 
     def combine(self, plan: Plan, costs: Costs) -> TrainingStep:
         """Put the costs of a rank's pieces together as the plan says."""

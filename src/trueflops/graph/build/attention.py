@@ -79,18 +79,28 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
 
     q = _latent_queries(at, a, low, x)
     latent, key_rope = _latent_keys(at, low, x)
-    q_nope, q_rope = at.tensor("q.nope", heads, nope), at.tensor("q.rope", heads, ("rope_dim", low.rope_dim))
+    q_nope, q_rope = (
+        at.tensor("q.nope", heads, nope),
+        at.tensor("q.rope", heads, ("rope_dim", low.rope_dim)),
+    )
     at.op("rope", "attention.rope", [q, key_rope], [q_nope, q_rope], flop_per_element=1.0)
     _cache(at, [latent, key_rope], Tensor("attention.cached", latent.dims, run.cache_bits))
     in_latent = at.tensor("q.latent", heads, rank)
     at.op("matmul", "attention.absorb_key", [q_nope], [in_latent], (up_key,))
-    query = at.op("stream", "attention.join", [in_latent, q_rope], [at.tensor("q.absorbed", heads, wide)])
+    query = at.op(
+        "stream", "attention.join", [in_latent, q_rope], [at.tensor("q.absorbed", heads, wide)]
+    )
     key = at.tensor("k.cache", ("kv_heads", 1.0), wide, bits=run.cache_bits)
     val = at.tensor("v.cache", ("kv_heads", 1.0), ("value_dim", low.kv_rank), bits=run.cache_bits)
     keys = run.keys_read(a.window)
     mixed = at.op(
-        "attention_decode", "attention.core", [query, key, val], [at.tensor("mixed.latent", heads, rank)],
-        part="core", keys=keys, seen=run.keys_seen(a.window),
+        "attention_decode",
+        "attention.core",
+        [query, key, val],
+        [at.tensor("mixed.latent", heads, rank)],
+        part="core",
+        keys=keys,
+        seen=run.keys_seen(a.window),
         cache_bytes=run.batch * keys * a.cache_width * run.cache_bits / 8.0,
     )
     out = at.tensor("mixed", heads, value)
@@ -108,13 +118,28 @@ def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     square = (("batch", run.batch), ("heads", a.heads), ("seq", run.seq), ("keys", run.keys))
     scores, weights = Tensor("scores", square, run.bits), Tensor("attended", square, run.bits)
     facts: dict[str, Any] = {
-        "keys": run.keys_read(a.window), "seen": run.keys_seen(a.window),
+        "keys": run.keys_read(a.window),
+        "seen": run.keys_seen(a.window),
     }
     at.op("scores", "attention.scores", [q, k], [scores], part="core", inner=a.head_dim, **facts)
     sinks = at.weights("attention.sinks") if a.sinks else ()
-    at.op("softmax", "attention.softmax", [scores], [weights], sinks, part="core",
-          flop_per_element=5.0)
+    at.op(
+        "softmax",
+        "attention.softmax",
+        [scores],
+        [weights],
+        sinks,
+        part="core",
+        flop_per_element=5.0,
+    )
     weights = at.dropout("attention.core_dropout", weights, block.attention_dropout, part="core")
     mixed = at.tensor("mixed", ("heads", a.heads), ("value_dim", a.value_dim))
-    return at.op("context", "attention.context", [weights, v], [mixed], part="core",
-                 inner=a.value_dim, **facts)
+    return at.op(
+        "context",
+        "attention.context",
+        [weights, v],
+        [mixed],
+        part="core",
+        inner=a.value_dim,
+        **facts,
+    )

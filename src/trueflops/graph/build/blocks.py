@@ -47,17 +47,31 @@ def build_embedding(model: Model, run: Pass) -> Graph:
     at = Layout(run, model.hidden, embedding_parameters(model))
     ids = Tensor("ids", at.tokens, INDEX_BITS, "index")
     narrow = "embedding.project" in at.parameters
-    x = at.tensor("embedded.narrow", ("embedding_dim", model.embedding_dim)) if narrow else (
-        at.stream("embedded")
+    x = (
+        at.tensor("embedded.narrow", ("embedding_dim", model.embedding_dim))
+        if narrow
+        else (at.stream("embedded"))
     )
-    at.op("embedding", "embedding.tokens", [ids], [x], at.weights("embedding.tokens"),
-          rows_bytes=x.bytes)
+    at.op(
+        "embedding",
+        "embedding.tokens",
+        [ids],
+        [x],
+        at.weights("embedding.tokens"),
+        rows_bytes=x.bytes,
+    )
     if narrow:
         x = at.linear(["embedding.project"], x, [at.stream("embedded")])
     if model.learned_positions:
         rows = run.seq * at.hidden * run.bits / 8.0
-        x = at.op("add", "embedding.positions", [x], [at.stream("placed")],
-                  at.weights("embedding.positions"), rows_bytes=rows)
+        x = at.op(
+            "add",
+            "embedding.positions",
+            [x],
+            [at.stream("placed")],
+            at.weights("embedding.positions"),
+            rows_bytes=rows,
+        )
     if model.embedding_norm:
         x = at.norm("embedding.norm", x)
     x = at.dropout("embedding.dropout", x, model.blocks[0].dropout)

@@ -91,8 +91,16 @@ class Layout:
         """Append an op; its first output is returned, so that layouts read like formulas."""
         part = part or name.split(".")[0]
         self.nodes.append(
-            Op(name, kind, tuple(inputs), tuple(outputs), weights,
-               dtype=self.run.dtype, part=part, facts=facts)
+            Op(
+                name,
+                kind,
+                tuple(inputs),
+                tuple(outputs),
+                weights,
+                dtype=self.run.dtype,
+                part=part,
+                facts=facts,
+            )
         )
         return outputs[0]
 

@@ -25,11 +25,11 @@ def gpt2(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("n_layer", "num_hidden_layers"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=positions,
+        hidden,
+        tied=True,
+        positions=("n_positions", "max_position_embeddings"),
+        most_positions=positions,
         learned_positions=positions,
-        tied=c.flag("tie_word_embeddings", default=True),
     )
 
 
@@ -52,13 +52,12 @@ def opt(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("num_hidden_layers"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=positions,
+        hidden,
+        tied=True,
+        most_positions=positions,
         learned_positions=positions + 2,  # OPT offsets its position ids by two
         embedding_dim=c.size("word_embed_proj_dim", default=hidden),
         final_norm=pre_norm and not c.flag("_remove_final_layer_norm", default=False),
-        tied=c.flag("tie_word_embeddings", default=True),
     )
 
 
@@ -79,11 +78,11 @@ def bloom(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("n_layer", "num_hidden_layers"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("seq_length", default=2048),
+        hidden,
+        tied=True,
+        positions=("seq_length",),
+        most_positions=2048,
         embedding_norm=True,
-        tied=c.flag("tie_word_embeddings", default=True),
     )
 
 
@@ -105,10 +104,9 @@ def gpt_neox(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("num_hidden_layers"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_position_embeddings", default=2048),
-        tied=c.flag("tie_word_embeddings", default=False),
+        hidden,
+        tied=False,
+        most_positions=2048,
     )
 
 
@@ -148,10 +146,9 @@ def falcon(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("num_hidden_layers", "n_layer"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_position_embeddings", default=2048),
-        tied=c.flag("tie_word_embeddings", default=True),
+        hidden,
+        tied=True,
+        most_positions=2048,
     )
 
 
@@ -173,10 +170,10 @@ def mpt(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("n_layers"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_seq_len", default=2048),
-        tied=c.flag("tie_word_embeddings", default=True),
+        hidden,
+        tied=True,
+        positions=("max_seq_len",),
+        most_positions=2048,
     )
 
 
@@ -201,10 +198,8 @@ def starcoder2(c: Config, name: str) -> Model:
         c,
         name,
         blocks,
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_position_embeddings", default=4096),
-        tied=c.flag("tie_word_embeddings", default=True),
+        hidden,
+        tied=True,
     )
 
 
@@ -224,8 +219,6 @@ def nemotron(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("num_hidden_layers"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_position_embeddings", default=4096),
-        tied=c.flag("tie_word_embeddings", default=False),
+        hidden,
+        tied=False,
     )

@@ -63,10 +63,9 @@ def llama_like(c: Config, name: str) -> Model:
         c,
         name,
         blocks,
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_position_embeddings", default=2048),
-        tied=c.flag("tie_word_embeddings", default=traits.tied),
+        hidden,
+        tied=traits.tied,
+        most_positions=2048,
     )
 
 

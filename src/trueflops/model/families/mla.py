@@ -28,8 +28,6 @@ def deepseek(c: Config, name: str) -> Model:
         c,
         name,
         dense_first(c, attention, c.layers("num_hidden_layers")),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_position_embeddings", default=4096),
-        tied=c.flag("tie_word_embeddings", default=False),
+        hidden,
+        tied=False,
     )

@@ -140,10 +140,10 @@ def dbrx(c: Config, name: str) -> Model:
         c,
         name,
         [block] * c.layers("n_layers"),
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_seq_len", default=2048),
-        tied=c.flag("tie_word_embeddings", default=False),
+        hidden,
+        tied=False,
+        positions=("max_seq_len",),
+        most_positions=2048,
     )
 
 
@@ -176,8 +176,6 @@ def _finish(c: Config, name: str, blocks: list[Block], hidden: int) -> Model:
         c,
         name,
         blocks,
-        hidden=hidden,
-        vocab=c.size("vocab_size"),
-        max_positions=c.size("max_position_embeddings", default=4096),
-        tied=c.flag("tie_word_embeddings", default=False),
+        hidden,
+        tied=False,
     )

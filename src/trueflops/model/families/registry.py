@@ -23,12 +23,33 @@ def reads(*model_types: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def assemble(c: Config, name: str, layers: Sequence[Block], **fields: Any) -> Model:
-    """Build a Model from one Block per layer, naming each distinct block once."""
+def assemble(
+    c: Config,
+    name: str,
+    layers: Sequence[Block],
+    hidden: int,
+    *,
+    tied: bool,
+    positions: tuple[str, ...] = ("max_position_embeddings",),
+    most_positions: int = 4096,
+    **fields: Any,
+) -> Model:
+    """Build a Model from one Block per layer, naming each distinct block once.
+
+    `tied` and `most_positions` are the family's defaults where the config is silent.
+    """
     distinct: dict[Block, int] = {}
     pattern = tuple(distinct.setdefault(block, len(distinct)) for block in layers)
     return Model(
-        name=name, family=c.text("model_type"), blocks=tuple(distinct), pattern=pattern, **fields
+        name=name,
+        family=c.text("model_type"),
+        hidden=hidden,
+        vocab=c.size("vocab_size"),
+        blocks=tuple(distinct),
+        pattern=pattern,
+        tied=c.flag("tie_word_embeddings", default=tied),
+        max_positions=c.size(*positions, default=most_positions),
+        **fields,
     )
 
 
