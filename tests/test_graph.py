@@ -211,5 +211,4 @@ def test_few_tokens_touch_few_experts() -> None:
     one = build_block(model, model.blocks[0], Pass(1, 1, past=100, training=False, decoding=True))
     up = next(n for n in one.forward if isinstance(n, Op) and n.name == "experts.gate")
     weights = float(total_bytes(up.weights))
-    # Two draws out of eight experts reach 1 − (7/8)² of them.
-    assert work(up).bytes_read == pytest.approx(weights * (1 - (7 / 8) ** 2), rel=0.01)
+    assert work(up).bytes_read == pytest.approx(weights * 2 / 8, rel=0.01)  # two of eight

@@ -103,4 +103,4 @@ def test_the_mask_agrees_with_the_check() -> None:
 
 def test_an_unknown_optimizer_is_named() -> None:
     with pytest.raises(UnknownName, match="adamw"):
-        _ = Plan(optimizer="adamv").states
+        _ = Plan(optimizer="adamv").state_bytes

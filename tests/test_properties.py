@@ -186,6 +186,7 @@ def test_halving_the_width_never_raises_bytes(name: str, seq: int, batch: int) -
 @given(questions())
 def test_narrower_states_never_take_more_memory(question: tuple[Model, Cluster, Plan]) -> None:
     model, where, plan = question
+    plan = plan.but(offload_parameters=0.0)  # what stays is then the fp32 master copy alone
     wide = predict(model, where, plan.but(parameter_dtype="fp32", gradient_dtype="fp32"))
     half = predict(model, where, plan.but(parameter_dtype="bf16", gradient_dtype="bf16"))
     assert float(half.memory.value) <= float(wide.memory.value)

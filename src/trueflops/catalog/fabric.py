@@ -66,7 +66,9 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
     claims: list[Origin] = ["assumed"]
     if host and "scale_up.bandwidth" not in given:
         claims = [fact.origin for path, fact in host.facts.items() if path.startswith("scale_up")]
-    reach = 2.0 if topology == "pair" else float(max(domain, per_node))
+    # A domain no larger than the host ends with it, also where only some of its chips are used.
+    whole_host = host is not None and domain <= host.count
+    reach = 2.0 if topology == "pair" else float(per_node if whole_host else max(domain, per_node))
     latency = _latency(kind, "NVLink 4", given.get("scale_up.latency"))
     inner = Tier(name or "scale-up", reach, bandwidth, latency, topology, weakest(claims))
     if topology != "pair" or per_node <= 2:

@@ -131,6 +131,12 @@ def _train(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--dp-replicate", help="replicas that hold everything", **degree)
     plan.add_argument("--dp-shard", help="replicas that share by ZeRO", **degree)
     plan.add_argument("--ep", help="expert parallel", **degree)
+    plan.add_argument(
+        "--dispatch",
+        choices=("all-to-all", "deduplicated"),
+        default=None,
+        help="send tokens once per expert, or once per node and forward them there (DeepEP)",
+    )
     plan.add_argument("--etp", help="tensor parallel of each expert", **degree)
     plan.add_argument("--micro-batch", help="sequences a micro-batch", **degree)
     plan.add_argument(

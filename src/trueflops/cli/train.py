@@ -140,14 +140,14 @@ def search(trainer: Trainer, options: argparse.Namespace, base: Plan) -> Found:
         pp=only("pp"),
         cp=only("cp"),
         ep=only("ep"),
-        vpp=only("vpp") or usual.vpp,
+        vpp=only("vpp"),
         zero=only("zero") or usual.zero,
         micro_batch=only("micro_batch") or usual.micro_batch,
         recompute=(options.recompute,) if options.recompute else usual.recompute,
         base=base,
     )
     where = trainer.cluster
-    plans = enumerate_plans(trainer.model, trainer.workload, where.count, where.per_node, space)
+    plans = enumerate_plans(trainer.model, trainer.workload, where, space)
     return search_plans(trainer, plans, options.top)
 
 

@@ -17,7 +17,7 @@ from trueflops.clock.collectives import Placement, collective_seconds
 from trueflops.clock.roofline import roofline
 from trueflops.errors import TrueflopsError
 from trueflops.graph.ir import Collective, Graph, Op
-from trueflops.graph.rules import RULES, Work, work
+from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import Profile
 from trueflops.sizes import Array, Size
 
@@ -33,17 +33,11 @@ class Priced:
     """
 
     seconds: dict[tuple[str, str], Size] = field(default_factory=lambda: defaultdict(float))
+    model_flop: Size = 0.0  # of the forward: what the model needs, whatever the plan
     matrix_flop: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
+    peak_seconds: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     moved_bytes: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     kernels: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    def total(self, phase: str) -> Size:
-        """Seconds of a phase, all causes."""
-        total: Size = 0.0
-        for (at, _), seconds in self.seconds.items():
-            if at == phase:
-                total = total + seconds
-        return total
 
 
 class Clock:
@@ -63,7 +57,7 @@ class Clock:
         seconds = dict(zip(map(id, ops), self.op_seconds(ops, works), strict=True))
         seconds |= zip(map(id, sent), self.collective_seconds(sent, placement), strict=True)
         done = dict(zip(map(id, ops), works, strict=True))
-        return [_sum(graph, seconds, done) for graph in graphs]
+        return [self._sum(graph, seconds, done) for graph in graphs]
 
     def op_seconds(self, ops: Sequence[Op], works: Sequence[Work]) -> list[Size]:
         """Seconds of each op, alone on the accelerator and its caches cold."""
@@ -88,24 +82,26 @@ class Clock:
 
     def collective_seconds(self, sent: Sequence[Collective], placement: Placement) -> list[Size]:
         """Seconds of each collective, alone on its links."""
-        kinds: dict[str, list[int]] = defaultdict(list)
+        kinds: dict[tuple[str, float], list[int]] = defaultdict(list)
         for i, node in enumerate(sent):
-            kinds[node.kind].append(i)
+            kinds[node.kind, node.copies].append(i)
         seconds: list[Size] = [0.0] * len(sent)
-        for kind, members in kinds.items():
+        for (kind, copies), members in kinds.items():
             group = _stack([sent[i].group for i in members])
             payload = _stack([sent[i].payload.bytes for i in members])
             stride = _stack([placement.stride[sent[i].axis] for i in members])
             group, payload, stride = _align(group, payload, stride)
-            priced = np.asarray(self.collective(kind, group, payload, stride))
+            priced = np.asarray(self.collective(kind, group, payload, stride, copies))
             for row, i in enumerate(members):
                 seconds[i] = priced[row]
         return seconds
 
-    def collective(self, kind: str, group: Size, payload: Size, stride: Size) -> Size:
+    def collective(
+        self, kind: str, group: Size, payload: Size, stride: Size, copies: float = 0.0
+    ) -> Size:
         """Seconds of a collective among `group` ranks that stand `stride` apart."""
         law = self.profile.curve("collective")
-        return collective_seconds(kind, group, payload, stride, self.cluster.tiers, law)
+        return collective_seconds(kind, group, payload, stride, self.cluster.tiers, law, copies)
 
     def host_copy(self, moved_bytes: Size, to_nvme: bool = False) -> Size:
         """Seconds to move bytes between the accelerator and host memory, or its drives."""
@@ -120,29 +116,35 @@ class Clock:
         law = self.profile.curve("memory")
         return kernels * law["start"] + moved_bytes / (law["bandwidth"] * self.bandwidth)
 
-
-def _sum(graph: Graph, seconds: dict[int, Size], works: dict[int, Work]) -> Priced:
-    priced = Priced()
-    beside: dict[str, Size] = defaultdict(float)
-    for phase, node in graph.phases():
-        taken = seconds[id(node)]
-        if isinstance(node, Collective):
-            if node.hides:
-                beside[phase] = beside[phase] + taken
-            else:
-                priced.seconds[phase, node.axis] = priced.seconds[phase, node.axis] + taken
-            continue
-        done, kind = works[id(node)], op_class(node)
-        cause = "attention" if kind.startswith("attention") else kind
-        priced.seconds[phase, cause] = priced.seconds[phase, cause] + taken
-        priced.moved_bytes[phase] = priced.moved_bytes[phase] + done.bytes_read + done.bytes_written
-        priced.kernels[phase] += 1.0
-        if RULES[node.kind].matrix:
-            priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
-    for phase_, taken in beside.items():  # ring attention: only what outlasts the core shows
-        core = priced.seconds.get((phase_, "attention"), 0.0)
-        priced.seconds[phase_, "cp"] = np.maximum(taken - core, 0.0)
-    return priced
+    def _sum(self, graph: Graph, seconds: dict[int, Size], works: dict[int, Work]) -> Priced:
+        priced = Priced()
+        beside: dict[str, Size] = defaultdict(float)
+        core: dict[str, Size] = defaultdict(float)
+        for phase, node in graph.phases():
+            taken = seconds[id(node)]
+            if isinstance(node, Collective):
+                if node.hides:
+                    beside[phase] = beside[phase] + taken
+                else:
+                    priced.seconds[phase, node.axis] = priced.seconds[phase, node.axis] + taken
+                continue
+            done, kind = works[id(node)], op_class(node)
+            cause = "attention" if kind.startswith("attention") else kind
+            priced.seconds[phase, cause] = priced.seconds[phase, cause] + taken
+            if node.part == "core":
+                core[phase] = core[phase] + taken
+            moved = done.bytes_read + done.bytes_written
+            priced.moved_bytes[phase] = priced.moved_bytes[phase] + moved
+            priced.kernels[phase] += 1.0
+            if RULES[node.kind].matrix:
+                priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
+                at_peak = done.flop / self.chip.peak_flop_per_second(node.dtype)
+                priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak
+                if phase == "forward":
+                    priced.model_flop = priced.model_flop + model_flop(node)
+        for phase_, taken in beside.items():  # ring attention: only what outlasts the core shows
+            priced.seconds[phase_, "cp"] = np.maximum(taken - core[phase_], 0.0)
+        return priced
 
 
 # No node of the catalog publishes more; a striped set of four data-centre drives (assumed).

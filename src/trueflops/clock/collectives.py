@@ -5,7 +5,7 @@
     tree  all-reduce      2 · bytes / bus        + 2·log₂(nodes) hops between, plus those within
     hierarchy             scatter within, reduce between, gather within
 The bus of a ring that leaves the node is what all of the node's members carry out together.
-Latencies and protocol rates are NCCL's own tuning constants (src/graph/tuning.cc).
+Ring latencies and protocol rates are NCCL's own tuning constants (src/graph/tuning.cc).
 """
 
 from __future__ import annotations
@@ -44,13 +44,24 @@ class _Levels:
     group: Size
     sizes: list[Size]
     bus: list[Size]  # one member's bandwidth at each tier
+    detour: list[Size]  # how many links a message to a random member crosses there
     hops: list[Array]  # seconds per hop at each tier, by protocol along the first axis
 
 
 def collective_seconds(
-    kind: str, group: Size, payload: Size, stride: Size, tiers: tuple[Tier, ...], law: Curve
+    kind: str,
+    group: Size,
+    payload: Size,
+    stride: Size,
+    tiers: tuple[Tier, ...],
+    law: Curve,
+    copies: float = 0.0,
 ) -> Size:
-    """Seconds of one collective. A group of one takes none."""
+    """Seconds of one collective. A group of one takes none.
+
+    An all-to-all that sends each token to `copies` experts may send one copy to each node and
+    forward it there (DeepEP); with 0 copies every one of them travels by itself.
+    """
     if not tiers or kind == "copy":
         return group * payload * 0.0
     deep = (len(PROTOCOLS),) + (1,) * max(np.ndim(group), np.ndim(payload), np.ndim(stride))
@@ -59,7 +70,11 @@ def collective_seconds(
         [law.values.get(f"rate_{p}", 1.0) for p in PROTOCOLS]
     ).reshape(deep)
     at = _levels(group, stride, tiers, deep)
-    ways = _ALGORITHMS[kind](at, payload, rate)
+    ways = (
+        _all_to_all(at, payload, rate, copies)
+        if kind == "all_to_all"
+        else _ALGORITHMS[kind](at, payload, rate)
+    )
     best = ways[0]
     for other in ways[1:]:
         best = np.minimum(best, other)
@@ -69,15 +84,33 @@ def collective_seconds(
 def _levels(group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int, ...]) -> _Levels:
     sizes: list[Size] = []
     bus: list[Size] = []
+    detour: list[Size] = []
     joined: Size = 1.0
     for tier in tiers:
         reach = np.clip(np.floor(tier.reach / stride), 1.0, group)
         members = np.maximum(reach / joined, 1.0)
         sizes.append(members)
         bus.append(_bandwidth(tier, members))
+        detour.append(_detour(tier, members))
         joined = joined * members
     hops = [np.array([tier.latency[p] for p in PROTOCOLS]).reshape(deep) for tier in tiers]
-    return _Levels(group, sizes, bus, hops)
+    return _Levels(group, sizes, bus, detour, hops)
+
+
+def _torus(tier: Tier, members: Size) -> tuple[float, Size, float]:
+    """Axes of a torus, how many a group of this size spans, and the length of one."""
+    axes = float(tier.topology[-2])
+    side = max(tier.reach ** (1.0 / axes), 2.0)
+    spanned = np.ceil(np.log(np.maximum(members, 2.0)) / np.log(side) - 1e-9)
+    return axes, np.clip(spanned, 1.0, axes), side
+
+
+def _detour(tier: Tier, members: Size) -> Size:
+    """Mean hops between two members: one through a switch, a quarter of each ring of a torus."""
+    if not tier.topology.startswith("torus"):
+        return 1.0
+    _, spanned, side = _torus(tier, members)
+    return np.maximum(spanned * np.minimum(members, side) / 4.0, 1.0)
 
 
 def _bandwidth(tier: Tier, members: Size) -> Size:
@@ -86,10 +119,8 @@ def _bandwidth(tier: Tier, members: Size) -> Size:
     if tier.topology == "mesh":  # a link per peer: a group of two uses one of seven
         return whole * np.clip((members - 1.0) / max(tier.reach - 1.0, 1.0), 1e-3, 1.0)
     if tier.topology.startswith("torus"):  # a short group lies along one axis
-        axes = float(tier.topology[-2])
-        side = tier.reach ** (1.0 / axes)
-        used = np.ceil(np.log(np.maximum(members, 2.0)) / np.log(max(side, 2.0)))
-        return whole * np.clip(used, 1.0, axes) / axes
+        axes, spanned, _ = _torus(tier, members)
+        return whole * spanned / axes
     if tier.topology == "pcie-host":  # written to host memory and read back
         return whole * 0.5
     return whole
@@ -119,12 +150,11 @@ def _ring_hops(at: _Levels) -> Size:
 def _all_reduce(at: _Levels, payload: Size, rate: Array) -> list[Size]:
     n, bus = at.group, _ring_bus(at) * rate
     ring = 2.0 * (n - 1.0) / n * payload / bus + 2.0 * _ring_hops(at)
-    if len(at.sizes) == 1:
-        depth = _depth(at.sizes[0]) * at.hops[0]
-    else:  # a chain inside the node, a tree between nodes
-        depth = (at.sizes[0] - 1.0) * at.hops[0]
-        for members, hop in zip(at.sizes[1:], at.hops[1:], strict=True):
-            depth = depth + _depth(members) * hop
+    # A chain of up to eight inside the node, trees beyond.
+    inside = np.minimum(at.sizes[0] - 1.0, 7.0) + _depth(at.sizes[0] / 8.0)
+    depth = inside * at.hops[0]
+    for members, hop in zip(at.sizes[1:], at.hops[1:], strict=True):
+        depth = depth + _depth(members) * hop
     tree = 2.0 * (payload / bus + depth)
     return [ring, tree, 2.0 * _hierarchy(at, payload, rate)]
 
@@ -149,15 +179,19 @@ def _hierarchy(at: _Levels, payload: Size, rate: Array) -> Size:
     return total
 
 
-def _all_to_all(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+def _all_to_all(at: _Levels, payload: Size, rate: Array, copies: float = 0.0) -> list[Size]:
     """Every pair exchanges payload/n at once; the tiers work side by side, the slowest decides."""
     slowest: Size = 0.0
     latency: Size = 0.0
     joined: Size = 1.0
-    for members, bandwidth, hop in zip(at.sizes, at.bus, at.hops, strict=True):
+    for i, (members, hop) in enumerate(zip(at.sizes, at.hops, strict=True)):
         reached = joined * members
-        share = payload * (reached - joined) / at.group / (bandwidth * rate)
-        slowest = np.maximum(slowest, share)
+        share = (reached - joined) / at.group
+        if copies and i:  # one copy to each node that has a chosen expert, not one per expert
+            nodes = np.maximum(at.group / joined, 1.0)
+            share = share * (1.0 - (1.0 - 1.0 / nodes) ** copies) * nodes / copies
+        moved = payload * share * at.detour[i] / (at.bus[i] * rate)
+        slowest = np.maximum(slowest, moved)
         latency = latency + np.where(members > 1.0, hop, 0.0)
         joined = reached
     return [slowest + latency]
@@ -180,7 +214,6 @@ _ALGORITHMS = {
     "all_reduce": _all_reduce,
     "all_gather": _gather,
     "reduce_scatter": _gather,
-    "all_to_all": _all_to_all,
     "send_recv": _send_recv,
     "broadcast": _broadcast,
 }

@@ -53,8 +53,8 @@ class Tensor:
         return False
 
     def gradient(self) -> Tensor:
-        """The tensor's gradient, alike in shape and width."""
-        return Tensor("d_" + self.name, self.dims, self.bits, self.role)
+        """The tensor's gradient: alike in shape, and never narrower than 16 bits."""
+        return Tensor("d_" + self.name, self.dims, max(self.bits, 16.0), self.role)
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +94,7 @@ class Collective:
     outputs: tuple[Tensor, ...] = ()
     part: str = ""
     hides: bool = False  # runs beside the compute of the same part (ring attention)
+    copies: float = 0.0  # of each token in an expert dispatch: what could be sent once per node
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

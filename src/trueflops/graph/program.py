@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from trueflops.graph.build import Pass, build_block, build_embedding, build_head
 from trueflops.graph.ir import Graph
 from trueflops.graph.passes import (
@@ -20,9 +22,9 @@ from trueflops.graph.passes import (
 from trueflops.model import Model
 from trueflops.plan import Plan
 
-SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")
+SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")  # axes first: predict/costs relies on it
 """The numeric plan fields that change the graph of a rank; all others only combine graphs."""
-STRUCTURE: Final = ("sp", "cp_kind", "flash", "fused", "recompute", "compute")
+STRUCTURE: Final = ("sp", "cp_kind", "flash", "fused", "recompute", "compute", "dispatch")
 """The other plan fields that do."""
 
 
@@ -42,7 +44,18 @@ class Program:
 
 def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
     """Lay out, quantise, shard, fuse; then, for training, differentiate and recompute."""
-    by = Degrees(tp=plan.tp, sp=plan.sp, cp=plan.cp, cp_kind=plan.cp_kind, ep=plan.ep, etp=plan.etp)
+    # One rank of tp holds all tokens, as it would with sequence parallelism.
+    alone = not isinstance(plan.tp, np.ndarray) and plan.tp == 1
+    chosen = max((b.experts.per_token for b in model.blocks if b.experts), default=0)
+    by = Degrees(
+        tp=plan.tp,
+        sp=plan.sp or alone,
+        cp=plan.cp,
+        cp_kind=plan.cp_kind,
+        ep=plan.ep,
+        etp=plan.etp,
+        copies_once=float(chosen) if plan.dispatch == "deduplicated" else 0.0,
+    )
     if weights is None and run.training and plan.compute == "fp8":
         weights = number_format("fp8")
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from trueflops.graph.ir import Op, Tensor
 from trueflops.sizes import Size
+from trueflops.units import BITS_PER_BYTE
 
+NARROW_BITS: Final = 16.0  # below this, gradients and residuals stay wider than the product
 INDEX_BITS: Final = 64.0  # torch's default integer
 STATISTIC_BITS: Final = 32.0  # log-sum-exp and router probabilities stay in fp32
 
@@ -67,6 +67,17 @@ def work(op: Op) -> Work:
     return RULES[op.kind].work(op)
 
 
+def model_flop(op: Op) -> Size:
+    """The part of a forward op's flop that the model needs: no key that the mask hides."""
+    if not RULES[op.kind].matrix:
+        return 0.0
+    flop = RULES[op.kind].work(op).flop
+    if op.kind in ("scores", "context"):
+        wide = op.outputs[0] if op.kind == "scores" else op.inputs[0]
+        return flop * op.facts["seen"] / dict(wide.dims)["keys"]
+    return flop
+
+
 def total_bytes(tensors: tuple[Tensor, ...]) -> Size:
     """Sum of sizes."""
     total: Size = 0.0
@@ -115,15 +126,17 @@ def _matmul_work(op: Op) -> Work:
 
 
 def touched_experts(op: Op) -> Size:
-    """Which part of the experts a batch reaches, tokens falling evenly: 1 − (1 − 1/E)^tokens.
+    """Which part of the experts a batch reaches when tokens fall evenly: 1 − (1 − k/E)^tokens.
 
-    A decode step of few tokens reads only the experts they chose.
+    A token's k choices are distinct; a decode step of few tokens reads only the chosen ones.
     """
     x = op.inputs[0]
-    if not x.has("routed"):
+    if not (x.has("routed") and op.weights):
         return 1.0
-    experts = dict(_matrices(op)[0].dims)["experts"] if op.weights else 1.0
-    return 1.0 - (1.0 - 1.0 / np.maximum(experts, 1.0)) ** dict(x.dims)["routed"]
+    experts = dict(_matrices(op)[0].dims)["experts"]
+    chosen = op.facts["chosen"]  # k/E: how likely one token is to choose one expert
+    tokens = dict(x.dims)["routed"] / experts / chosen
+    return 1.0 - (1.0 - chosen) ** tokens
 
 
 def _matmul_backward(op: Op) -> tuple[Op, ...]:
@@ -131,9 +144,14 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
     x = op.inputs[0]
     d_weights = tuple(w.gradient() for w in op.weights)
     dtype, part = op.dtype, op.part
+    casts: tuple[Op, ...] = ()
+    if x.bits < NARROW_BITS:  # a narrow product wants narrow gradients: one more cast
+        narrow = tuple(Tensor(f"{t.name}.narrow", t.dims, x.bits) for t in d_out)
+        casts = (Op(f"{op.name}.cast_gradient", "stream", d_out, narrow, part=part),)
+        d_out = narrow
     wgrad = Op(op.name, "wgrad", (x, *d_out), d_weights, (), dtype, part, op.facts, of=op)
     dgrad = Op(op.name, "dgrad", d_out, (x.gradient(),), op.weights, dtype, part, op.facts, of=op)
-    return (dgrad, wgrad)
+    return (*casts, dgrad, wgrad)
 
 
 # ── attention, whole (flash) or laid out as scores, softmax, context ─────────────────────────────
@@ -162,8 +180,9 @@ def _attention_flop(a: AttentionShape, head_dims: float, value_dims: float) -> S
 
 def _attention_work(op: Op) -> Work:
     a = attention_shape(op)
-    q, k, v = op.inputs[:3]
-    cache = a.batch * a.keys * a.kv_heads * (a.head_dim * k.bits + a.value_dim * v.bits) / 8
+    q, k = op.inputs[:2]
+    bits = op.facts.get("key_bits", k.bits)
+    cache = a.batch * a.keys * a.kv_heads * (a.head_dim + a.value_dim) * bits / BITS_PER_BYTE
     cache = op.facts.get("cache_bytes", cache)  # a latent cache is shared by all heads
     return Work(_attention_flop(a, 1, 1), q.bytes + cache, total_bytes(op.outputs))
 
@@ -225,8 +244,12 @@ def _stream_work(op: Op) -> Work:
     for tensor in op.outputs:
         widest = widest + tensor.elements
     flop = widest * op.facts.get("flop_per_element", 1.0)
-    read = total_bytes(op.inputs) + op.facts.get("rows_bytes", total_bytes(op.weights))
-    return Work(flop, read, total_bytes(op.outputs))
+    return Work(flop, total_bytes(op.inputs) + table_bytes(op), total_bytes(op.outputs))
+
+
+def table_bytes(op: Op) -> Size:
+    """What is read of an op's weights: all of them, or the rows of a table that are looked up."""
+    return op.facts.get("rows_bytes", total_bytes(op.weights))
 
 
 def _stream_backward(op: Op) -> tuple[Op, ...]:
@@ -281,7 +304,10 @@ def _fused_work(op: Op) -> Work:
     flop: Size = 0.0
     for part in op.fused:
         flop = flop + RULES[part.kind].work(part).flop
-    return Work(flop, total_bytes(op.inputs) + total_bytes(op.weights), total_bytes(op.outputs))
+    read = total_bytes(op.inputs)
+    for part in op.fused:
+        read = read + table_bytes(part)
+    return Work(flop, read, total_bytes(op.outputs))
 
 
 def _stream(
@@ -309,11 +335,12 @@ RULES: Final[dict[str, Rule]] = {
     "dropout": _stream(_keep_masks),
     "add": Rule(_stream_work, pointwise=True),  # its gradient is the incoming one, passed on
     "rope": _stream(),
-    "cast": _stream(),
+    "cast": Rule(_stream_work, pointwise=True),  # the gradient passes through
     "stream": _stream(),
     "route": _stream(lambda op: op.outputs, fuses=False),
     "dispatch": _stream(_keep_masks, fuses=False),
-    "combine": _stream(_keep_inputs, fuses=False),
+    "combine": _stream(fuses=False),  # the router's weights were applied before the last product
+    "sample": Rule(_stream_work),
     "cache": _stream(fuses=False),
     "embedding": Rule(_stream_work, _keep_inputs, _embedding_backward),
     "cross_entropy": _stream(lambda op: op.outputs[1:], fuses=False),

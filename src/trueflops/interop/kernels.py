@@ -25,7 +25,7 @@ from trueflops.errors import BadInput, UnknownName, shorten
 from trueflops.graph.build import Pass
 from trueflops.graph.ir import Collective, Op, Tensor
 from trueflops.graph.passes import Format, number_format
-from trueflops.sizes import Array
+from trueflops.sizes import Array, Size
 
 Row = Mapping[str, str]
 LARGEST: Final = 10**15  # no size in a kernel table is larger
@@ -158,7 +158,9 @@ def _numbers(
 # ── one builder per kind ─────────────────────────────────────────────────────────────────────────
 
 
-def _product(name: str, x: Tensor, w: Tensor, y: Tensor, form: Format) -> tuple[Op, ...]:
+def _product(
+    name: str, x: Tensor, w: Tensor, y: Tensor, form: Format, **facts: Size
+) -> tuple[Op, ...]:
     """A matmul in a format: narrowed inputs are cast first, narrow weights are read as such."""
     ops = []
     if form.input_bits:
@@ -166,7 +168,7 @@ def _product(name: str, x: Tensor, w: Tensor, y: Tensor, form: Format) -> tuple[
         ops.append(Op(f"{name}.cast", "cast", (x,), (narrow,)))
         x = narrow
     dtype = form.compute or ("fp16" if form.name == "fp16" else "bf16")
-    return (*ops, Op(name, "matmul", (x,), (y,), (w,), dtype=dtype))
+    return (*ops, Op(name, "matmul", (x,), (y,), (w,), dtype=dtype, facts=facts))
 
 
 def _matmul(c: Mapping[str, Array], group: str) -> Built:
@@ -212,6 +214,7 @@ def _attend(
 def _experts(c: Mapping[str, Array], group: str) -> Built:
     """Gate and up, activation, down: the experts of one rank and the tokens that reach them."""
     form = _form(group)
+    chosen = c["topk"] / c["experts"]
     experts = ("experts", c["experts"] / c["moe_ep"])
     routed = ("routed", np.maximum(c["num_tokens"] * c["topk"] / c["moe_ep"], 1.0))
     wide, hidden = ("expert_ffn", c["inter"] / c["moe_tp"]), ("hidden", c["hidden"])
@@ -221,9 +224,9 @@ def _experts(c: Mapping[str, Array], group: str) -> Built:
     up = Tensor("up", (experts, ("two", 2.0), wide, hidden), form.weight_bits, "weight")
     down = Tensor("down", (experts, hidden, wide), form.weight_bits, "weight")
     return (
-        *_product("up", x, up, both, form),
+        *_product("up", x, up, both, form, chosen=chosen),
         Op("act", "multiply", (both,), (acted,)),
-        *_product("down", acted, down, y, form),
+        *_product("down", acted, down, y, form, chosen=chosen),
     ), None
 
 

@@ -43,6 +43,7 @@ class Attention:
     head_dim: int
     value_dim: int
     window: int = 0  # 0: sees everything before it; else only this many keys
+    chunked: bool = False  # the window does not slide: it is the chunk the query lies in
     rope: bool = True
     qkv_bias: bool = False
     out_bias: bool = False

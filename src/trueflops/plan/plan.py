@@ -43,10 +43,10 @@ class Optimizer:
     master_bytes: float  # an fp32 copy of the weights, kept where the weights are narrower
     note: str
 
-    @property
-    def bytes_per_parameter(self) -> float:
-        """States and master copy together."""
-        return self.state_bytes + self.master_bytes
+    def bytes_per_parameter(self, parameter_bytes: float) -> float:
+        """States, and the master copy where the weights themselves are narrower."""
+        narrower = parameter_bytes < BYTES["fp32"]
+        return self.state_bytes + (self.master_bytes if narrower else 0.0)
 
 
 OPTIMIZERS: Final[Mapping[str, Optimizer]] = MappingProxyType(
@@ -94,6 +94,7 @@ class Plan:
     parameter_dtype: str = "bf16"
     gradient_dtype: str = "bf16"
     engine: Engine = "ddp"
+    dispatch: Literal["all-to-all", "deduplicated"] = "all-to-all"
     flash: bool = True
     fused: bool = True
     overlap: bool = True  # data-parallel communication runs beside the backward
@@ -108,17 +109,16 @@ class Plan:
         """Accelerators in use."""
         return self.tp * self.cp * self.pp * self.dp
 
-    @property
-    def expert_dp(self) -> Size:
-        """Replicas of each expert: what tp, cp and dp leave over beside ep and etp."""
-        return self.tp * self.cp * self.dp / (self.ep * self.etp)
+    def expert_ways(self, replicas: Size) -> Size:
+        """How many ranks of so many replicas hold the same expert: what ep and etp leave over."""
+        return np.maximum(self.tp * self.cp * replicas / (self.ep * self.etp), 1.0)
 
     @property
-    def states(self) -> Optimizer:
-        """The optimizer's figures."""
+    def state_bytes(self) -> float:
+        """Bytes of optimizer states a parameter, master copy included."""
         if self.optimizer not in OPTIMIZERS:
             raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
-        return OPTIMIZERS[self.optimizer]
+        return OPTIMIZERS[self.optimizer].bytes_per_parameter(BYTES[self.parameter_dtype])
 
     @property
     def wide_dtype(self) -> str:

@@ -121,8 +121,17 @@ def _sequence_divides(ask: Ask) -> Mask:
         return True
     cp = np.asarray(ask.plan.cp)
     ways = cp * (ask.plan.tp if ask.plan.sp else 1)
-    balanced = (cp == 1) | (ask.training.seq % (2 * cp) == 0)
-    return (ask.training.seq % ways == 0) & balanced
+    fine = ask.training.seq % ways == 0
+    if ask.plan.cp_kind == "ring":  # two pieces a rank, one early and one late, balance the mask
+        fine = fine & ((cp == 1) | (ask.training.seq % (2 * cp) == 0))
+    return fine
+
+
+def _heads_swap(ask: Ask) -> Mask:
+    """All-to-all context parallelism gives each rank whole heads of the whole sequence."""
+    if ask.plan.cp_kind == "ring":
+        return True
+    return ask.every(_heads(ask) | _kv_heads(ask), np.asarray(ask.plan.tp) * ask.plan.cp)
 
 
 def _positive(ask: Ask) -> Mask:
@@ -164,7 +173,8 @@ def _schedule_suits(ask: Ask) -> Mask:
     if p.schedule == "dualpipe":
         enough: Mask = True
         if ask.training is not None:
-            enough = p.micro_batches(ask.training.global_batch) >= 2 * pp
+            m = np.asarray(p.micro_batches(ask.training.global_batch))
+            enough = (m >= 2 * pp) & (m % 2 == 0)
         return (vpp == 1) & ((pp % 2 == 0) | (pp == 1)) & enough
     return True
 
@@ -276,8 +286,8 @@ RULES: tuple[Rule, ...] = (
         "SCHEDULE",
         _schedule_suits,
         _always(
-            "schedule {p.schedule} needs vpp 1; dualpipe also an even pp and at least 2·pp "
-            "micro-batches; try 1f1b"
+            "schedule {p.schedule} needs vpp 1; dualpipe also an even pp and an even number of at "
+            "least 2·pp micro-batches; try 1f1b"
         ),
     ),
     Rule("WORLD", lambda a: np.asarray(a.plan.world) == a.accelerators, _world_advice),
@@ -297,6 +307,14 @@ RULES: tuple[Rule, ...] = (
         _always(
             "a mixture of experts with tp {p.tp:g} needs sequence parallelism (add sp), or "
             "every rank of tp would route the same tokens"
+        ),
+    ),
+    Rule(
+        "CP_HEADS",
+        _heads_swap,
+        _always(
+            "all-to-all context parallelism needs tp × cp to divide the heads and key/value heads; "
+            "use --cp-kind ring, or a smaller cp"
         ),
     ),
     Rule("SEQUENCE", _sequence_divides, _sequence_advice),

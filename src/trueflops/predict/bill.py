@@ -1,7 +1,7 @@
 """From seconds to what people ask: tokens per second, MFU, days, dollars, kilowatt-hours.
 
-MFU counts matmuls and causal attention of forward and backward (3 × forward), head included,
-recomputation not, against the dense peak of the compute dtype; HFU counts recomputation too.
+MFU counts three times the forward's matmuls and causal attention (head included), whatever the
+plan, against the dense peak of the compute dtype; HFU counts all that is really computed.
 """
 
 from __future__ import annotations
@@ -40,19 +40,18 @@ def training_bill(step: TrainingStep, *, rent: Price | None = None, pue: float =
     cluster, workload = step.cluster, step.workload
     seconds = step.step.estimate
     peak = cluster.accelerator.peak_flop_per_second(step.plan.compute)
-    hardware = step.work.model_flop + step.work.recomputed_flop
     steps = np.ceil(workload.tokens / workload.tokens_per_step)
     whole = seconds.times(steps)
     hours = whole.times(cluster.count / SECONDS_PER_HOUR)
     rent = rent or going_price(cluster)
     watts = cluster_watts(
-        cluster, step.profile, hardware / peak, step.work.moved_bytes, seconds, pue
+        cluster, step.profile, step.work.peak_seconds, step.work.moved_bytes, seconds, pue
     )
     return Bill(
         step_seconds=seconds,
         tokens_per_second=seconds.under(workload.tokens_per_step),
         mfu=seconds.under(step.work.model_flop / peak),
-        hfu=seconds.under(hardware / peak),
+        hfu=seconds.under(step.work.hardware_flop / peak),
         steps=float(steps),
         seconds=whole,
         accelerator_hours=hours,

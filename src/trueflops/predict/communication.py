@@ -36,57 +36,64 @@ def exchange_gradients(
     forward: Size,
     backward: Size,
 ) -> Exchange:
-    """Data-parallel communication of a step. forward and backward: one micro-batch's seconds."""
+    """Data-parallel communication of a step. forward and backward: one micro-batch's seconds.
+
+    Parameters travel layer by layer, so that each layer's message pays its own latency.
+    """
     if plan.engine != "ddp":
         return _through_one(clock, plan, held)
     zero = np.asarray(plan.zero)
+    pieces = np.maximum(layers, 1.0)
     weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
-    bucket = 1.0 / np.maximum(layers, 1.0)
-    reduce_all = _over(clock, plan, held, "all_reduce", gradient_bytes, plan.dp)
-    once, shown_once = reduce_all, _left(reduce_all, backward, bucket)
-    often: Size = 0.0
-    shown_often: Size = 0.0
+    whole = _over(clock, plan, held, "all_reduce", gradient_bytes, plan.dp, pieces)
+    shown = _left(whole, backward, pieces)
     if np.any(zero > 0):
-        scatter = _over(clock, plan, held, "reduce_scatter", gradient_bytes, plan.dp_shard)
-        gather = _over(clock, plan, held, "all_gather", weight_bytes, plan.dp_shard)
-        between = _between_replicas(clock, plan, held, gradient_bytes)
-        sharded = scatter + between + gather
-        shown = _left(scatter + between, backward, bucket) + _left(gather, forward, bucket)
-        once = np.where(zero == 0, once, sharded)
-        shown_once = np.where(zero == 0, shown_once, shown)
-        # Stage 3 gathers the weights for every forward and backward and scatters every gradient.
-        often = micro_batches * (2.0 * gather + scatter) + between
-        shown_often = between * bucket + micro_batches * (
-            _left(gather, forward, bucket) + _left(gather + scatter, backward, bucket)
+        scatter = _over(clock, plan, held, "reduce_scatter", gradient_bytes, plan.dp_shard, pieces)
+        gather = _over(clock, plan, held, "all_gather", weight_bytes, plan.dp_shard, pieces)
+        between = _between_replicas(clock, plan, held, gradient_bytes, pieces)
+        # Stage 1 scatters once; stages 2 and 3 hold no whole gradient to add up in, so they
+        # scatter every micro-batch; stage 3 also gathers the weights for each forward, backward.
+        often = np.where(zero >= 2, micro_batches, 1.0)
+        last = _left(scatter + between, backward, pieces)
+        scattering = (often - 1.0) * _left(scatter, backward, pieces) + last
+        once = often * scatter + between + gather
+        shown_once = scattering + _left(gather, forward, pieces)
+        every = micro_batches * (2.0 * gather + scatter) + between
+        shown_every = between / pieces + micro_batches * (
+            _left(gather, forward, pieces) + _left(gather + scatter, backward, pieces)
         )
-    whole = np.where(zero >= 3, often, once)
-    if not plan.overlap:
-        return Exchange(whole, whole)
-    shown = np.where(zero >= 3, shown_often, shown_once)
-    return Exchange(whole, np.minimum(shown, whole))
+        whole = np.where(zero == 0, whole, np.where(zero >= 3, every, once))
+        shown = np.where(zero == 0, shown, np.where(zero >= 3, shown_every, shown_once))
+    return Exchange(whole, np.minimum(shown, whole) if plan.overlap else whole)
 
 
-def _over(clock: Clock, plan: Plan, held: Held, kind: str, each: float, replicas: Size) -> Size:
-    """One collective over the dense parameters of so many replicas and one over the experts'."""
-    dense = clock.collective(kind, replicas * plan.cp, held.dense * each, plan.tp)
+def _over(
+    clock: Clock, plan: Plan, held: Held, kind: str, each: float, replicas: Size, pieces: Size
+) -> Size:
+    """One collective a layer over the dense parameters of so many replicas, one over experts'."""
+    payload = held.dense * each / pieces
+    dense = clock.collective(kind, replicas * plan.cp, payload, plan.tp)
     if not np.any(held.experts):
-        return dense
+        return dense * pieces
+    payload = held.experts * each / pieces
     stride = plan.ep * plan.etp
-    ways = np.maximum(plan.tp * plan.cp * replicas / stride, 1.0)
-    return dense + clock.collective(kind, ways, held.experts * each, stride)
+    return pieces * (dense + clock.collective(kind, plan.expert_ways(replicas), payload, stride))
 
 
-def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float) -> Size:
+def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces: Size) -> Size:
     """HSDP: the shards of a gradient are summed between the replicas that hold the same one."""
     if not np.any(np.asarray(plan.dp_replicate) > 1):
         return 0.0
     ways = plan.dp_shard * plan.cp
-    return clock.collective("all_reduce", plan.dp_replicate, held.all * each / ways, plan.tp * ways)
+    own = held.dense / ways + held.experts / plan.expert_ways(plan.dp_shard)
+    return pieces * clock.collective(
+        "all_reduce", plan.dp_replicate, own * each / pieces, plan.tp * ways
+    )
 
 
-def _left(taken: Size, beside: Size, bucket: Size) -> Size:
-    """What shows of a communication that runs beside compute: its excess, and its last bucket."""
-    return np.maximum(taken - beside * (1.0 - bucket), taken * bucket)
+def _left(taken: Size, beside: Size, pieces: Size) -> Size:
+    """What shows of a communication that runs beside compute: its excess, and its last piece."""
+    return np.maximum(taken - beside * (1.0 - 1.0 / pieces), taken / pieces)
 
 
 def _through_one(clock: Clock, plan: Plan, held: Held) -> Exchange:
@@ -103,10 +110,10 @@ def _through_one(clock: Clock, plan: Plan, held: Held) -> Exchange:
 def pass_stages(clock: Clock, plan: Plan, boundary_bytes: Size, micro_batches: Size) -> Exchange:
     """Activations forward and gradients back between neighbouring stages, once per piece."""
     stride = plan.tp * plan.cp * plan.dp
-    one = clock.collective("send_recv", np.minimum(plan.pp, 2.0), boundary_bytes, stride)
-    crossings = 2.0 * micro_batches * plan.vpp
-    whole = one * crossings
+    others = np.maximum(plan.pp - 1.0, 0.0)
+    # The slowest boundary sets the pace: some stages may be neighbours only across the network.
+    one = clock.collective("send_recv", plan.pp, boundary_bytes, stride) / np.maximum(others, 1.0)
+    whole = one * 2.0 * micro_batches * plan.vpp
     # Interleaving overlaps sends with another piece's compute; without it each one is waited for.
-    filling = 2.0 * one * np.maximum(plan.pp - 1.0, 0.0)
     hidden = (np.asarray(plan.vpp) > 1) & plan.overlap
-    return Exchange(whole, np.where(hidden, np.minimum(filling, whole), whole))
+    return Exchange(whole, np.where(hidden, np.minimum(2.0 * one * others, whole), whole))

@@ -7,9 +7,10 @@ Out: Costs, whose arrays have one element per distinct shape, and where each pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,9 @@ from trueflops.graph.program import SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.sizes import Size, distinct
+from trueflops.sizes import Array, Size, distinct
 
-CAUSES: Final = ("matmul", "experts", "attention", "memory", "tp", "cp", "ep", "etp")
-PHASES: Final = ("forward", "recompute", "backward", "backward_weight")
+AXES: Final = ("tp", "cp", "ep", "etp")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class PieceCost:
     """One graph on one rank, for one micro-batch."""
 
     seconds: dict[tuple[str, str], Size]  # (phase, cause)
-    matrix_flop: dict[str, Size]  # by phase
+    model_flop: Size  # of the forward
+    matrix_flop: dict[str, Size]  # by phase: what is really computed
+    peak_seconds: dict[str, Size]  # the same at the peak of each op's dtype
     moved_bytes: dict[str, Size]
     kernels: dict[str, float]
     dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
@@ -48,6 +50,20 @@ class PieceCost:
             if at == phase:
                 total = total + seconds
         return total
+
+    def map(self, change: Callable[[Size], Size]) -> PieceCost:
+        """The same piece with every size changed."""
+
+        def each(sizes: dict[Any, Size]) -> dict[Any, Size]:
+            return {key: change(size) for key, size in sizes.items()}
+
+        return PieceCost(
+            each(self.seconds), change(self.model_flop), each(self.matrix_flop),
+            each(self.peak_seconds), each(self.moved_bytes), self.kernels,
+            change(self.dense_parameters), change(self.expert_parameters),
+            change(self.weight_bytes), change(self.tied_parameters), change(self.kept_bytes),
+            change(self.working_bytes),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,18 +85,14 @@ class Costs:
             yield block, model.pattern.count(kind)
         yield self.head, 1
 
-    def spread(self, which: NDArray[np.intp]) -> Costs:
-        """One element per plan instead of one per distinct shape."""
-
-        def take(size: Size) -> Size:
-            return size if np.ndim(size) == 0 else np.asarray(size)[which]
-
+    def map(self, change: Callable[[Size], Size]) -> Costs:
+        """The same costs with every size changed."""
         return Costs(
-            tuple(_map(b, take) for b in self.blocks),
-            tuple(take(kept) for kept in self.kept_whole),
-            _map(self.embedding, take),
-            _map(self.head, take),
-            take(self.boundary_bytes),
+            tuple(block.map(change) for block in self.blocks),
+            tuple(change(kept) for kept in self.kept_whole),
+            self.embedding.map(change),
+            self.head.map(change),
+            change(self.boundary_bytes),
         )
 
 
@@ -93,19 +105,80 @@ class KeyedCosts:
 
     def spread(self, part: slice = slice(None)) -> Costs:
         """Costs with one element per plan, for all plans or a part of them."""
-        return self.costs if self.which is None else self.costs.spread(self.which[part])
+        if self.which is None:
+            return self.costs
+        which = self.which[part]
+        return self.costs.map(lambda size: size if np.ndim(size) == 0 else np.asarray(size)[which])
 
 
 def training_costs(model: Model, plan: Plan, seq: int, clock: Clock) -> KeyedCosts:
-    """Price a training micro-batch for each distinct shape of work."""
+    """Price a training micro-batch for each distinct shape of work.
+
+    An axis of one rank changes the graph (no collectives, other fusions), so shapes are compiled
+    together only where the same axes are in use.
+    """
     keys, which = distinct([getattr(plan, name) for name in SHAPING])
-    columns = {
-        name: keys[:, i] if len(keys) > 1 else float(keys[0, i]) for i, name in enumerate(SHAPING)
+    alone = keys[:, : len(AXES)] == 1.0
+    groups: dict[tuple[bool, ...], list[int]] = defaultdict(list)
+    for row, pattern in enumerate(alone):
+        groups[tuple(pattern)].append(row)
+    priced = []
+    for rows in groups.values():
+        shaped = plan.but(**_columns(keys[rows]))
+        program = compile_program(model, shaped, training_pass(shaped, seq))
+        priced.append(program_costs(program, clock, Placement.of(shaped)))
+    if len(keys) == 1:
+        return KeyedCosts(priced[0], None)
+    return KeyedCosts(_merge(priced, list(groups.values()), len(keys)), which)
+
+
+def _columns(keys: Array) -> dict[str, Size]:
+    """Plan fields for some shapes: a number where all agree, else an array."""
+    return {
+        name: float(keys[0, i]) if (keys[:, i] == keys[0, i]).all() else keys[:, i]
+        for i, name in enumerate(SHAPING)
     }
-    shaped = plan.but(**columns)
-    program = compile_program(model, shaped, training_pass(shaped, seq))
-    costs = program_costs(program, clock, Placement.of(shaped))
-    return KeyedCosts(costs, which if len(keys) > 1 else None)
+
+
+def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Costs:
+    """Put the costs of separately compiled shapes side by side, in the order of the keys."""
+
+    def join(sizes: Sequence[Size]) -> Size:
+        whole = np.zeros(count)
+        for size, at in zip(sizes, rows, strict=True):
+            whole[at] = size
+        return whole
+
+    def tables(found: Sequence[dict[Any, Size]]) -> dict[Any, Size]:
+        keys = dict.fromkeys(key for table in found for key in table)
+        return {key: join([table.get(key, 0.0) for table in found]) for key in keys}
+
+    def pieces(found: Sequence[PieceCost]) -> PieceCost:
+        kernels = {
+            phase: max(p.kernels.get(phase, 0.0) for p in found)
+            for phase in dict.fromkeys(ph for p in found for ph in p.kernels)
+        }
+        return PieceCost(
+            tables([p.seconds for p in found]), join([p.model_flop for p in found]),
+            tables([p.matrix_flop for p in found]), tables([p.peak_seconds for p in found]),
+            tables([p.moved_bytes for p in found]), kernels,
+            *(join([getattr(p, name) for p in found]) for name in _SIZES),
+        )  # fmt: skip
+
+    kinds = range(len(priced[0].blocks))
+    return Costs(
+        tuple(pieces([c.blocks[k] for c in priced]) for k in kinds),
+        tuple(join([c.kept_whole[k] for c in priced]) for k in kinds),
+        pieces([c.embedding for c in priced]),
+        pieces([c.head for c in priced]),
+        join([c.boundary_bytes for c in priced]),
+    )
+
+
+_SIZES: Final = (
+    "dense_parameters", "expert_parameters", "weight_bytes", "tied_parameters", "kept_bytes",
+    "working_bytes",
+)  # fmt: skip
 
 
 def training_pass(plan: Plan, seq: int) -> Pass:
@@ -138,17 +211,10 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         if graph.name == "head" and weight.name == "embedding.tokens":
             tied = weight.elements
     return PieceCost(
-        dict(priced.seconds),
-        dict(priced.matrix_flop),
-        dict(priced.moved_bytes),
-        dict(priced.kernels),
-        dense,
-        experts,
-        total_bytes(graph.weights),
-        tied,
-        total_bytes(graph.kept_tensors),
-        _working_bytes(graph),
-    )
+        dict(priced.seconds), priced.model_flop, dict(priced.matrix_flop),
+        dict(priced.peak_seconds), dict(priced.moved_bytes), dict(priced.kernels), dense, experts,
+        total_bytes(graph.weights), tied, total_bytes(graph.kept_tensors), _working_bytes(graph),
+    )  # fmt: skip
 
 
 def _working_bytes(graph: Graph) -> Size:
@@ -162,18 +228,3 @@ def _working_bytes(graph: Graph) -> Size:
                 largest, total_bytes(tuple(t for name, t in own.items() if name not in kept))
             )
     return largest
-
-
-def _map(piece: PieceCost, take: Callable[[Size], Size]) -> PieceCost:
-    return PieceCost(
-        {key: take(s) for key, s in piece.seconds.items()},
-        {key: take(s) for key, s in piece.matrix_flop.items()},
-        {key: take(s) for key, s in piece.moved_bytes.items()},
-        piece.kernels,
-        take(piece.dense_parameters),
-        take(piece.expert_parameters),
-        take(piece.weight_bytes),
-        take(piece.tied_parameters),
-        take(piece.kept_bytes),
-        take(piece.working_bytes),
-    )

@@ -26,7 +26,7 @@ class Held:
 
     dense: Size
     experts: Size
-    largest_block: Size
+    largest: Size  # of the pieces that are gathered and reduced one at a time
 
     @property
     def all(self) -> Size:
@@ -42,13 +42,12 @@ class Held:
         if not np.any(np.asarray(plan.zero) >= from_stage):
             return self.all
         divide = np.asarray(plan.zero) >= from_stage
-        expert_ways = np.maximum(plan.tp * ways / (plan.ep * plan.etp), 1.0)
-        experts = self.experts / np.where(divide, expert_ways, 1.0)
+        experts = self.experts / np.where(divide, plan.expert_ways(plan.dp_shard), 1.0)
         return self.dense / np.where(divide, ways, 1.0) + experts
 
     def most(self) -> Held:
         """Those of the stage that holds the most, plan by plan."""
-        return Held(np.max(self.dense, axis=0), np.max(self.experts, axis=0), self.largest_block)
+        return Held(*(np.max(v, axis=0) for v in (self.dense, self.experts, self.largest)))
 
 
 def held_parameters(costs: Costs, stages: Stages) -> Held:
@@ -56,7 +55,7 @@ def held_parameters(costs: Costs, stages: Stages) -> Held:
     head = costs.head.dense_parameters - stages.first * costs.head.tied_parameters
     dense = stages.first * costs.embedding.dense_parameters + stages.last * head
     experts: Size = np.zeros_like(stages.index)
-    largest: Size = 0.0
+    largest = np.maximum(dense, 0.0)  # the ends are gathered whole, like a block
     for layers, block in zip(stages.layers, costs.blocks, strict=True):
         dense = dense + layers * block.dense_parameters
         experts = experts + layers * block.expert_parameters
@@ -73,11 +72,14 @@ def stage_memory(
     weight, gradient = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
     weights = held.own(plan, 3) * weight * copies * (1.0 - plan.offload_parameters)
     gradients = held.own(plan, 2) * gradient * copies
-    each = plan.states.bytes_per_parameter * copies * (1.0 - plan.offload_optimizer)
+    each = plan.state_bytes * copies * (1.0 - plan.offload_optimizer)
     states = held.own(plan, 1) * each
     kept, working = _activations(costs, plan, stages, micro_batches)
     logits = stages.last * (costs.head.kept_bytes + costs.head.working_bytes)
-    gathered = np.where(np.asarray(plan.zero) >= 3, 2.0, 0.0) * held.largest_block * weight
+    # ZeRO-3 holds two pieces gathered (this one and the next) and one whole gradient.
+    zero = np.asarray(plan.zero)
+    gathered = np.where(zero >= 3, 2.0 * weight + gradient, np.where(zero == 2, gradient, 0.0))
+    gathered = gathered * held.largest
     groups: Size = 0.0
     for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
         groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
@@ -132,6 +134,15 @@ def _activations(
         moment = block.working_bytes + np.where(again, whole - block.kept_bytes, 0.0)
         working = np.maximum(working, np.where(layers > 0.0, moment, 0.0))
     return kept_bytes(costs, plan, stages) * flying, working
+
+
+def host_bytes(plan: Plan, held: Held, kept: Size) -> Size:
+    """What one accelerator keeps in host memory."""
+    if not plan.offloads or plan.offload_to != "host":
+        return 0.0
+    states = held.own(plan, 1) * plan.state_bytes * plan.offload_optimizer
+    weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
+    return states + weights + kept * plan.offload_activations
 
 
 def recomputed_share(plan: Plan, layers: Size) -> Size:

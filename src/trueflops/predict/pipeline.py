@@ -80,33 +80,33 @@ def whole_model_seconds(costs: Costs, plan: Plan, model: Model) -> Size:
 class StepWork:
     """What an accelerator does in one step, on average over the stages."""
 
-    model_flop: Size  # matmuls and attention, forward and backward
-    recomputed_flop: Size
+    model_flop: Size  # 3 × the forward's matmuls and causal attention: the same for every plan
+    hardware_flop: Size  # all that is computed: recomputation, masked keys, flash's extra product
+    peak_seconds: Size  # the latter at the peak of each op's dtype
     moved_bytes: Size
 
     def pick(self, index: int) -> StepWork:
         """The work of one plan out of many."""
-        flop, again, moved = (
-            float(np.ravel(value)[index % np.size(value)])
-            for value in (self.model_flop, self.recomputed_flop, self.moved_bytes)
-        )
-        return StepWork(flop, again, moved)
+        values = (self.model_flop, self.hardware_flop, self.peak_seconds, self.moved_bytes)
+        return StepWork(*(float(np.ravel(v)[index % np.size(v)]) for v in values))
 
 
 def step_work(costs: Costs, plan: Plan, model: Model, micro_batches: Size) -> StepWork:
     """Sum the work of all layers and divide it over the stages."""
     share = recomputed_share(plan, model.layers / plan.pp)
-    flop: Size = 0.0
-    again: Size = 0.0
+    needed: Size = 0.0
+    done: Size = 0.0
+    at_peak: Size = 0.0
     moved: Size = 0.0
     for piece, times in costs.pieces(model):
-        for phase in USEFUL:
-            flop = flop + times * piece.matrix_flop.get(phase, 0.0)
-            moved = moved + times * piece.moved_bytes.get(phase, 0.0)
-        again = again + times * share * piece.matrix_flop.get("recompute", 0.0)
-        moved = moved + times * share * piece.moved_bytes.get("recompute", 0.0)
+        needed = needed + 3.0 * times * piece.model_flop
+        for phase in (*USEFUL, "recompute"):
+            weight = times * share if phase == "recompute" else times
+            done = done + weight * piece.matrix_flop.get(phase, 0.0)
+            at_peak = at_peak + weight * piece.peak_seconds.get(phase, 0.0)
+            moved = moved + weight * piece.moved_bytes.get(phase, 0.0)
     each = micro_batches / plan.pp
-    return StepWork(flop * each, again * each, moved * each)
+    return StepWork(needed * each, done * each, at_peak * each, moved * each)
 
 
 def _useful(piece: PieceCost) -> Size:

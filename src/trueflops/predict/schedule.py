@@ -4,7 +4,7 @@ With t_s the time of stage s for one micro-batch (forward F, input gradient B, w
 m micro-batches and p stages, the bubble of one step is
     gpipe, 1f1b   Σ t_s − max t_s = (p−1)(F + B + W)    (Huang 2019; Narayanan 2021)
     interleaved   that, divided by vpp                  (Narayanan 2021 §2.2)
-    zb-h1         (p−1)(F + B − W)                      (Qi 2024, arXiv 2401.10241, table 1)
+    zb-h1         (p−1)(F + B − W)                      (Qi 2024, arXiv 2401.10241 §2.3)
     zb-h2         (p−1)(F + B − 2W)
     dualpipe      (p/2−1)(F + 2B − W)                   (DeepSeek-V3, arXiv 2412.19437, table 2)
 Zero-bubble schedules fill the gap with weight gradients, of which there are only m.

@@ -1,10 +1,10 @@
 """Serving: prefill and decode step, KV cache, tokens per second at a batch.
 
 In steady state a replica holds `batch` requests; while each writes its output, `batch` others are
-read in, so that
-    tokens/s = batch · output / (output · decode + batch · prefill)
-    TPOT     = decode + batch · prefill / output
-    TTFT     = one prefill, and the step it waits for
+read in, several short prompts at a time, and pipeline stages work on different ones, so that
+    tokens/s = batch · output / (output · decode + batch · prefill / pp)
+    TPOT     = decode + batch · prefill / (pp · output)
+    TTFT     = the prefill of one request, and the step it waits for
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trueflops.plan import Plan
 from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
 from trueflops.predict.costs import Costs, program_costs
 from trueflops.predict.terms import Estimate, Term, exact, leaf, total
-from trueflops.predict.training import AXES, COMPUTE
+from trueflops.predict.training import COMMUNICATION, COMPUTE
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
@@ -94,24 +94,31 @@ class Server:
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
-        reading = self._costs(plan, batch=1.0, seq=float(asked.input))
+        together = max(1, min(batch, PREFILL_CHUNK // asked.input))  # prompts read in one pass
+        one = self._costs(plan, batch=1.0, seq=float(asked.input))
+        reading = self._costs(plan, batch=float(together), seq=float(asked.input))
         middle = float(asked.input + asked.output / 2.0)
-        micro = batch / float(plan.pp)
-        writing = self._costs(plan, batch=max(micro, 1.0), seq=1.0, past=middle)
-        prefill = self._time("prefill", reading, plan, graphs=False)
+        micro = max(batch / float(plan.pp), 1.0)
+        writing = self._costs(plan, batch=micro, seq=1.0, past=middle)
+        prefill = self._time("prefill", one, plan, graphs=False)
+        packed = self._time("prefill", reading, plan, graphs=False)
         decode = self._time("decode step", writing, plan, graphs=True)
-        memory, per_request, most = self._memory(plan, reading, batch)
-        each = asked.output * decode.value + batch * prefill.value
-        tpot_share = batch / asked.output
-        tpot = total("tpot", decode, _scaled(prefill, tpot_share)).estimate
-        whole = total("all", _scaled(decode, asked.output), _scaled(prefill, batch)).estimate
-        rate = whole.under(batch * asked.output * replicas)
-        busy = _busy(writing, self.model) * asked.output + _busy(reading, self.model) * batch
-        moved = _moved(writing, self.model) * asked.output + _moved(reading, self.model) * batch
-        peak = self.clock.chip.peak_flop_per_second(self.dtype)
-        watts = cluster_watts(
-            self.cluster, self.profile, busy / peak, moved, Estimate(each, {}, "derived"), self.pue
+        memory, per_request, most = self._memory(plan, one, batch)
+        passes = batch / together / float(plan.pp)  # prefills that one batch of outputs waits for
+        whole = total("all", _scaled(decode, asked.output), _scaled(packed, passes)).estimate
+        tpot = whole.times(1.0 / asked.output)
+        rate = whole.under(asked.concurrency * asked.output)
+        # Work of one accelerator while a batch is written; replicas without requests idle.
+        used = asked.concurrency / (batch * replicas) / float(plan.pp)
+        busy = used * (
+            _summed(writing, self.model, "peak_seconds") * asked.output * plan.pp
+            + _summed(reading, self.model, "peak_seconds") * batch / together
         )
+        moved = used * (
+            _summed(writing, self.model, "moved_bytes") * asked.output * plan.pp
+            + _summed(reading, self.model, "moved_bytes") * batch / together
+        )
+        watts = cluster_watts(self.cluster, self.profile, busy, moved, whole, self.pue)
         usd = None
         if self.rent:
             per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
@@ -174,7 +181,7 @@ class Server:
         law, host = self.profile.curve("collective"), self.profile.curve("launch")
         parts += [
             leaf(label, seconds[axis], law, "collective")
-            for axis, label in AXES.items()
+            for axis, label in COMMUNICATION.items()
             if axis in seconds
         ]
         device = sum(float(part.value) for part in parts)
@@ -189,12 +196,16 @@ class Server:
     def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int]:
         """Weights, the cache of all requests, and what one prefill needs while it runs."""
         stages = float(plan.pp)
-        weights: Size = 0.0
         working: Size = 0.0
+        layers: Size = 0.0
         for piece, times in reading.pieces(self.model):
-            weights = weights + times * piece.weight_bytes
+            layers = layers + times * piece.weight_bytes
             working = np.maximum(working, piece.working_bytes)
-        weights = (weights - reading.head.tied_parameters * self.bits / 8.0) / stages
+        ends = [reading.embedding.weight_bytes, reading.head.weight_bytes]
+        layers = layers - sum(ends)
+        tied = reading.head.tied_parameters * self.bits / 8.0
+        # The fullest stage has its share of the layers and the larger of embedding and head.
+        weights = layers / stages + (sum(ends) - tied if stages == 1.0 else max(ends))
         chunk = min(1.0, PREFILL_CHUNK / self.workload.input)
         per_request = self._cache_per_request(plan)
         law = self.profile.curve("allocator")
@@ -233,12 +244,9 @@ def wide_dtype(cluster: Cluster) -> str:
     return next((d for d in ("bf16", "fp16", "fp32") if chip.computes(d)), "bf16")
 
 
-def _busy(costs: Costs, model: Model) -> float:
-    return float(sum(n * p.matrix_flop.get("forward", 0.0) for p, n in costs.pieces(model)))
-
-
-def _moved(costs: Costs, model: Model) -> float:
-    return float(sum(n * p.moved_bytes.get("forward", 0.0) for p, n in costs.pieces(model)))
+def _summed(costs: Costs, model: Model, what: str) -> float:
+    """Peak seconds or moved bytes of a forward pass through all layers."""
+    return float(sum(n * getattr(p, what).get("forward", 0.0) for p, n in costs.pieces(model)))
 
 
 def _scaled(term: Term, by: float) -> Term:

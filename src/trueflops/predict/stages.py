@@ -1,9 +1,9 @@
 """Which layers each pipeline stage holds, for one plan or many.
 
-Layers are dealt out as evenly as can be; a remainder goes to the middle, since the first stage
-also holds the embedding and the last one the head. Of all stages with the same layers only the
-earliest can be the fullest (it has the most micro-batches in flight) and all are equally fast, so
-one representative of each stands for the rest: exact, and cheap for a million plans.
+Layers are dealt out as evenly as can be; a remainder goes past the first stage, which also holds
+the embedding, and last of all to the last one, which holds the head. Of all stages with the same
+layers only the earliest can be the fullest (it has the most micro-batches in flight) and all are
+equally fast, so one representative of each stands for the rest: exact, and cheap for a million.
 """
 
 from __future__ import annotations

@@ -20,7 +20,14 @@ from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.communication import exchange_gradients, pass_stages
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
-from trueflops.predict.memory import Held, fullest, held_parameters, kept_bytes, stage_memory
+from trueflops.predict.memory import (
+    Held,
+    fullest,
+    held_parameters,
+    host_bytes,
+    kept_bytes,
+    stage_memory,
+)
 from trueflops.predict.pipeline import (
     USEFUL,
     SlowestStage,
@@ -42,7 +49,7 @@ COMPUTE: Final = {
     "attention": "attention",
     "memory": "memory-bound ops",
 }
-AXES: Final = {
+COMMUNICATION: Final = {
     "tp": "tensor parallel",
     "cp": "context parallel",
     "ep": "expert all-to-all",
@@ -64,11 +71,21 @@ class TrainingStep:
     capacity_bytes: float
     micro_batches: Size
     work: StepWork
+    host_bytes: Size  # offloaded, per accelerator
 
     @property
     def fits(self) -> Any:
-        """Whether the fullest accelerator's memory suffices."""
-        return np.asarray(self.memory.value) <= self.capacity_bytes
+        """Whether the fullest accelerator's memory suffices, and the host's for what it takes."""
+        inside = np.asarray(self.memory.value) <= self.capacity_bytes
+        room = self.cluster.node_memory_bytes
+        if room is None:
+            return inside
+        return inside & (np.asarray(self.host_bytes) * self.cluster.per_node <= room)
+
+    @property
+    def fits_surely(self) -> Any:
+        """Whether it fits even at the upper end of the interval: what a search should offer."""
+        return self.fits & (np.asarray(self.memory.estimate.high) <= self.capacity_bytes)
 
     def pick(self, index: int) -> TrainingStep:
         """The step of one plan out of many, in plain numbers."""
@@ -80,6 +97,7 @@ class TrainingStep:
             memory=self.memory.pick(index),
             micro_batches=m,
             work=self.work.pick(index),
+            host_bytes=float(np.ravel(self.host_bytes)[index % np.size(self.host_bytes)]),
         )
 
 
@@ -120,6 +138,7 @@ class Trainer:
         """
         if plan.count > 1:
             return training_costs(self.model, plan, self.workload.seq, self.clock)
+        plan = plan.pick(0)
         key = tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE))
         if key not in self._remembered:
             costs = training_costs(self.model, plan, self.workload.seq, self.clock)
@@ -148,7 +167,7 @@ class Trainer:
         )
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
         compute = self._compute(slow, m)
-        communication = self._communication(slow, m, dp.exposed, pp.exposed)
+        communication = self._communication(plan, slow, m, dp.exposed, pp.exposed)
         beside = compute.value + communication.value + bubble
         step = total(
             "step",
@@ -170,6 +189,7 @@ class Trainer:
             self.capacity,
             m,
             step_work(costs, plan, self.model, m),
+            host_bytes(plan, most, kept),
         )
 
     def memory_by_stage(self, plan: Plan) -> list[Term]:
@@ -208,11 +228,16 @@ class Trainer:
         parts.append(leaf("launch gaps", m * gaps, host, "launch"))
         return total("compute", *parts)
 
-    def _communication(self, slow: SlowestStage, m: Size, dp: Size, pp: Size) -> Term:
+    def _communication(self, plan: Plan, slow: SlowestStage, m: Size, dp: Size, pp: Size) -> Term:
         law = self.profile.curve("collective")
+        shown = {axis: slow.caused(axis, *USEFUL) for axis in COMMUNICATION}
+        if plan.schedule == "dualpipe":
+            # Its point: a forward's all-to-all runs beside another micro-batch's backward.
+            busy = slow.total - sum(shown.values())
+            shown["ep"] = np.maximum(shown["ep"] - busy, 0.0)
+            pp = 0.0 * pp
         parts = [
-            leaf(label, m * slow.caused(axis, *USEFUL), law, "collective")
-            for axis, label in AXES.items()
+            leaf(label, m * shown[axis], law, "collective") for axis, label in COMMUNICATION.items()
         ]
         parts.append(leaf("data parallel", dp, law, "collective"))
         parts.append(leaf("pipeline sends", pp, law, "collective"))
@@ -222,7 +247,7 @@ class Trainer:
         """Read gradients, read and write states, write weights: memory-bound."""
         own = held.own(plan, 1)
         each = BYTES[plan.gradient_dtype] + BYTES[plan.parameter_dtype]
-        each += 2.0 * plan.states.bytes_per_parameter
+        each += 2.0 * plan.state_bytes
         seconds = self.clock.stream(own * each, kernels=8.0)
         if plan.optimizer == "muon":
             # Five Newton–Schulz steps of three products: 30·hidden flop a parameter (Jordan 2024).
@@ -236,8 +261,8 @@ class Trainer:
         law, nvme = self.profile.curve("host"), plan.offload_to == "nvme"
         if not plan.offloads:
             return leaf("offload", 0.0, law, "host")
-        states = held.own(plan, 1) * plan.states.bytes_per_parameter * plan.offload_optimizer
-        weights = held.all * BYTES[plan.parameter_dtype] * plan.offload_parameters
+        states = held.own(plan, 1) * plan.state_bytes * plan.offload_optimizer
+        weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
         waited = self.clock.host_copy(2.0 * states, nvme)
         streamed = self.clock.host_copy(2.0 * m * (weights + kept * plan.offload_activations), nvme)
         # The host link is its own: compute, other communication and the bubble all hide it.

@@ -88,7 +88,7 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
         ranged(bill.tokens_per_second, "count"),
         f"{count(float(bill.tokens_per_second.value) / step.cluster.count)} per accelerator",
     )
-    row("MFU", percent(bill.mfu), "of the dense peak")
+    row("MFU", percent(bill.mfu), f"of the dense {step.plan.compute} peak")
     if step.plan.recompute != "none":
         row("HFU", percent(bill.hfu), "recomputation counted")
     row("time", ranged(bill.seconds, "seconds"))

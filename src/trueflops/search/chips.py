@@ -67,7 +67,7 @@ def _smallest_training(
             trainer = Trainer(
                 model, Training(seq, batch, float(BATCH_TOKENS)), where, from_datasheet(chip)
             )
-            plans = enumerate_plans(model, trainer.workload, count, where.per_node, space)
+            plans = enumerate_plans(model, trainer.workload, where, space)
             found = search_plans(trainer, plans, most=1)
             if found.best:
                 return found.best[0]

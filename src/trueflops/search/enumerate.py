@@ -1,6 +1,6 @@
 """Every possible plan of a space, as few large Plans: one per combination of what cannot be array.
 
-In: a Model, a Training workload, the number of accelerators, a Space.
+In: a Model, a Training workload, a Cluster, a Space.
 Out: Plans whose numeric fields are arrays, already rid of those that break a rule.
 """
 
@@ -9,23 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Final
 
 import numpy as np
 
+from trueflops.catalog import Cluster
 from trueflops.model import Model
 from trueflops.plan import Plan, possible
 from trueflops.sizes import Array
 from trueflops.workload import Training
 
+MOST_PIECES: Final = 12  # interleaving deeper than this only adds messages
+
 
 @dataclass(frozen=True)
 class Space:
-    """What to try. Empty tuples mean: every value that divides; fields fix what is not searched."""
+    """What to try. Empty tuples mean: every value that makes sense; `base` fixes all the rest."""
 
     tp: tuple[int, ...] = ()
     cp: tuple[int, ...] = ()
     pp: tuple[int, ...] = ()
-    vpp: tuple[int, ...] = (1, 2, 4, 5, 8, 10)
+    vpp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()
     zero: tuple[int, ...] = (0, 1, 2, 3)
     micro_batch: tuple[int, ...] = (1, 2, 4, 8)
@@ -34,45 +38,80 @@ class Space:
 
 
 def enumerate_plans(
-    model: Model, training: Training, accelerators: int, per_node: int, space: Space
+    model: Model, training: Training, cluster: Cluster, space: Space
 ) -> Iterator[Plan]:
     """All possible plans, one large Plan per recomputation policy."""
-    grid = _grid(model, training, accelerators, per_node, space)
+    grid = _grid(model, training, cluster, space)
+    if grid["tp"].size == 0:
+        return
     for policy in space.recompute:
         if policy == "selective" and space.base.flash:
             continue  # flash attention keeps no scores: there is nothing left to select
-        if grid["tp"].size == 0:
-            return
         whole = space.base.but(**grid, recompute=policy, sp=True)
-        fine = possible(whole, model, accelerators, training)
+        if policy == "full" and not np.isfinite(space.base.recompute_layers):
+            whole = _some_layers(whole, model)
+        fine = possible(whole, model, cluster.count, training)
         if fine.any():
             yield whole.take(fine)
 
 
-def _grid(
-    model: Model, training: Training, accelerators: int, per_node: int, space: Space
-) -> dict[str, Array]:
+def _some_layers(plan: Plan, model: Model) -> Plan:
+    """Recompute every layer of a stage, or a half or a quarter of them."""
+    rows = np.tile(np.arange(plan.count), 3)
+    shares = np.repeat([np.inf, 0.5, 0.25], plan.count)
+    many = plan.take(rows)
+    layers = np.ceil(model.layers / np.asarray(many.pp))
+    counts = np.where(np.isfinite(shares), np.ceil(shares * layers), np.inf)
+    return many.but(recompute_layers=counts)
+
+
+def _grid(model: Model, training: Training, cluster: Cluster, space: Space) -> dict[str, Array]:
+    count = cluster.count
     heads = max(b.attention.heads for b in model.blocks)
     experts = max((b.experts.count for b in model.blocks if b.experts), default=1)
-    tps = space.tp or [d for d in divisors(accelerators) if d <= min(heads, 2 * per_node)]
-    pps = space.pp or [d for d in divisors(accelerators) if d <= model.layers]
+    domain = cluster.tiers[0].reach if cluster.tiers else 1.0
+    # Tensor parallelism across the network is tried only just beyond the fast domain.
+    tps = space.tp or [d for d in divisors(count) if d <= min(heads, 2 * domain)]
+    pps = space.pp or [d for d in divisors(count) if d <= model.layers]
     # Below this many tokens a rank, splitting the sequence further only adds communication.
-    cps = space.cp or [1, *(d for d in (2, 4, 8, 16) if training.seq >= 8192 * d)]
-    eps = space.ep or [d for d in divisors(experts) if d <= accelerators]
+    cps = space.cp or [1, *(d for d in (2, 4, 8, 16, 32) if training.seq >= 4096 * d)]
+    eps = space.ep or [d for d in divisors(experts) if d <= count]
     rows = []
     for tp, pp, cp in product(tps, pps, cps):
-        if accelerators % (tp * pp * cp):
+        if count % (tp * pp * cp):
             continue
-        dp = accelerators // (tp * pp * cp)
-        for vpp, ep, micro, zero in product(space.vpp, eps, space.micro_batch, space.zero):
-            if vpp * pp > model.layers or training.global_batch % (micro * dp):
+        dp = count // (tp * pp * cp)
+        shards = _shard_groups(dp, domain / (tp * cp))
+        vpps = space.vpp or _pieces(model.layers, pp)
+        for vpp, ep, micro, zero in product(vpps, eps, space.micro_batch, space.zero):
+            if training.global_batch % (micro * dp) or (zero and dp * cp == 1):
                 continue
-            if zero and dp * cp == 1:
-                continue
-            rows.append((tp, pp, cp, dp, vpp, ep, micro, zero))
-    table = np.array(rows, dtype=np.float64).reshape(-1, 8)
-    names = ("tp", "pp", "cp", "dp_shard", "vpp", "ep", "micro_batch", "zero")
-    return {name: table[:, i] for i, name in enumerate(names)}
+            if zero == 2 and pp > 1:
+                continue  # gradients kept in shards cannot be added up across a pipeline's flush
+            rows += [
+                (tp, pp, cp, dp // shard, shard, vpp, ep, micro, zero)
+                for shard in (shards if zero else [1])
+            ]
+    table = np.array(rows, dtype=np.float64).reshape(-1, len(_COLUMNS))
+    return {name: table[:, i] for i, name in enumerate(_COLUMNS)}
+
+
+_COLUMNS: Final = (
+    "tp", "pp", "cp", "dp_replicate", "dp_shard", "vpp", "ep", "micro_batch", "zero",
+)  # fmt: skip
+
+
+def _shard_groups(dp: int, inside: float) -> list[int]:
+    """Share states over all replicas, or (HSDP) only over those inside one fast domain."""
+    near = int(inside)
+    return [dp, near] if 1 < near < dp and dp % near == 0 else [dp]
+
+
+def _pieces(layers: int, pp: int) -> list[int]:
+    """Ways to interleave: none, or pieces of equally many layers."""
+    if pp == 1 or layers % pp:
+        return [1]
+    return [d for d in divisors(layers // pp) if d <= MOST_PIECES]
 
 
 def divisors(number: int) -> list[int]:

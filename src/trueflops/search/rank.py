@@ -26,7 +26,7 @@ class Found:
 
 
 def search_plans(trainer: Trainer, plans: Iterable[Plan], most: int = 5) -> Found:
-    """Rank by step time among the plans that fit."""
+    """Rank by step time among the plans that fit at the upper end of their memory's interval."""
     ranked: list[tuple[float, Plan]] = []
     tried = fitting = 0
     smallest = np.inf
@@ -37,7 +37,7 @@ def search_plans(trainer: Trainer, plans: Iterable[Plan], most: int = 5) -> Foun
             plan = large.take(part)
             step = trainer.combine(plan, keyed.spread(part))
             seconds, memory = np.ravel(step.step.value), np.ravel(step.memory.value)
-            fits = memory <= trainer.capacity
+            fits = np.broadcast_to(step.fits_surely, seconds.shape)
             tried, fitting = tried + seconds.size, fitting + int(fits.sum())
             smallest = min(smallest, float(memory.min()))
             ranked += _top(plan, np.where(fits, seconds, np.inf), most)

@@ -26,18 +26,25 @@ class Limits:
 
 
 def serving_plans(server: Server) -> list[Plan]:
-    """Every way to cut the cluster into equal replicas that breaks no rule."""
+    """Every way to cut the cluster into equal replicas that breaks no rule.
+
+    Experts may be spread over the ranks of one replica, or over replicas that share them while
+    each has its own attention (as DeepSeek-V3 is deployed).
+    """
     count, plans = server.cluster.count, []
     for tp in divisors(count):
         for pp in divisors(count // tp):
-            for ep in (1, tp) if server.model.is_moe and tp > 1 else (1,):
+            replicas = count // (tp * pp)
+            spans = divisors(tp * replicas) if server.model.is_moe else [1]
+            for ep in spans:
                 plan = Plan(
                     tp=tp,
                     pp=pp,
-                    dp_replicate=count // (tp * pp),
+                    dp_replicate=replicas,
                     ep=ep,
-                    etp=tp // ep if server.model.is_moe else 1,
+                    etp=max(tp // ep, 1) if server.model.is_moe else 1,
                     compute=server.dtype,
+                    dispatch="deduplicated",
                 )
                 try:
                     check_plan(plan, server.model, count)

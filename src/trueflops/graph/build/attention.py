@@ -14,12 +14,11 @@ def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
     a = block.attention
     if a.latent and at.run.decoding:
         mixed = _absorbed(at, a, a.latent, x)
+    elif a.latent:
+        mixed = _core(at, block, *_latent(at, a, a.latent, x))
     else:
-        q, k, v = _latent(at, a, a.latent, x) if a.latent else _projections(at, a, x)
-        if not at.run.training:
-            width = ("cache_dim", a.cache_width / a.kv_heads)
-            shape = (("kv_heads", float(a.kv_heads)), width)
-            _cache(at, [k, v], at.tensor("attention.cached", *shape, bits=at.run.cache_bits))
+        q, k, v = _projections(at, a, x)
+        _cache(at, k, v)
         mixed = _core(at, block, q, k, v)
     return at.linear(["attention.out"], mixed, [at.stream("attention.out.y")])
 
@@ -42,6 +41,7 @@ def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, T
     """MLA as trained: down to the latents, up to full heads (arXiv 2405.04434 eq. 9–19)."""
     q = _latent_queries(at, a, low, x)
     kv, key_rope = _latent_keys(at, low, x)
+    _cache(at, kv, key_rope)
     both = ("key_and_value_dim", low.nope_dim + a.value_dim)
     up = at.linear(["attention.kv_up"], kv, [at.tensor("kv.up", ("heads", a.heads), both)])
     turned = Tensor("q.rotated", q.dims, q.bits)
@@ -84,7 +84,7 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
         at.tensor("q.rope", heads, ("rope_dim", low.rope_dim)),
     )
     at.op("rope", "attention.rope", [q, key_rope], [q_nope, q_rope], flop_per_element=1.0)
-    _cache(at, [latent, key_rope], Tensor("attention.cached", latent.dims, run.cache_bits))
+    _cache(at, latent, key_rope)
     in_latent = at.tensor("q.latent", heads, rank)
     at.op("matmul", "attention.absorb_key", [q_nope], [in_latent], (up_key,))
     query = at.op(
@@ -107,9 +107,11 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
     return at.op("matmul", "attention.absorb_value", [mixed], [out], (up_value,))
 
 
-def _cache(at: Layout, new: list[Tensor], cached: Tensor) -> None:
-    """Write the new keys and values behind the old ones."""
-    at.op("cache", "attention.cache", new, [cached])
+def _cache(at: Layout, *new: Tensor) -> None:
+    """When serving, write the new keys and values (or their latents) behind the old ones."""
+    if not at.run.training:
+        cached = [Tensor(f"{t.name}.cached", t.dims, at.run.cache_bits, "index") for t in new]
+        at.op("cache", "attention.cache", new, cached)
 
 
 def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -118,8 +120,10 @@ def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     square = (("batch", run.batch), ("heads", a.heads), ("seq", run.seq), ("keys", run.keys))
     scores, weights = Tensor("scores", square, run.bits), Tensor("attended", square, run.bits)
     facts: dict[str, Any] = {
-        "keys": run.keys_read(a.window),
-        "seen": run.keys_seen(a.window),
+        "keys": run.keys_read(a.window, a.chunked),
+        "seen": run.keys_seen(a.window, a.chunked),
+        "key_bits": run.bits if run.training else run.cache_bits,
+        "window": float(a.window),
     }
     at.op("scores", "attention.scores", [q, k], [scores], part="core", inner=a.head_dim, **facts)
     sinks = at.weights("attention.sinks") if a.sinks else ()

@@ -97,7 +97,7 @@ def build_head(model: Model, run: Pass) -> Graph:
     at.op("matmul", "head.logits", [x], [logits], at.weights(weight))
     loss = Tensor("loss", at.tokens, STATISTIC_BITS, "index")
     if not run.training:
-        return at.graph("head", at.op("stream", "head.sample", [logits], [loss]))
+        return at.graph("head", at.op("sample", "head.sample", [logits], [loss]))
     # Frameworks lift the logits to fp32 and keep the softmax for the backward.
     softmax = at.tensor("head.softmax", ("vocab", model.vocab), bits=STATISTIC_BITS)
     at.op("cross_entropy", "head.loss", [logits], [loss, softmax], flop_per_element=5.0)

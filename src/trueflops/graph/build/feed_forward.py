@@ -27,14 +27,14 @@ def _ffn(at: Layout, name: str, x: Tensor, *, gated: bool, width: int) -> Tensor
 
 
 def _project_up(
-    at: Layout, name: str, x: Tensor, gated: bool, wide: Callable[[str], Tensor]
+    at: Layout, name: str, x: Tensor, gated: bool, wide: Callable[[str], Tensor], **facts: float
 ) -> Tensor:
     """act(x·Wᵤ), or act(x·W_g) ⊙ x·Wᵤ for the gated kinds."""
     if not gated:
-        up = at.linear([f"{name}.up"], x, [wide("up_out")])
+        up = at.linear([f"{name}.up"], x, [wide("up_out")], **facts)
         return at.op("activation", f"{name}.act", [up], [wide("acted")], flop_per_element=8.0)
     gate, up = wide("gate_out"), wide("up_out")
-    at.linear([f"{name}.gate", f"{name}.up"], x, [gate, up])
+    at.linear([f"{name}.gate", f"{name}.up"], x, [gate, up], **facts)
     acted = at.op("activation", f"{name}.act", [gate], [wide("acted")], flop_per_element=5.0)
     return at.op("multiply", f"{name}.multiply", [acted, up], [wide("gated")])
 
@@ -56,10 +56,11 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     at.op("route", "experts.route", [logits], [chosen], flop_per_element=5.0)
     rows = Tensor("experts.rows", (routed,), INDEX_BITS, "index")
     sent = at.op("dispatch", "experts.dispatch", [x], [copies("sent", hidden), rows])
-    acted = _project_up(
-        at, "experts", sent, e.gated, lambda name: copies(name, ("expert_ffn", e.width))
-    )
-    answered = at.linear(["experts.down"], acted, [copies("answered", hidden)])
+    wide = ("expert_ffn", e.width)
+    share = e.per_token / e.count
+    acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), chosen=share)
+    answered = copies("answered", hidden)
+    at.linear(["experts.down"], acted, [answered], chosen=share)
     y = at.op("combine", "experts.combine", [answered, chosen], [at.stream("experts.y")])
     if not e.shared_width:
         return y

@@ -33,17 +33,27 @@ class Pass:
         """Old and new tokens of a sequence together."""
         return self.past + self.seq
 
-    def keys_seen(self, window: Size) -> Size:
-        """Mean number of keys that a query sees under the causal mask and the window."""
+    def keys_seen(self, window: Size, chunked: bool = False) -> Size:
+        """Mean number of keys that a query sees under the causal mask and the window.
+
+        A chunked layer (Llama 4) sees from the start of its own chunk: half of it on average.
+        """
         if not np.any(window):
             return self.past + (self.seq + 1.0) / 2.0
+        if chunked:
+            return np.minimum(self.keys, self.past + (self.seq + 1.0) / 2.0).clip(
+                1.0, (window + 1.0) / 2.0
+            )
         growing = np.clip(window - self.past, 0.0, self.seq)  # queries the window does not yet cut
         ramp = growing * (self.past + (growing + 1.0) / 2.0)
         return np.minimum(self.keys, (ramp + (self.seq - growing) * window) / self.seq)
 
-    def keys_read(self, window: Size) -> Size:
+    def keys_read(self, window: Size, chunked: bool = False) -> Size:
         """Keys and values that some query of the pass needs."""
-        return np.minimum(self.keys, self.seq + window - 1.0) if np.any(window) else self.keys
+        if not np.any(window):
+            return self.keys
+        behind = (window - 1.0) / 2.0 if chunked else window - 1.0
+        return np.minimum(self.keys, self.seq + behind)
 
 
 class Layout:
@@ -110,9 +120,11 @@ class Layout:
         gain = self.weights(name) if name in self.parameters else ()
         return self.op("norm", name, [x], [out], gain, part="norm", flop_per_element=5.0)
 
-    def linear(self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor]) -> Tensor:
+    def linear(
+        self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor], **facts: float
+    ) -> Tensor:
         """One product of x with one or more weights side by side."""
-        return self.op("matmul", names[0], [x], outs, self.weights(*names))
+        return self.op("matmul", names[0], [x], outs, self.weights(*names), part="", **facts)
 
     def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
         """Drop and remember where: the mask takes a byte per element."""

@@ -43,7 +43,7 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     v, mixed = last.inputs[1], last.outputs[0]
     rows = tuple((n, s) for n, s in mixed.dims if n != "value_dim")
     normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, "index")
-    facts = {name: first.facts[name] for name in ("keys", "seen")}
+    facts = {name: first.facts[name] for name in ("keys", "seen", "key_bits")}
     flash = Op(
         "attention.core",
         "attention_decode" if decoding else "attention",

@@ -31,6 +31,7 @@ class Degrees:
     cp_kind: Literal["ring", "all-to-all"] = "ring"
     ep: Size = 1
     etp: Size = 1
+    copies_once: float = 0.0  # experts a token is sent to, where one copy a node is forwarded there
 
     @property
     def token_replicas(self) -> Size:
@@ -54,6 +55,7 @@ class _Sharder:
         self.nodes: list[Node] = []
         self.here: dict[tuple[str, Layout], Tensor] = {}  # every form in which a tensor exists
         self.layout: dict[str, Layout] = {}  # the form in which it was made
+        self.keys = Tensor("none", ())  # of the attention being placed
 
     def place(self, op: Op) -> None:
         """Put one op on the rank: bring its inputs into its layout, shrink what it makes."""
@@ -70,13 +72,21 @@ class _Sharder:
             facts["rows_bytes"] = facts["rows_bytes"] * (
                 outputs[0].elements / op.outputs[0].elements
             )
-        if op.part == "core" and "keys" in facts:
-            self._context_parallel(op, inputs)
+        if op.part == "core" and self.by.cp_kind == "all-to-all":
+            inputs = self._swap_in(op, inputs)
+        elif op.kind in ("scores", "context"):
+            self._ring(op, inputs)
         if op.kind == "cross_entropy":  # maximum, sum and the label's logit, over the vocabulary
             three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
             self._emit("all_reduce", "tp", self.by.tp, three, three, three)
+        if op.kind == "sample":  # one rank must see all logits
+            whole_logits = self._renamed(op.inputs[0], "token", ".gathered")
+            inputs = (self._emit("all_gather", "tp", self.by.tp, whole_logits, inputs[0],
+                                 whole_logits),)  # fmt: skip
         weights = tuple(self._local(w, layout) for w in op.weights)
         self.nodes.append(Op(op.name, op.kind, inputs, outputs, weights, op.dtype, op.part, facts))
+        if op.kind == "context" and self.by.cp_kind == "all-to-all":
+            self._swap_out(op.outputs[0], outputs[0])
 
     def as_layout(self, t: Tensor, layout: Layout) -> Tensor:
         """The tensor in this layout, through a collective if it was made in another."""
@@ -122,11 +132,13 @@ class _Sharder:
         Without sequence parallelism the ranks of tp hold the same tokens already, and pick theirs.
         """
         local = self._renamed(t, "expert", ".dispatched")
+        copies = self.by.copies_once
         if not self.by.sp:
-            self._emit("all_to_all", "ep", self._expert_span(), source, source, local)
+            self._emit("all_to_all", "ep", self._expert_span(), source, source, local,
+                       copies=copies)  # fmt: skip
             return local
         sent = self._renamed(t, "token", ".sent")
-        sent = self._emit("all_to_all", "ep", self.by.ep, source, source, sent)
+        sent = self._emit("all_to_all", "ep", self.by.ep, source, source, sent, copies=copies)
         return self._emit("all_gather", "etp", self.by.etp, local, sent, local)
 
     def _return(self, t: Tensor, source: Tensor) -> Tensor:
@@ -135,27 +147,43 @@ class _Sharder:
         if self.by.sp:
             part = self._renamed(t, "token", ".answer")
             part = self._emit("reduce_scatter", "etp", self.by.etp, source, source, part)
-        return self._emit("all_to_all", "ep", self._expert_span(), back, part, back)
+        return self._emit("all_to_all", "ep", self._expert_span(), back, part, back,
+                          copies=self.by.copies_once)  # fmt: skip
 
     def _expert_span(self) -> Size:
         """Over how many ranks that hold different tokens the experts are spread."""
         return self.by.ep if self.by.sp else self.by.ep * self.by.etp / self.by.token_replicas
 
-    def _context_parallel(self, op: Op, inputs: tuple[Tensor, ...]) -> None:
-        """Keys and values of the whole sequence must pass by each rank (ring), or heads and
-        sequence change places around the core (DeepSpeed-Ulysses, arXiv 2309.14509).
+    def _ring(self, op: Op, inputs: tuple[Tensor, ...]) -> None:
+        """Ring attention (arXiv 2310.01889): keys and values of all ranks pass by each one, beside
+        the products with them; a windowed layer needs only the blocks its window reaches.
         """
-        by = self.by
-        if by.cp_kind == "ring" and op.kind in ("scores", "attention_decode"):
-            k = inputs[1]
-            pair = Tensor("kv.ring", (("pair", 2.0), *k.dims), k.bits)
-            self._emit("send_recv", "cp", by.cp, pair, pair, pair, part="core", hides=True)
-        if by.cp_kind == "all-to-all" and op.kind in ("scores", "context"):
-            for t in inputs if op.kind == "scores" else inputs[1:]:
-                self._emit("all_to_all", "cp", by.cp, t, t, t, part="core")
-            if op.kind == "context":
-                mixed = self._local(op.outputs[0], "tensor")
-                self._emit("all_to_all", "cp", by.cp, mixed, mixed, mixed, part="core")
+        if op.kind == "scores":
+            self.keys = inputs[1]
+            return
+        k, v, cp = self.keys, inputs[1], self.by.cp
+        others = np.maximum(dict(k.dims)["seq"] * (cp - 1.0), 1.0)
+        window = op.facts["window"]
+        needed = np.minimum(window / others, 1.0) if np.any(window) else 1.0
+        both = Tensor("kv.ring", (("elements", (k.elements + v.elements) * needed),), k.bits)
+        self._emit("send_recv", "cp", cp, both, both, both, part="core", hides=True)
+
+    def _swap_in(self, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """DeepSpeed-Ulysses (arXiv 2309.14509): heads and sequence trade places before the core."""
+        if op.kind not in ("scores", "context"):
+            return inputs
+        swapped = list(inputs)
+        for i in (0, 1) if op.kind == "scores" else (1,):
+            t = inputs[i]
+            out = Tensor(f"{t.name}.swapped", t.dims, t.bits, t.role)
+            swapped[i] = self._emit("all_to_all", "cp", self.by.cp, t, t, out, part="core")
+        return tuple(swapped)
+
+    def _swap_out(self, whole: Tensor, local: Tensor) -> None:
+        """… and back after it."""
+        out = Tensor(f"{local.name}.swapped", local.dims, local.bits, local.role)
+        back = self._emit("all_to_all", "cp", self.by.cp, local, local, out, part="core")
+        self.here[whole.name, "tensor"] = back
 
     def _emit(
         self,
@@ -167,6 +195,7 @@ class _Sharder:
         out: Tensor,
         part: str = "",
         hides: bool = False,
+        copies: float = 0.0,
     ) -> Tensor:
         if not isinstance(group, np.ndarray) and group == 1:
             return source  # a group of one has nobody to talk to
@@ -181,12 +210,15 @@ class _Sharder:
                 outputs=(out,),
                 part=part or axis,
                 hides=hides,
+                copies=copies,
             )
         )
         return out
 
     def _layout_of(self, op: Op) -> Layout:
         touched = (*op.inputs, *op.weights, *op.outputs)
+        if op.kind == "cast":  # narrow where it was made: what is sent on is then narrow too
+            return self.layout.get(op.inputs[0].name, "token")
         if op.kind in ("dispatch", "combine"):
             return "token"
         if any(t.has(*EXPERT_DIMS) for t in touched):
@@ -232,5 +264,7 @@ class _Sharder:
             return size / by.etp
         if name == "routed":
             local = size / self._token_split()
-            return local * by.etp / by.token_replicas if layout.startswith("expert") else local
+            if by.sp and not layout.startswith("expert"):
+                return local
+            return local * by.etp / by.token_replicas
         return size

@@ -74,6 +74,7 @@ def llama4(c: Config, name: str) -> Model:
             dim,
             dim,
             window=window,
+            chunked=window > 0,
             rope=bool(rope[i]),
             qkv_bias=bias,
             out_bias=bias,
