@@ -56,7 +56,7 @@ def test_a_dense_plan_is_refused_with_code_and_advice(
             "EP_EXPERTS",
             "ep 6 does not divide 64 experts; try 1, 2, 4 or 8",
         ),
-        (MIXTRAL, {"tp": 2, "dp_shard": 32, "ep": 8}, "MOE_TP_NEEDS_SP", "add sp"),
+        (MIXTRAL, {"tp": 2, "dp_shard": 32, "ep": 8}, "MOE_TP_NEEDS_SP", "--sp"),
         (MIXTRAL, {"ep": 8, "pp": 16, "dp_shard": 4}, "EP_WORLD", "must divide"),
         (MIXTRAL, {"etp": 3, "dp_shard": 64}, "ETP_FFN", "columns of an expert"),
     ],

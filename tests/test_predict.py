@@ -9,6 +9,7 @@ from trueflops.catalog import cluster
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, Term, Trainer, training_bill
+from trueflops.predict.pipeline import SlowestStage
 from trueflops.predict.schedule import bubble_seconds, in_flight
 from trueflops.predict.stages import deal, representative_stages
 from trueflops.predict.terms import Estimate, leaf, total
@@ -134,8 +135,8 @@ class TestSchedules:
 
     def bubble(self, schedule: str, vpp: int = 1) -> float:
         plan = Plan(pp=self.p, vpp=vpp, schedule=schedule)  # type: ignore[arg-type]
-        one = self.f + self.b + self.w
-        return float(bubble_seconds(plan, self.m, self.p * one, one, self.f, self.b, self.w))
+        slow = SlowestStage(self.f, 0.0, self.b, self.w, 10.0)
+        return float(bubble_seconds(plan, self.m, self.p * slow.total, slow))
 
     def test_bubbles_of_the_papers(self) -> None:
         p, f, b, w = self.p, self.f, self.b, self.w

@@ -12,6 +12,7 @@ import trueflops
 SOURCE = Path(trueflops.__file__).parent
 ROOMS = [
     "errors",
+    "files",
     "units",
     "sizes",
     "catalog",
@@ -28,8 +29,6 @@ ROOMS = [
     "cli",
     "__main__",
 ]
-# Doors that only show what other rooms computed may look at all of them.
-ALLOWED = {("catalog", "units"), ("report", "interop")}
 
 
 def imports(file: Path) -> set[str]:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+FEW = 14  # so many names can be listed in an error
+
 
 class TrueflopsError(Exception):
     """Base of everything the package raises on purpose."""
@@ -39,8 +41,11 @@ class UnknownName(BadInput):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.name = name
-        near = nearest(name, known)
+        names = list(known)
+        near = nearest(name, names)
         ask = f"; did you mean {join_or(near)}?" if near else ""
+        if not near and len(names) <= FEW:
+            ask = f"; known: {', '.join(sorted(names))}"
         super().__init__(f"unknown {kind} {shorten(name)!r}{ask}{' ' + hint if hint else ''}")
 
 
@@ -80,7 +85,8 @@ def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Return the known names that look most like this one, best first."""
     by_fold = {_unmistakable(k): k for k in known}
     folded = _unmistakable(name[:80])
-    close = difflib.get_close_matches(folded, by_fold, n=most, cutoff=0.6)
+    cutoff = 0.6 if len(folded) > 5 else 0.7  # short names resemble each other too easily
+    close = difflib.get_close_matches(folded, by_fold, n=most, cutoff=cutoff)
     inside = sorted((k for k in by_fold if folded and folded in k and k not in close), key=len)
     return [by_fold[k] for k in (*close, *inside)][:most]
 
@@ -99,3 +105,8 @@ def join_or(words: Iterable[object]) -> str:
 def shorten(text: str, width: int = 60) -> str:
     """Cut what a user wrote to a length that an error line can hold."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def printable(text: str, width: int = 120) -> str:
+    """What a user wrote, safe for a terminal: no control characters, not endless."""
+    return shorten("".join(ch if ch.isprintable() else "?" for ch in text), width)

@@ -25,3 +25,9 @@ def distinct(columns: Sequence[Size]) -> tuple[Array, NDArray[np.intp]]:
         code = code * (int(column.max()) + 1) + column.astype(np.int64)
     _, where, which = np.unique(code, return_index=True, return_inverse=True)
     return np.stack([column[where] for column in aligned], axis=1), which.ravel()
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, smallest first."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})

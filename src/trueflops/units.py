@@ -21,6 +21,7 @@ _SMALL: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-1
 SECONDS_PER_HOUR: Final = 3600.0
 SECONDS_PER_DAY: Final = 86400.0
 JOULES_PER_KWH: Final = 3.6e6
+MOST_COUNTED: Final = 1e15  # tokens, sequences, requests: more is a slip of the keyboard
 BITS_PER_BYTE: Final = 8.0
 MILLION: Final = 1e6
 GIGA: Final = 1e9
@@ -107,8 +108,8 @@ EXAMPLES: Final = MappingProxyType(
 def parse_count(text: str, *, what: str) -> int:
     """Read '15T', '4k' or '1024' as a whole number of at least one."""
     value = parse(text, "count", what=what)
-    if value < 1 or value != int(value):
-        raise BadQuantity(f"{what}: {shorten(text)!r} must be a whole number of at least 1")
+    if not 1 <= value <= MOST_COUNTED or value != int(value):
+        raise BadQuantity(f"{what}: {shorten(text)!r} must be a whole number from 1 to 1000T")
     return int(value)
 
 
@@ -147,31 +148,43 @@ _SHOW_FROM = {"years": 2.0, "days": 2.0, "h": 2.0, "min": 2.0}
 
 def show(value: float, dimension: str) -> str:
     """Write an SI value for a reader: three significant digits and the unit that suits it."""
-    if dimension in ("usd", "usd_per_hour"):
-        return show_usd(value) + ("/h" if dimension == "usd_per_hour" else "")
     if not math.isfinite(value):
         return "∞" if value > 0 else "?"
+    before, size, unit = _scale(value, dimension)
+    return f"{before}{_figures(value / size, before)}{unit}"
+
+
+def show_between(low: float, value: float, high: float, dimension: str) -> str:
+    """Write an interval in the unit that suits the value: '43.4 – 63.6 s', '$0.45 – 1.47 M'."""
+    before, size, unit = _scale(value, dimension)
+    return f"{before}{_figures(low / size, before)} – {_figures(high / size, before)}{unit}"
+
+
+def _scale(value: float, dimension: str) -> tuple[str, float, str]:
+    """What stands before a number, what it is divided by, and what stands after it."""
+    if dimension in ("usd", "usd_per_hour"):
+        per = "/h" if dimension == "usd_per_hour" else ""
+        for size, suffix in ((1e9, " B"), (1e6, " M")):
+            if abs(value) >= size:
+                return "$", size, suffix + per
+        return "$", 1.0, per
     scale = _SHOWN[dimension]
     unit, size = next(
         ((u, s) for u, s in scale if abs(value) >= s * _SHOW_FROM.get(u, 0.9995)), scale[-1]
     )
-    return f"{digits(value / size)} {unit}".rstrip()
+    return "", size, f" {unit}" if unit else ""
 
 
-def show_usd(value: float) -> str:
-    """Dollars: cents below ten, whole dollars below a million, then $1.23 M."""
-    if abs(value) >= 1e9:
-        return f"${digits(value / 1e9)} B"
-    if abs(value) >= 1e6:
-        return f"${digits(value / 1e6)} M"
-    if abs(value) >= 1e3:
-        return f"${value:,.0f}"
-    return f"${value:.2f}" if abs(value) >= 0.1 or value == 0 else f"${value:.3g}"
+def _figures(value: float, before: str) -> str:
+    """Three digits; dollars with cents."""
+    if before == "$" and 0.1 <= abs(value) < 1000:
+        return f"{value:.2f}"
+    return digits(value)
 
 
 def digits(value: float) -> str:
     """Three significant digits without an exponent: 989, 67.2, 3.35, 1,979."""
-    if value == 0:
-        return "0"
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "∞"
     magnitude = math.floor(math.log10(abs(value)) + 1e-12)
     return f"{value:,.{max(0, 2 - magnitude)}f}" if magnitude >= -3 else f"{value:.2e}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog.facts import NONE, Fact, facts_of, read_toml
 from trueflops.catalog.names import find_or_suggest, index
-from trueflops.errors import BadCatalog, MissingFact
+from trueflops.errors import BadCatalog, MissingFact, printable
 
 DTYPES: Final = (
     "fp64",
@@ -189,8 +189,13 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
     for table, fields in described.items():
         if table in ("like", "name"):
             continue
+        if table == "links":
+            raise BadCatalog(f"{where}: links are set under [scale_up], [scale_out] and [host]")
         if table not in TABLES or not isinstance(fields, Mapping):
-            raise BadCatalog(f"{where}: [accelerator] has no {table!r}; it has {', '.join(TABLES)}")
+            raise BadCatalog(
+                f"{where}: [accelerator] {table} must be one of {', '.join(TABLES)}, with fields: "
+                'memory.capacity = "96 GiB"'
+            )
         for field, text in fields.items():
             path = f"{table}.{field}"
             if path not in facts and path not in _DIMENSIONS and table != "peak":
@@ -199,7 +204,9 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
             dimension = _dimension(path)
             if dimension is not None:
                 values[path] = _si(str(text), dimension, f"{where}: {path}")
-    name = str(described.get("name", f"{base.name} ({where})"))
+                if not values[path]:
+                    raise BadCatalog(f"{where}: {path} must be above zero")
+    name = printable(str(described.get("name", f"{base.name} ({where})")), 60)
     return replace(base, name=name, facts=facts, values=values)
 
 

@@ -18,7 +18,7 @@ from trueflops.catalog.facts import Fact, read_toml
 from trueflops.catalog.links import link
 from trueflops.catalog.names import find, index
 from trueflops.catalog.nodes import TOPOLOGIES, Node, default_node, find_node, node
-from trueflops.errors import BadInput, UnknownName, shorten
+from trueflops.errors import BadInput, UnknownName, printable, shorten
 
 MOST_ACCELERATORS: Final = 10_000_000
 
@@ -36,8 +36,9 @@ class Cluster:
     host_bandwidth: float | None  # accelerator to host memory, one direction
     node_memory_bytes: float | None
     node_nvme_bandwidth: float | None
-    node_watts: float | None  # a whole node at its maximum
+    watts: float | None  # a whole node at its maximum, divided over its accelerators
     usd_per_hour: float | None = None  # of the user's file
+    own: bool = False  # read from the user's file
 
     @property
     def count(self) -> int:
@@ -62,8 +63,11 @@ def cluster(text: str) -> Cluster:
             f"cluster {shorten(text)!r}: needs between 1 and {MOST_ACCELERATORS:,} accelerators; "
             "write for example 64xH100 or 16x8xH100"
         )
-    if per_node is None and not find("accelerators", what) and (host := find_node(what)):
-        return _assemble(text, host.accelerator, host, first, host.count)
+    if per_node is None and not find("accelerators", what):
+        if host := find_node(what):
+            return _assemble(text, host.accelerator, host, first, host.count)
+        if path := find("clusters", what):
+            return _installation(read_toml(path), text, times=first)
     return _of_accelerators(text, accelerator(what), first, per_node)
 
 
@@ -81,11 +85,11 @@ def _named(text: str) -> Cluster:
     )
 
 
-def _installation(raw: Mapping[str, Any], text: str) -> Cluster:
-    """A named cluster; one that is thinner between its pods gets a tier for that."""
+def _installation(raw: Mapping[str, Any], text: str, times: int = 1) -> Cluster:
+    """A named cluster (or several racks); one thinner between its pods gets a tier for that."""
     count = Fact.decode(raw["nodes"], f"clusters: {raw['name']}.nodes")
     host = node(raw["node"])
-    nodes = units.parse_count(count.text, what=raw["name"])
+    nodes = times * units.parse_count(count.text, what=raw["name"])
     whole = _assemble(text, host.accelerator, host, nodes, host.count)
     network = raw.get("network", {})
     if "oversubscription" not in network or "pod" not in network:
@@ -133,9 +137,16 @@ def _assemble(
         host_bandwidth=given.get("host.bandwidth") or bandwidth,
         node_memory_bytes=values.get("host.memory"),
         node_nvme_bandwidth=values.get("host.nvme_bandwidth"),
-        node_watts=values.get("power.maximum"),
+        watts=_share(values.get("power.maximum"), host, per_node),
         usd_per_hour=given.get("price"),
     )
+
+
+def _share(node_watts: float | None, host: Node | None, per_node: int) -> float | None:
+    """An accelerator's share of its node's power: of all the node has, not of those in use."""
+    if node_watts is None:
+        return None
+    return node_watts / (host.count if host else per_node)
 
 
 # ── a cluster of the user's own: a node or chip of the catalog, and what is different there ──────
@@ -160,12 +171,13 @@ _TOP: Final = ("name", "node", "accelerator", "nodes", "per_node", "price")
 
 def _from_file(path: Path) -> Cluster:
     """Read a cluster TOML (docs/clusters.md)."""
-    if not path.is_file():
-        raise BadInput(f"{path}: no such cluster file")
     raw = read_toml(path)
+    path = Path(printable(str(path)))
     for key in raw.keys() - _TABLES.keys() - set(_TOP):
         raise UnknownName(f"key in {path}", key, [*_TOP, *_TABLES])
     given = _given(raw, path)
+    if "node" in raw and "accelerator" in raw:
+        raise BadInput(f"{path}: say node or accelerator, not both")
     described = raw.get("accelerator")
     host: Node | None = None
     if isinstance(described, Mapping):
@@ -181,7 +193,10 @@ def _from_file(path: Path) -> Cluster:
         raise BadInput(f'{path}: say node = "DGX-H100" or accelerator = "H100"')
     nodes = _whole(raw.get("nodes", 1), f"{path}: nodes")
     per_node = _whole(raw.get("per_node", host.count if host else 1), f"{path}: per_node")
-    return _assemble(str(raw.get("name", path.stem)), chip, host, nodes, per_node, given)
+    if nodes * per_node > MOST_ACCELERATORS:
+        raise BadInput(f"{path}: more than {MOST_ACCELERATORS:,} accelerators")
+    name = printable(str(raw.get("name", path.stem)), 60)
+    return replace(_assemble(name, chip, host, nodes, per_node, given), own=True)
 
 
 def _given(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -204,6 +219,8 @@ def _given(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
                 given[f"{table}.{key}"] = value
             else:
                 given[f"{table}.{key}"] = units.parse(str(value), keys[key], what=where)
+                if not given[f"{table}.{key}"]:
+                    raise BadInput(f"{where} must be above zero")
     return given
 
 

@@ -68,7 +68,11 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
         claims = [fact.origin for path, fact in host.facts.items() if path.startswith("scale_up")]
     # A domain no larger than the host ends with it, also where only some of its chips are used.
     whole_host = host is not None and domain <= host.count
-    reach = 2.0 if topology == "pair" else float(per_node if whole_host else max(domain, per_node))
+    reach = float(per_node if whole_host else max(domain, per_node))
+    if topology == "pair":
+        reach = 2.0
+    elif "scale_up.domain" in given:
+        reach = float(domain)
     latency = _latency(kind, "NVLink 4", given.get("scale_up.latency"))
     inner = Tier(name or "scale-up", reach, bandwidth, latency, topology, weakest(claims))
     if topology != "pair" or per_node <= 2:
@@ -122,8 +126,9 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
 def _latency(kind: Link | None, fallback: str, given: float | None) -> Mapping[str, float]:
     """Per-hop latency by protocol; a link without its own figures borrows those of its class."""
     own = kind.values if kind else {}
-    single = given if given is not None else own.get("latency")
-    if single is not None and "latency_simple" not in own:
-        return dict.fromkeys(PROTOCOLS, single)
+    if given is not None:
+        return dict.fromkeys(PROTOCOLS, given)
+    if "latency" in own and "latency_simple" not in own:
+        return dict.fromkeys(PROTOCOLS, own["latency"])
     values = own if "latency_simple" in own else link(fallback).values
     return {p: values[f"latency_{p}"] for p in PROTOCOLS}

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from trueflops.errors import BadCatalog, shorten
+from trueflops.errors import BadCatalog, printable, shorten
+from trueflops.files import read_file
 
 Origin = Literal["measured", "datasheet", "derived", "fitted", "assumed"]
 ORIGINS: Final[tuple[Origin, ...]] = get_args(Origin)
@@ -61,12 +62,10 @@ class Fact:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read one TOML file; a broken one is the user's to mend, so it is a clear error."""
     try:
-        with path.open("rb") as stream:
-            return tomllib.load(stream)
+        return tomllib.loads(read_file(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadCatalog(f"{path}: not valid TOML ({shorten(str(error), 120)})") from None
-    except OSError as error:
-        raise BadCatalog(f"{path}: cannot be read ({error.strerror})") from None
+        where = printable(str(path))
+        raise BadCatalog(f"{where}: not valid TOML ({shorten(str(error), 120)})") from None
 
 
 @cache

@@ -4,54 +4,100 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from trueflops import __version__
-from trueflops.errors import nearest
+from trueflops.errors import nearest, printable
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with a suggestion for a misspelt flag or command."""
+    """argparse that exits with one clear line and a suggestion."""
 
     def error(self, message: str) -> NoReturn:
         """One line, a suggestion, exit 2."""
-        hint = ""
-        if message.startswith("unrecognized arguments:"):
-            wrong = message.split(": ", 1)[1].split()[0].split("=")[0]
-            near = nearest(wrong, self.flags())
-            message = f"unknown flag or word {wrong[:60]!r}"
-            hint = f"; did you mean {near[0]}?" if near else ""
-        elif "invalid choice" in message:
+        if "invalid choice" in message:
             wrong = message.split("'")[1] if "'" in message else ""
-            near = nearest(wrong, self.words())
-            hint = f" — did you mean {near[0]}?" if near else ""
-        print(f"trueflops: {message}{hint}", file=sys.stderr)
-        print(f"           [BAD_INPUT] see: {self.prog} --help", file=sys.stderr)
-        raise SystemExit(2)
+            near = nearest(wrong, [str(w) for a in self._actions for w in (a.choices or ())])
+            message += f" — did you mean {near[0]}?" if near else ""
+        refuse(message, self.prog)
 
     def flags(self) -> list[str]:
-        """Every flag of this command and of those below it."""
-        own = [flag for action in self._actions for flag in action.option_strings]
+        """Every flag of this command."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
+    def command(self, name: str) -> Parser:
+        """The parser of one command."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                own += [flag for below in action.choices.values() for flag in below.flags()]
-        return own
+                found: Parser = action.choices[name]
+                return found
+        raise KeyError(name)
 
-    def words(self) -> list[str]:
-        """Every word that is a choice somewhere in this command."""
-        return [str(w) for action in self._actions for w in (action.choices or ())]
+
+def refuse(message: str, program: str) -> NoReturn:
+    """Say what was wrong with the command line and exit."""
+    print(wrapped(f"trueflops: {message}"), file=sys.stderr)
+    print(f"           [BAD_INPUT] see: {program} --help", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def wrapped(message: str, width: int = 80) -> str:
+    """An error on as many lines as it needs, indented under the program's name."""
+    return textwrap.fill(
+        message, width, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line; an unknown flag is refused with the nearest of that command."""
+    top = parser()
+    options, unknown = top.parse_known_args(words)
+    if unknown:
+        command = top.command(options.command)
+        wrong = unknown[0].split("=")[0]
+        near = nearest(wrong, command.flags())
+        hint = f"; did you mean {near[0]}?" if near else ""
+        refuse(
+            f"{options.command} has no flag or place for {printable(wrong, 60)!r}{hint}",
+            command.prog,
+        )
+    return options
+
+
+def whole(text: str) -> int:
+    """A degree: a whole number of at least one."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number") from None
+    if not 1 <= value <= 10**9:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must be at least 1")
+    return value
+
+
+def share(text: str) -> float:
+    """A fraction between 0 and 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number") from None
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must lie between 0 and 1")
+    return value
 
 
 def parser() -> Parser:
     """The whole command line."""
     top = Parser(
         prog="trueflops",
-        description="What AI accelerators will really do: time, memory, money and energy of a "
+        description="What AI accelerators will really do: time, memory, money and energy of a\n"
         "model and a plan on any chip, each with an interval and an explanation.",
         epilog="examples:\n"
         "  trueflops train Llama-3.1-70B --on 64xH100 --tokens 1T\n"
         "  trueflops train Llama-3.1-70B --on 64xH100 --tp 8 --pp 4 --zero 1 --explain\n"
-        "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --output 256 --concurrency 64\n"
+        "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --concurrency 64\n"
         "  trueflops compare H100 MI300X RTX4090 --for Llama-3.1-8B\n"
         "  trueflops catalog H100\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -96,7 +142,9 @@ def _where(p: argparse.ArgumentParser) -> None:
         help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file",
     )
     p.add_argument("--price", metavar="USD/h", help="rent per accelerator-hour, as '2.5 USD/h'")
-    p.add_argument("--spot", action="store_true", help="price at spot instead of on demand")
+    p.add_argument(
+        "--spot", action="store_true", default=None, help="price at spot instead of on demand"
+    )
     p.add_argument(
         "--pue",
         type=float,
@@ -105,7 +153,7 @@ def _where(p: argparse.ArgumentParser) -> None:
         help="data-centre overhead on energy (default 1: the machines alone)",
     )
     p.add_argument("--explain", action="store_true", help="every part of every total")
-    p.add_argument("--top", type=int, default=5, metavar="N", help="plans to list (default 5)")
+    p.add_argument("--top", type=whole, default=5, metavar="N", help="plans to list (default 5)")
     _common(p)
 
 
@@ -121,8 +169,10 @@ def _train(p: argparse.ArgumentParser) -> None:
     plan = p.add_argument_group(
         "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
     )
-    plan.add_argument("--search", action="store_true", help="keep what is given, search the rest")
-    degree: dict[str, Any] = {"type": int, "metavar": "N", "default": None}
+    plan.add_argument(
+        "--search", action="store_true", default=None, help="keep what is given, search the rest"
+    )
+    degree: dict[str, Any] = {"type": whole, "metavar": "N", "default": None}
     plan.add_argument("--tp", help="tensor parallel", **degree)
     plan.add_argument("--pp", help="pipeline stages", **degree)
     plan.add_argument("--vpp", help="interleaved pieces of each stage", **degree)
@@ -167,7 +217,7 @@ def _train(p: argparse.ArgumentParser) -> None:
         plan.add_argument(
             f"--offload-{what}",
             nargs="?",
-            type=float,
+            type=share,
             const=1.0,
             default=None,
             metavar="SHARE",
@@ -222,9 +272,9 @@ def _infer(p: argparse.ArgumentParser) -> None:
     asked.add_argument("--ttft", metavar="TIME", help="time to first token at most, as 500ms")
     asked.add_argument("--tpot", metavar="TIME", help="time per output token at most, as 50ms")
     plan = p.add_argument_group("plan", "without tp or pp: every cut of the cluster is tried")
-    plan.add_argument("--tp", type=int, default=None, metavar="N", help="tensor parallel")
-    plan.add_argument("--pp", type=int, default=None, metavar="N", help="pipeline stages")
-    plan.add_argument("--ep", type=int, default=None, metavar="N", help="expert parallel")
+    plan.add_argument("--tp", type=whole, default=None, metavar="N", help="tensor parallel")
+    plan.add_argument("--pp", type=whole, default=None, metavar="N", help="pipeline stages")
+    plan.add_argument("--ep", type=whole, default=None, metavar="N", help="expert parallel")
     plan.add_argument(
         "--weights",
         default=None,

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import argparse
 
+from rich.text import Text
+
 from trueflops import units
 from trueflops.catalog import Accelerator, accelerator, accelerators
+from trueflops.cli.question import check_length
 from trueflops.errors import BadInput, UnknownName
 from trueflops.model import read_model
 from trueflops.report import encode
-from trueflops.report.compare import chip_record, chips_table, model_table, sort_chips
+from trueflops.report.compare import (
+    chip_record,
+    chips_table,
+    model_table,
+    reasons,
+    sort_chips,
+)
 from trueflops.report.tables import console
 from trueflops.search.chips import ChipAnswer, try_chip
 
@@ -21,9 +30,12 @@ def run(options: argparse.Namespace) -> int:
         sort_chips(chips, options.sort or "bf16") if options.sort or not options.chips else chips
     )
     answers = []
-    if options.model:
+    if options.model is not None:
         model = read_model(options.model)
-        seq = units.parse_count(options.seq or "4096", what="--seq")
+        seq = units.parse_count("4096" if options.seq is None else options.seq, what="--seq")
+        if options.seq is None:
+            seq = min(seq, model.max_positions)
+        check_length(model, seq, "--seq")
         answers = [try_chip(model, chip, seq) for chip in chips]
     if options.json:
         padded: list[ChipAnswer | None] = [*answers] or [None] * len(chips)
@@ -39,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
     if options.model:
         out.print()
         out.print(model_table(answers, model.name))
+        for reason in reasons(answers):
+            out.print(Text(f"no: {reason}", style="dim"))
         out.print(
             "[dim]training: mixed-precision AdamW, best plan found, 4 M tokens a step; serving: "
             "16-bit weights, 1024 tokens in, 256 out, 16 requests a chip[/]"
@@ -51,7 +65,7 @@ def choose(options: argparse.Namespace) -> list[Accelerator]:
     chips = [accelerator(name) for name in options.chips] or [
         chip for chip in accelerators() if options.all or chip.status == "shipping"
     ]
-    if options.vendor:
+    if options.vendor is not None:
         vendors = {chip.vendor.casefold(): chip.vendor for chip in accelerators()}
         if options.vendor.casefold() not in vendors:
             raise UnknownName("vendor", options.vendor, vendors.values())

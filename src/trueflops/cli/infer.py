@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 
 from trueflops import units
-from trueflops.cli.question import cluster_of, pue_of, question_of, recall, rent_of
+from trueflops.cli.question import check_length, cluster_of, pue_of, question_of, recall, rent_of
 from trueflops.graph.passes import number_format
 from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan
@@ -20,16 +20,15 @@ from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
 from trueflops.workload import Serving
 
+USUAL = {"input": 1024, "output": 256, "concurrency": 64}
+
 
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if it does not fit or not in time."""
-    recall(options, "infer")
+    options = recall(options)
     where, model = cluster_of(options), read_model(options.model)
-    asked = Serving(
-        units.parse_count(str(options.input or "1024"), what="--input"),
-        units.parse_count(str(options.output or "256"), what="--output"),
-        units.parse_count(str(options.concurrency or "64"), what="--concurrency"),
-    )
+    asked = Serving(*(_count(options, name, usual) for name, usual in USUAL.items()))
+    notes = check_length(model, asked.context, "--input and --output:")
     cache = {"fp32": 32.0, "fp8": 8.0}.get(options.cache or "", 16.0)
     server = Server(
         model,
@@ -37,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         where,
         from_datasheet(where.accelerator),
         cache_bits=cache,
-        weights=number_format(options.weights or "bf16").name,
+        weights=number_format("bf16" if options.weights is None else options.weights).name,
         pue=pue_of(options),
         rent=rent_of(options, where),
     )
@@ -46,7 +45,12 @@ def run(options: argparse.Namespace) -> int:
         points = [server.predict(given_plan(options, server))]
     else:
         points = search_serving(server, limits, options.top)
-    return show(points, limits, options)
+    return show(points, limits, options, notes)
+
+
+def _count(options: argparse.Namespace, name: str, usual: int) -> int:
+    value = getattr(options, name)
+    return usual if value is None else units.parse_count(str(value), what=f"--{name}")
 
 
 def given_plan(options: argparse.Namespace, server: Server) -> Plan:
@@ -65,7 +69,9 @@ def given_plan(options: argparse.Namespace, server: Server) -> Plan:
     return plan
 
 
-def show(points: list[ServingPoint], limits: Limits, options: argparse.Namespace) -> int:
+def show(
+    points: list[ServingPoint], limits: Limits, options: argparse.Namespace, notes: list[str]
+) -> int:
     """Print the best point and the other cuts."""
     point = points[0]
     fine = point.fits and limits.met(point)
@@ -85,7 +91,7 @@ def show(points: list[ServingPoint], limits: Limits, options: argparse.Namespace
         print(encode.to_json(answer))
         return 0 if fine else 1
     out = console()
-    print_serving(out, point)
+    print_serving(out, point, notes)
     if len(points) > 1:
         out.print()
         out.print(cuts_table(points))
@@ -99,16 +105,19 @@ def show(points: list[ServingPoint], limits: Limits, options: argparse.Namespace
         out.print(f"[red]Does not fit[/]: {over} too many. {_remedy(point)}")
     elif not limits.met(point):
         out.print()
-        out.print("[red]Not in time[/]: no cut of this cluster answers within the limits given.")
+        tried = "no cut of this cluster answers" if len(points) > 1 else "this plan does not answer"
+        out.print(f"[red]Not in time[/]: {tried} within the limits given.")
     return 0 if fine else 1
 
 
 def _remedy(point: ServingPoint) -> str:
     if point.most_requests > 0:
         return f"It would with --concurrency {point.most_requests * point.replicas}."
+    if float(point.memory["weights"].value) < point.capacity_bytes:
+        return "The cache of one request is too large: shorten --input, or use --cache fp8."
     return "The weights alone are too large: use more accelerators or --weights fp8 or int4."
 
 
 def _seconds(options: argparse.Namespace, name: str) -> float:
     text = getattr(options, name)
-    return units.parse(text, "seconds", what=f"--{name}") if text else np.inf
+    return np.inf if text is None else units.parse(text, "seconds", what=f"--{name}")

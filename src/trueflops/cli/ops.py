@@ -17,7 +17,7 @@ from trueflops.interop.kernels import Batch, read_kernels
 from trueflops.predict.kernels import KernelPrice, price_kernels
 from trueflops.profile import from_datasheet
 from trueflops.report import encode
-from trueflops.report.tables import console, grid
+from trueflops.report.tables import console, grid, plural
 
 LISTED = 60  # rows of the table on a terminal; --json has them all
 
@@ -108,7 +108,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             units.show(row["seconds"], "seconds"),
             f"{low} – {high}",
             units.digits(row["flop"] / seconds / units.TERA) if row["flop"] else "",
-            units.digits(row["bytes"] / seconds / units.GIGA),
+            units.digits(row["bytes"] / seconds / units.GIGA) if row["seconds"] else "–",
             row["bound"],
         )
     out = console()
@@ -116,4 +116,5 @@ def show(rows: list[dict[str, Any]]) -> None:
     if len(rows) > LISTED:
         out.print(f"[dim]… {len(rows) - LISTED:,} more rows; --json lists them all[/]")
     total = sum(row["seconds"] for row in rows)
-    out.print(f"{len(rows):,} kernels, {units.show(total, 'seconds')} if run one after another")
+    whole = units.show(total, "seconds")
+    out.print(f"{plural(len(rows), 'kernel')}, {whole} if run one after another")

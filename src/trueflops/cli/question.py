@@ -8,36 +8,57 @@ from typing import Any
 
 from trueflops import units
 from trueflops.catalog import Cluster, Price, cluster, price
-from trueflops.errors import BadInput
-from trueflops.model.config import LARGEST_FILE_BYTES, decode_json
+from trueflops.cli.arguments import parse
+from trueflops.errors import BadInput, printable, shorten
+from trueflops.files import is_file, read_file
+from trueflops.model import Model
+from trueflops.model.config import decode_json
+
+SHOWN = {"json", "verbose", "explain", "top", "plot"}  # how an answer looks, not what was asked
 
 
-def recall(options: argparse.Namespace, command: str) -> None:
-    """If MODEL is an answer of --json, ask its question again; flags given now win."""
+def recall(options: argparse.Namespace) -> argparse.Namespace:
+    """If MODEL is an answer of --json, ask its question again; flags given now win.
+
+    What the file holds is parsed like a command line, so that it can ask nothing that a user
+    could not, and nothing that writes a file.
+    """
     path = Path(options.model)
-    if path.suffix != ".json" or not path.is_file() or path.stat().st_size > LARGEST_FILE_BYTES:
-        return
-    answer = decode_json(path.read_bytes(), path)
-    asked = answer.get("question")
+    if path.suffix != ".json" or not is_file(path):
+        return options
+    asked = decode_json(read_file(path), path).get("question")
     if not isinstance(asked, dict):
-        return  # a config.json
-    if asked.get("command") != command:
-        raise BadInput(f"{path}: holds an answer of {asked.get('command')!r}, not of {command!r}")
-    for name, value in asked.items():
-        if name == "command" or not hasattr(options, name):
-            continue
-        if name == "model" or getattr(options, name) in (None, False):
+        return options  # a config.json
+    where = printable(str(path))
+    words = asked.get("arguments")
+    if asked.get("command") != options.command or not isinstance(words, list):
+        said = shorten(str(asked.get("command")))
+        raise BadInput(f"{where}: not an answer of {options.command} but of {said!r}; ask that")
+    if len(words) > 200 or not all(isinstance(w, str) and len(w) < 300 for w in words):
+        raise BadInput(f"{where}: the arguments of its question are not a list of short texts")
+    before = parse([options.command, *words])
+    if before.model.endswith(".json") and Path(before.model) == path:
+        raise BadInput(f"{where}: asks itself")
+    for name, value in vars(before).items():
+        if name not in SHOWN and (name == "model" or getattr(options, name) is None):
             setattr(options, name, value)
+    return options
 
 
 def question_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The flags that make up the question, without those that only change how it is shown."""
-    shown = {"json", "verbose", "explain", "top", "plot"}
-    return {
-        name: value
-        for name, value in vars(options).items()
-        if name not in shown and value is not None and value is not False
-    }
+    """The command line that asks this question, without what only changes how it is shown."""
+    words = [options.model]
+    for name, value in vars(options).items():
+        if name in SHOWN or name in ("command", "model") or value is None:
+            continue
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(flag)
+        elif value is False:
+            words.append(flag.replace("--", "--no-", 1))
+        else:
+            words += [flag, str(value)]
+    return {"command": options.command, "arguments": words}
 
 
 def cluster_of(options: argparse.Namespace) -> Cluster:
@@ -49,8 +70,12 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
 def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:
     """The rent that flags ask for; None leaves it to the catalog."""
-    if options.price:
+    if options.price is not None and options.spot:
+        raise BadInput("give --price or --spot, not both")
+    if options.price is not None:
         given = units.parse(options.price, "usd_per_hour", what="--price")
+        if given > units.MILLION:
+            raise BadInput(f"--price {shorten(options.price)}: a million dollars an hour at most")
         return Price(given, given, given, "", "--price", "given")
     if options.spot:
         found = price(where.accelerator, spot=True)
@@ -66,3 +91,15 @@ def pue_of(options: argparse.Namespace) -> float:
     if not 1.0 <= pue <= 5.0:
         raise BadInput(f"--pue {pue:g}: must lie between 1 and 5")
     return float(pue)
+
+
+def check_length(model: Model, tokens: int, what: str) -> list[str]:
+    """A model with a table of positions cannot go beyond it; one with rope is only warned of."""
+    if tokens <= model.max_positions:
+        return []
+    if model.learned_positions:
+        raise BadInput(
+            f"{what} {tokens:,}: {model.name} has learned positions for "
+            f"{model.max_positions:,} tokens"
+        )
+    return [f"{tokens:,} tokens: {model.name} was made for {model.max_positions:,}"]

@@ -15,13 +15,13 @@ import numpy as np
 from trueflops.catalog import Cluster
 from trueflops.clock.collectives import Placement, collective_seconds
 from trueflops.clock.roofline import roofline
-from trueflops.errors import TrueflopsError
+from trueflops.errors import MissingFact, TrueflopsError
 from trueflops.graph.ir import Collective, Graph, Op
 from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import Profile
 from trueflops.sizes import Array, Size
 
-_PHYSICS = 1.02  # nothing may run faster than this times a physical limit
+PHYSICS = 1.02  # nothing may run faster than this times a physical limit
 
 
 @dataclass
@@ -105,7 +105,12 @@ class Clock:
 
     def host_copy(self, moved_bytes: Size, to_nvme: bool = False) -> Size:
         """Seconds to move bytes between the accelerator and host memory, or its drives."""
-        bandwidth = self.cluster.host_bandwidth or self.chip.need("links.host_bandwidth")
+        bandwidth = self.cluster.host_bandwidth
+        if bandwidth is None:
+            raise MissingFact(
+                f"how {self.chip.name} reaches host memory is not known; "
+                'write a cluster TOML with [host] bandwidth = "32 GB/s"'
+            )
         if to_nvme:
             node = self.cluster.node_nvme_bandwidth or _NVME_PER_NODE
             bandwidth = min(bandwidth, node / self.cluster.per_node)
@@ -175,5 +180,5 @@ def _align(*arrays: Array) -> tuple[Array, ...]:
 
 def _guard(flop: Array, seconds: Size, peak: float, limit: str) -> None:
     """Rule 9: a rate above a physical limit is an error of ours and is never shown."""
-    if np.any(flop > _PHYSICS * peak * np.asarray(seconds)):
+    if np.any(flop > PHYSICS * peak * np.asarray(seconds)):
         raise TrueflopsError(f"a predicted rate exceeds {limit}; the profile must be wrong")

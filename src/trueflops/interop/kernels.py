@@ -13,6 +13,7 @@ Rows of one format are one Batch whose sizes are arrays: the clock prices them i
 from __future__ import annotations
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from trueflops.errors import BadInput, UnknownName, shorten
+from trueflops.errors import BadInput, UnknownName, printable, shorten
+from trueflops.files import read_file
 from trueflops.graph.build import Pass
 from trueflops.graph.ir import Collective, Op, Tensor
 from trueflops.graph.passes import Format, number_format
@@ -29,6 +31,7 @@ from trueflops.sizes import Array, Size
 
 Row = Mapping[str, str]
 LARGEST: Final = 10**15  # no size in a kernel table is larger
+LARGEST_TABLE: Final = 256 * 1024 * 1024
 
 # What measured tables call a format -> ours. The compute dtype of weight-only ones is bf16.
 DTYPES: Final[Mapping[str, str]] = {
@@ -75,50 +78,72 @@ class Batch:
 
 def read_kernels(path: Path) -> list[Batch]:
     """Read a table; a row that cannot be used is an error that names its line."""
+    where = printable(str(path))
     rows = list(_rows(path))
     if not rows:
-        raise BadInput(f"{path}: holds no rows")
-    kind, needed, build = _recognise(rows[0][1], path)
+        raise BadInput(f"{where}: holds no rows")
+    kind, needed, build = _recognise(rows[0][1], where)
     groups: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for line, row in rows:
-        groups[_group(kind, row, f"{path}:{line}")].append((line, row))
+        groups[_group(kind, row, f"{where}:{line}")].append((line, row))
     batches = []
     for group, members in groups.items():
         lines = tuple(line for line, _ in members)
         columns = {
-            name: _numbers(members, name, f"{path}", default) for name, default in needed.items()
+            name: _numbers(members, name, where, default) for name, default in needed.items()
         }
+        _check(columns, lines, where)
         ops, collective = build(columns, group)
         batches.append(Batch(kind, lines, ops, collective, tuple(row for _, row in members)))
     return batches
+
+
+def _check(c: Mapping[str, Array], lines: Sequence[int], where: str) -> None:
+    """Numbers that cannot go together, line by line."""
+    rules = []
+    if "num_kv_heads" in c:
+        rules.append(
+            (c["num_heads"] % c["num_kv_heads"] == 0, "num_kv_heads must divide num_heads")
+        )
+    if "topk" in c:
+        rules.append((c["topk"] <= c["experts"], "topk is larger than experts"))
+        rules.append((c["experts"] % c["moe_ep"] == 0, "moe_ep must divide experts"))
+    for fine, why in rules:
+        if not fine.all():
+            raise BadInput(f"{where}:{lines[int(np.argmin(fine))]}: {why}")
 
 
 Built = tuple[tuple[Op, ...], Collective | None]
 
 
 def _recognise(
-    row: Row, path: Path
+    row: Row, where: str
 ) -> tuple[str, Mapping[str, float | None], Callable[[Mapping[str, Array], str], Built]]:
+    headers = {
+        kind: [
+            *(["op"] if kind == "collective" else []),
+            *(n for n, d in needed.items() if d is None),
+        ]
+        for kind, (needed, _) in _KINDS.items()
+    }
     for kind, (needed, build) in _KINDS.items():
-        if all(name in row for name, default in needed.items() if default is None):
+        if all(name in row for name in headers[kind]):
+            if kind == "attention" and "kv_len" in row:
+                raise BadInput(f"{where}: isl and kv_len in one table; split it in two")
             return kind, needed, build
-    known = "; ".join(
-        ",".join(name for name, default in needed.items() if default is None)
-        for needed, _ in _KINDS.values()
-    )
-    raise BadInput(f"{path}: the header names no kernels; it must hold one of: {known}")
+    known = "; ".join(",".join(names) for names in headers.values())
+    raise BadInput(f"{where}: the header names no kernels; it must hold one of: {known}")
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Row]]:
-    if not path.is_file():
-        raise BadInput(f"{path}: no such file")
+    where = printable(str(path))
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            for row in reader:
-                yield reader.line_num, {k: v or "" for k, v in row.items() if k}
+        text = read_file(path, LARGEST_TABLE).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        for row in reader:
+            yield reader.line_num, {k: v or "" for k, v in row.items() if k}
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path}: not a CSV file ({shorten(str(error))})") from None
+        raise BadInput(f"{where}: not a CSV file ({shorten(str(error))})") from None
 
 
 def _group(kind: str, row: Row, where: str) -> str:
@@ -149,8 +174,12 @@ def _numbers(
             value = float(text)
         except ValueError:
             raise BadInput(f"{path}:{line}: {name} = {shorten(text)!r} is not a number") from None
-        if not (0 <= value < LARGEST) or (value == 0 and default is None):
-            raise BadInput(f"{path}:{line}: {name} = {shorten(text)!r} must be above zero")
+        least = 0 if name == "window" else 1
+        if not least <= value < LARGEST or value != int(value):
+            raise BadInput(
+                f"{path}:{line}: {name} = {shorten(text)!r} must be a whole number of at least "
+                f"{least}"
+            )
         values.append(value)
     return np.array(values)
 

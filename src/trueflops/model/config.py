@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from trueflops.errors import BadConfig, BadInput, shorten
+from trueflops.errors import BadConfig, BadInput, printable, shorten
+from trueflops.files import is_file, is_folder, read_file
 
-LARGEST_FILE_BYTES: Final = 4 * 1024 * 1024  # real configs are a few KB; per-layer lists a few more
 LARGEST_SIZE: Final = 100_000_000  # Llama 4 has 10⁷ positions; above this is an error or an attack
 MOST_LAYERS: Final = 4096
 
@@ -24,12 +24,16 @@ def decode_json(raw: bytes, file: Path) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not a number")
 
+    where = printable(str(file))
     try:
         fields = json.loads(raw, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise BadConfig(f"{file}: not valid JSON ({shorten(str(error), 120)})") from None
+    except RecursionError:
+        raise BadConfig(f"{where}: not valid JSON (nested too deeply)") from None
+    except ValueError as error:
+        reason = "a number of too many digits" if "set_int_max_str" in str(error) else str(error)
+        raise BadConfig(f"{where}: not valid JSON ({shorten(reason, 120)})") from None
     if not isinstance(fields, dict):
-        raise BadConfig(f"{file}: holds a {type(fields).__name__}, not an object of fields")
+        raise BadConfig(f'{where}: must hold an object of fields: {{"model_type": …}}')
     return fields
 
 
@@ -42,17 +46,14 @@ class Config:
     @classmethod
     def read(cls, path: Path) -> Config:
         """Read a config.json, or the one inside a folder."""
-        file = path / "config.json" if path.is_dir() else path
-        if not file.is_file():
-            raise BadInput(f"{path}: no config.json there; give a catalog name, a file or a folder")
-        try:
-            with file.open("rb") as stream:
-                raw = stream.read(LARGEST_FILE_BYTES + 1)
-        except OSError as error:
-            raise BadInput(f"{file}: cannot be read ({error.strerror})") from None
-        if len(raw) > LARGEST_FILE_BYTES:
-            raise BadConfig(f"{file}: larger than 4 MiB, so not a model config")
-        return cls(decode_json(raw, file), str(file))
+        file = path / "config.json" if is_folder(path) else path
+        if not is_file(file):
+            where = printable(str(path)) or "MODEL"
+            raise BadInput(
+                f"{where}: no config.json there; give a catalog name, a file or a folder"
+            )
+        raw = read_file(file)
+        return cls(decode_json(raw, file), printable(str(file)))
 
     def has(self, *names: str) -> bool:
         """Whether one of the names is given and not null."""

@@ -6,7 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from trueflops.catalog import model_config
-from trueflops.errors import BadConfig, nearest
+from trueflops.catalog.names import find
+from trueflops.errors import BadConfig, BadInput, UnknownName, nearest, printable
+from trueflops.files import is_folder
 from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families import READERS
@@ -14,25 +16,25 @@ from trueflops.model.families import READERS
 
 def read_model(text: str) -> Model:
     """Find and read a model. A name with a slash or .json is a path; else the catalog is asked."""
+    if not text.strip():
+        raise BadInput("MODEL is empty; give a catalog name, a config.json, or a folder with one")
     path = Path(text)
-    if path.suffix == ".json" or _is_folder(path):
-        name = path.resolve().name if path.is_dir() else path.stem
+    if path.suffix == ".json" or is_folder(path):
+        name = path.resolve().name if is_folder(path) else path.stem
         if name == "config":
             name = path.resolve().parent.name
-        return model_from(Config.read(path), name)
+        return model_from(Config.read(path), printable(name, 60))
     return _from_catalog(text)
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # a name too long, or with a zero byte, is no folder
-        return False
 
 
 @cache
 def _from_catalog(text: str) -> Model:
-    name, fields = model_config(text)
+    try:
+        name, fields = model_config(text)
+    except UnknownName:
+        if find("accelerators", text):
+            raise BadInput(f"{text} is an accelerator: write MODEL --on {text}") from None
+        raise
     return model_from(Config(fields, f"catalog model {name}"), name)
 
 

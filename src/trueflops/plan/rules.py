@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trueflops.errors import ImpossiblePlan, join_or
 from trueflops.model import Model
 from trueflops.plan.plan import Plan
+from trueflops.sizes import divisors
 from trueflops.workload import Training
 
 Mask = NDArray[np.bool_] | bool
@@ -151,10 +152,21 @@ def _fractions(ask: Ask) -> Mask:
 
 
 def _stage_layers(ask: Ask) -> Mask:
+    """Every stage has at least one layer and together they have all; pieces are equal."""
     p, layers = ask.plan, ask.model.layers
-    pieces = np.asarray(p.pp * p.vpp)
-    given = np.asarray(p.first_stage_layers + p.last_stage_layers)
-    return (pieces <= layers) & ((given == 0) | ((given <= layers) & (pieces > 1)))
+    pieces, vpp = np.asarray(p.pp * p.vpp), np.asarray(p.vpp)
+    first, last = np.asarray(p.first_stage_layers), np.asarray(p.last_stage_layers)
+    rest = layers - first - last
+    free = pieces - (first > 0) - (last > 0)
+    whole = np.where(free > 0, rest >= free, rest == 0) & (first >= 0) & (last >= 0)
+    given = (first > 0) | (last > 0)
+    even = (vpp == 1) | (layers % np.maximum(pieces, 1) == 0)
+    return whole & even & (~given | ((vpp == 1) & (pieces > 1)))
+
+
+def _recompute_some(ask: Ask) -> Mask:
+    count = np.asarray(ask.plan.recompute_layers)
+    return (count >= 1) & ((count == np.floor(count)) | np.isinf(count))
 
 
 def _one_process(ask: Ask) -> Mask:
@@ -175,7 +187,7 @@ def _schedule_suits(ask: Ask) -> Mask:
         if ask.training is not None:
             m = np.asarray(p.micro_batches(ask.training.global_batch))
             enough = (m >= 2 * pp) & (m % 2 == 0)
-        return (vpp == 1) & ((pp % 2 == 0) | (pp == 1)) & enough
+        return (vpp == 1) & (pp % 2 == 0) & enough
     return True
 
 
@@ -188,8 +200,9 @@ def _fit(what: str, degree: str, get: Callable[[Ask], set[int]]) -> Callable[[As
     def advice(ask: Ask) -> str:
         asked = int(np.ravel(getattr(ask.plan, degree))[0])
         sizes = sorted(get(ask))
-        shared = int(np.gcd.reduce(sizes))
-        fits = [d for d in range(1, shared + 1) if shared % d == 0 and d <= ask.accelerators]
+        whole = sizes if degree != "tp" else [*_heads(ask), *_kv_heads(ask), *_ffns(ask)]
+        shared = int(np.gcd.reduce(whole or sizes))
+        fits = [d for d in divisors(shared) if ask.accelerators % d == 0]
         near = sorted(sorted(fits, key=lambda d: abs(d - asked))[:4])
         counted = " and ".join(str(s) for s in sizes)
         return f"{degree} {asked} does not divide {counted} {what}; try {join_or(near)}"
@@ -217,7 +230,7 @@ def _batch_advice(ask: Ask) -> str:
     if batch % dp:
         other = max(dp, round(batch / dp) * dp)
         return f"global batch {batch} is not a multiple of dp {dp}; try a global batch of {other}"
-    fits = [d for d in range(1, batch // dp + 1) if (batch // dp) % d == 0]
+    fits = divisors(batch // dp)
     near = sorted(sorted(fits, key=lambda d: abs(d - micro))[:4])
     return (
         f"global batch {batch} is not a multiple of micro batch {micro} × dp {dp}; "
@@ -273,9 +286,15 @@ RULES: tuple[Rule, ...] = (
         "PP_LAYERS",
         _stage_layers,
         _always(
-            "pp {p.pp:g} × vpp {p.vpp:g} pieces and the layers given to the first and last "
-            "stage must fit the {model.layers} layers of {model.name}"
+            "the {model.layers} layers of {model.name} must fill pp {p.pp:g} × vpp {p.vpp:g} "
+            "pieces, each with at least one, equal ones where vpp > 1; first and last stage of "
+            "{p.first_stage_layers:g} and {p.last_stage_layers:g} need vpp 1 and pp > 1"
         ),
+    ),
+    Rule(
+        "RECOMPUTE_LAYERS",
+        _recompute_some,
+        _always("recompute layers of a stage: a whole number of at least 1"),
     ),
     Rule(
         "VPP_NEEDS_PP",
@@ -305,7 +324,7 @@ RULES: tuple[Rule, ...] = (
             (np.asarray(a.plan.tp) == 1) | a.plan.sp | (not a.model.is_moe) | (a.training is None)
         ),
         _always(
-            "a mixture of experts with tp {p.tp:g} needs sequence parallelism (add sp), or "
+            "a mixture of experts with tp {p.tp:g} needs sequence parallelism (--sp), or "
             "every rank of tp would route the same tokens"
         ),
     ),

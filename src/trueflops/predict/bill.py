@@ -106,6 +106,6 @@ def cluster_watts(
 
 def host_watts(cluster: Cluster, limit: float) -> float:
     """What a node draws beside its accelerators, per accelerator."""
-    if cluster.node_watts is None:
+    if cluster.watts is None:
         return 0.2 * limit  # assumed where no node power is published
-    return max(cluster.node_watts / cluster.per_node - limit, 0.05 * limit)
+    return max(cluster.watts - limit, 0.05 * limit)

@@ -41,7 +41,7 @@ def exchange_gradients(
     Parameters travel layer by layer, so that each layer's message pays its own latency.
     """
     if plan.engine != "ddp":
-        return _through_one(clock, plan, held)
+        return _through_one(clock, plan, held, micro_batches)
     zero = np.asarray(plan.zero)
     pieces = np.maximum(layers, 1.0)
     weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
@@ -96,14 +96,18 @@ def _left(taken: Size, beside: Size, pieces: Size) -> Size:
     return np.maximum(taken - beside * (1.0 - 1.0 / pieces), taken / pieces)
 
 
-def _through_one(clock: Clock, plan: Plan, held: Held) -> Exchange:
-    """All replicas' weights and gradients pass one link: cost grows with their number."""
+def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> Exchange:
+    """All replicas' weights and gradients pass one link: cost grows with their number.
+
+    DataParallel copies the weights out at every forward and gathers gradients at every backward.
+    """
     moved = held.all * (BYTES[plan.parameter_dtype] + BYTES[plan.gradient_dtype])
     others = np.maximum(plan.dp - 1.0, 0.0)
     if plan.engine == "parameter-server":
         taken = clock.host_copy(moved * np.where(np.asarray(plan.dp) > 1, plan.dp, 0.0))
     else:
-        taken = others * clock.collective("send_recv", np.minimum(plan.dp, 2.0), moved, 1.0)
+        once = clock.collective("send_recv", np.minimum(plan.dp, 2.0), moved, 1.0)
+        taken = micro_batches * others * once
     return Exchange(taken, taken)
 
 

@@ -1,4 +1,4 @@
-"""The slowest stage of a pipeline, part by part, and a micro-batch's way through all of them."""
+"""A micro-batch's way through the pipeline: part by part on average, and on the slowest stage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.costs import Costs, PieceCost
+from trueflops.predict.costs import Costs
 from trueflops.predict.memory import recomputed_share
 from trueflops.predict.stages import Stages
 from trueflops.sizes import Size
@@ -18,21 +18,11 @@ USEFUL: Final = ("forward", "backward", "backward_weight")
 
 
 @dataclass(frozen=True)
-class SlowestStage:
-    """One micro-batch on the slowest stage: seconds by (phase, cause)."""
+class MeanStage:
+    """One micro-batch on the average stage: seconds by (phase, cause)."""
 
     seconds: dict[tuple[str, str], Size]
-    layers: Size
     kernels: Size
-    total: Size
-
-    def of(self, *phases: str) -> Size:
-        """Seconds of some phases."""
-        found: Size = 0.0
-        for (phase, _), seconds in self.seconds.items():
-            if phase in phases:
-                found = found + seconds
-        return found
 
     def caused(self, cause: str, *phases: str) -> Size:
         """Seconds of one cause in some phases."""
@@ -41,39 +31,64 @@ class SlowestStage:
             found = found + self.seconds.get((phase, cause), 0.0)
         return found
 
+    @property
+    def total(self) -> Size:
+        """All phases and causes."""
+        found: Size = 0.0
+        for seconds in self.seconds.values():
+            found = found + seconds
+        return found
 
-def slowest_stage(costs: Costs, plan: Plan, stages: Stages) -> SlowestStage:
-    """Find the slowest stage of each plan, then sum its parts."""
-    share = recomputed_share(plan, stages.all_layers)
-    time = stages.first * _useful(costs.embedding) + stages.last * _useful(costs.head)
-    for layers, block in zip(stages.layers, costs.blocks, strict=True):
-        time = time + layers * (_useful(block) + share * block.of("recompute"))
-    at = np.argmax(time, axis=0)[None]
 
-    def chosen(rows: Size) -> Size:
-        return np.take_along_axis(np.broadcast_to(rows, time.shape), at, axis=0)[0]
-
-    first, last, share = chosen(stages.first), chosen(stages.last), chosen(share)
+def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
+    """All layers, divided over the stages."""
+    share = recomputed_share(plan, model.layers / plan.pp)
     seconds: dict[tuple[str, str], Size] = {}
     kernels: Size = 0.0
-    pieces = [(costs.embedding, first), (costs.head, last)]
-    pieces += [(b, chosen(n)) for b, n in zip(costs.blocks, stages.layers, strict=True)]
-    for piece, times in pieces:
+    for piece, times in costs.pieces(model):
         for key, value in piece.seconds.items():
             weight = times * share if key[0] == "recompute" else times
-            seconds[key] = seconds.get(key, 0.0) + weight * value
+            seconds[key] = seconds.get(key, 0.0) + weight * value / plan.pp
         for phase, count in piece.kernels.items():
-            kernels = kernels + (times * share if phase == "recompute" else times) * count
-    return SlowestStage(seconds, chosen(stages.all_layers), kernels, np.max(time, axis=0))
+            weight = times * share if phase == "recompute" else times
+            kernels = kernels + weight * count / plan.pp
+    return MeanStage(seconds, kernels)
 
 
-def whole_model_seconds(costs: Costs, plan: Plan, model: Model) -> Size:
-    """One micro-batch through all stages, forward and back."""
-    share = recomputed_share(plan, model.layers / plan.pp)
-    time: Size = 0.0
-    for piece, times in costs.pieces(model):
-        time = time + times * (_useful(piece) + share * piece.of("recompute"))
-    return time
+@dataclass(frozen=True)
+class SlowestStage:
+    """One micro-batch on the slowest stage: F, recomputation, B and W, and how many layers."""
+
+    forward: Size
+    recompute: Size
+    backward: Size
+    backward_weight: Size
+    layers: Size
+
+    @property
+    def total(self) -> Size:
+        """Forward and back."""
+        return self.forward + self.recompute + self.backward + self.backward_weight
+
+
+def slowest_stage(costs: Costs, plan: Plan, stages: Stages) -> SlowestStage:
+    """Find the slowest stage of each plan."""
+    share = recomputed_share(plan, stages.all_layers)
+    phases = []
+    for phase in ("forward", "recompute", "backward", "backward_weight"):
+        weight = share if phase == "recompute" else 1.0
+        time = stages.first * costs.embedding.of(phase) + stages.last * costs.head.of(phase)
+        for layers, block in zip(stages.layers, costs.blocks, strict=True):
+            time = time + layers * weight * block.of(phase)
+        phases.append(time)
+    whole = phases[0] + phases[1] + phases[2] + phases[3]
+    at = np.argmax(whole, axis=0)[None]
+
+    def chosen(rows: Size) -> Size:
+        return np.take_along_axis(np.broadcast_to(rows, whole.shape), at, axis=0)[0]
+
+    forward, again, backward, weights = (chosen(time) for time in phases)
+    return SlowestStage(forward, again, backward, weights, chosen(stages.all_layers))
 
 
 @dataclass(frozen=True)
@@ -107,7 +122,3 @@ def step_work(costs: Costs, plan: Plan, model: Model, micro_batches: Size) -> St
             moved = moved + weight * piece.moved_bytes.get(phase, 0.0)
     each = micro_batches / plan.pp
     return StepWork(needed * each, done * each, at_peak * each, moved * each)
-
-
-def _useful(piece: PieceCost) -> Size:
-    return piece.of("forward") + piece.of("backward") + piece.of("backward_weight")

@@ -83,10 +83,13 @@ class Server:
     ) -> None:
         self.model, self.workload = model, workload
         self.cluster, self.profile = cluster, profile
-        self.weights, self.cache_bits, self.pue = number_format(weights), cache_bits, pue
+        self.cache_bits, self.pue = cache_bits, pue
         self.clock = Clock(cluster, profile)
         self.rent = rent or going_price(cluster)
-        self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide_dtype(cluster)
+        wide = wide_dtype(cluster)
+        # 16 bits are bf16 where the chip has it and fp16 where it has not.
+        self.weights = number_format(wide if weights in ("bf16", "fp16") else weights)
+        self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
 
     def predict(self, plan: Plan) -> ServingPoint:
@@ -106,7 +109,9 @@ class Server:
         memory, per_request, most = self._memory(plan, one, batch)
         passes = batch / together / float(plan.pp)  # prefills that one batch of outputs waits for
         whole = total("all", _scaled(decode, asked.output), _scaled(packed, passes)).estimate
-        tpot = whole.times(1.0 / asked.output)
+        others = passes * (batch - 1) / batch / asked.output  # prefills of other requests a token
+        tpot = total("tpot", decode, _scaled(packed, others)).estimate
+        waited = decode if batch > 1 else _scaled(decode, 0.0)
         rate = whole.under(asked.concurrency * asked.output)
         # Work of one accelerator while a batch is written; replicas without requests idle.
         used = asked.concurrency / (batch * replicas) / float(plan.pp)
@@ -138,7 +143,7 @@ class Server:
             self._capacity,
             per_request,
             most,
-            ttft=total("ttft", prefill, decode).estimate,
+            ttft=total("ttft", prefill, waited).estimate,
             tpot=tpot,
             tokens_per_second=rate,
             usd_per_million_tokens=usd,

@@ -1,6 +1,6 @@
 """A training step: time and memory of one plan, or of a million, by the same lines.
 
-    step = m · slowest stage + bubble + exposed communication + optimizer + offload
+    step = m · mean stage + uneven stages + bubble + exposed communication + optimizer + offload
 Every term is a leaf of the tree that `TrainingStep.step` is; the memory is another tree.
 """
 
@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from trueflops.catalog import Cluster
-from trueflops.clock import Clock
+from trueflops.clock import PHYSICS, Clock
+from trueflops.errors import TrueflopsError
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
 from trueflops.graph.program import SHAPING, STRUCTURE
@@ -30,11 +31,11 @@ from trueflops.predict.memory import (
 )
 from trueflops.predict.pipeline import (
     USEFUL,
-    SlowestStage,
+    MeanStage,
     StepWork,
+    mean_stage,
     slowest_stage,
     step_work,
-    whole_model_seconds,
 )
 from trueflops.predict.schedule import bubble_seconds
 from trueflops.predict.stages import Stages, every_stage, representative_stages
@@ -150,33 +151,30 @@ class Trainer:
         m = plan.micro_batches(self.workload.global_batch)
         stages = representative_stages(self.model, plan)
         held = held_parameters(costs, stages)
-        slow = slowest_stage(costs, plan, stages)
         most = held.most()
-        forward, backward = slow.of("forward"), slow.of(*USEFUL[1:], "recompute")
-        dp = exchange_gradients(self.clock, plan, most, m, slow.layers, forward, backward)
+        mean, slow = mean_stage(costs, plan, self.model), slowest_stage(costs, plan, stages)
+        backward = slow.recompute + slow.backward + slow.backward_weight
+        dp = exchange_gradients(self.clock, plan, most, m, slow.layers, slow.forward, backward)
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
-        whole = whole_model_seconds(costs, plan, self.model)
-        bubble = bubble_seconds(
-            plan,
-            m,
-            whole,
-            slow.total,
-            slow.of("forward", "recompute"),
-            slow.of("backward"),
-            slow.of("backward_weight"),
-        )
+        uneven = m * np.maximum(slow.total - mean.total, 0.0)
+        bubble = bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
-        compute = self._compute(slow, m)
-        communication = self._communication(plan, slow, m, dp.exposed, pp.exposed)
-        beside = compute.value + communication.value + bubble
+        compute = self._compute(mean, m)
+        communication = self._communication(plan, mean, m, dp.exposed, pp.exposed)
+        beside = compute.value + communication.value + uneven + bubble
+        matmul = self.profile.curve("matmul")
         step = total(
             "step",
             compute,
             communication,
-            leaf("pipeline bubble", bubble, self.profile.curve("matmul"), "matmul"),
+            leaf("uneven stages", uneven, matmul, "matmul"),
+            leaf("pipeline bubble", bubble, matmul, "matmul"),
             self._optimizer(plan, most),
             self._offload(plan, most, kept, m, beside),
         )
+        work = step_work(costs, plan, self.model, m)
+        if np.any(work.peak_seconds > PHYSICS * np.asarray(step.value)):
+            raise TrueflopsError("a step was predicted to beat the chip's peak")
         memory = fullest(stage_memory(costs, plan, stages, held, m, self.profile))
         return TrainingStep(
             self.model,
@@ -188,7 +186,7 @@ class Trainer:
             memory,
             self.capacity,
             m,
-            step_work(costs, plan, self.model, m),
+            work,
             host_bytes(plan, most, kept),
         )
 
@@ -216,24 +214,26 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(self, slow: SlowestStage, m: Size) -> Term:
+    def _compute(self, mean: MeanStage, m: Size) -> Term:
         parts = [
-            leaf(label, m * slow.caused(cause, *USEFUL), self.profile.curve(cause), cause)
+            leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
         ]
-        again = slow.of("recompute")
+        again: Size = 0.0
+        for cause in COMPUTE:
+            again = again + mean.caused(cause, "recompute")
         parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
         host = self.profile.curve("launch")
-        gaps = np.maximum(slow.kernels * host["eager"] - slow.total, 0.0)
+        gaps = np.maximum(mean.kernels * host["eager"] - mean.total, 0.0)
         parts.append(leaf("launch gaps", m * gaps, host, "launch"))
         return total("compute", *parts)
 
-    def _communication(self, plan: Plan, slow: SlowestStage, m: Size, dp: Size, pp: Size) -> Term:
+    def _communication(self, plan: Plan, mean: MeanStage, m: Size, dp: Size, pp: Size) -> Term:
         law = self.profile.curve("collective")
-        shown = {axis: slow.caused(axis, *USEFUL) for axis in COMMUNICATION}
+        shown = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
         if plan.schedule == "dualpipe":
             # Its point: a forward's all-to-all runs beside another micro-batch's backward.
-            busy = slow.total - sum(shown.values())
+            busy = mean.total - sum(shown.values())
             shown["ep"] = np.maximum(shown["ep"] - busy, 0.0)
             pp = 0.0 * pp
         parts = [

@@ -101,17 +101,16 @@ def model_table(answers: Sequence[ChipAnswer], model: str) -> RenderableType:
         ("serve on", "right"),
         ("tok/s", "right"),
         ("$/Mtok", "right"),
-        "",
         title=f"{model}: training on, and serving from, the fewest that hold it (per chip)",
     )
     for answer in answers:
-        table.add_row(
-            answer.chip.name,
-            *_trains(answer),
-            *_serves(answer),
-            Text(answer.why if not (answer.training and answer.serving) else "", style="dim"),
-        )
+        table.add_row(answer.chip.name, *_trains(answer), *_serves(answer))
     return table
+
+
+def reasons(answers: Sequence[ChipAnswer]) -> list[str]:
+    """Why some chips cannot, one line each."""
+    return [f"{a.chip.name}: {a.why}" for a in answers if a.training is None or a.serving is None]
 
 
 def _trains(answer: ChipAnswer) -> tuple[str, str, str, str]:
@@ -131,7 +130,7 @@ def _trains(answer: ChipAnswer) -> tuple[str, str, str, str]:
 
 def _usd_per_million(answer: ChipAnswer) -> str:
     million = training_usd_per_million(answer)
-    return "·" if million is None else units.show_usd(million)
+    return "·" if million is None else units.show(million, "usd")
 
 
 def training_usd_per_million(answer: ChipAnswer) -> float | None:
@@ -151,7 +150,11 @@ def _serves(answer: ChipAnswer) -> tuple[str, str, str]:
         return ("no", "", "")
     usd = point.usd_per_million_tokens
     rate = float(point.tokens_per_second.value) / point.cluster.count
-    return (str(point.cluster.count), count(rate), units.show_usd(float(usd.value)) if usd else "·")
+    return (
+        str(point.cluster.count),
+        count(rate),
+        units.show(float(usd.value), "usd") if usd else "·",
+    )
 
 
 def chip_record(chip: Accelerator, answer: ChipAnswer | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trueflops import units
-from trueflops.errors import BadInput
+from trueflops.errors import BadInput, printable
 from trueflops.predict import TrainingStep
 from trueflops.report.plans import describe_plan
 from trueflops.report.waterfall import training_waterfall
@@ -16,6 +16,8 @@ INK, FADED, BAR, LOSS, GOOD = "#1d2733", "#7a8794", "#3b7dd8", "#d9e3f0", "#2a9d
 
 def plot_waterfall(step: TrainingStep, path: Path) -> None:
     """From the number on the box to the number you get, one bar a loss."""
+    if path.suffix != ".png" or not path.stem:
+        raise BadInput(f"--plot {printable(str(path))}: name a file that ends in .png")
     pyplot = _pyplot()
     falls = training_waterfall(step)
     rates = [fall.flop_per_second / units.TERA for fall in falls]

@@ -9,21 +9,25 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.predict import ServingPoint
-from trueflops.report.tables import count, grid, ranged
-from trueflops.report.training import memory_table
+from trueflops.report.tables import count, grid, plural, ranged
+from trueflops.report.training import describe_cluster, memory_table
 
 
 def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) -> None:
     """The whole answer for one way of cutting the cluster."""
-    model, cluster, asked = point.model, point.cluster, point.workload
+    model, asked = point.model, point.workload
     out.print(
-        f"[bold]{model.name}[/] ({units.show(model.parameter_count, 'count')} parameters, "
-        f"{point.weights.name}) on {cluster.count} × {cluster.accelerator.name}"
+        Text.assemble(
+            (model.name, "bold"),
+            f" ({units.show(model.parameter_count, 'count')} parameters, {point.weights.name}) on ",
+            describe_cluster(point.cluster),
+        )
     )
     out.print(
-        f"{asked.concurrency:,} requests in flight, {asked.input:,} tokens in, {asked.output:,} out"
+        f"{plural(asked.concurrency, 'request')} in flight, {asked.input:,} tokens in, "
+        f"{asked.output:,} out"
     )
-    out.print(f"[bold]plan[/]  {describe_replicas(point)}")
+    out.print(Text.assemble(("plan", "bold"), f"  {describe_replicas(point)}"))
     for note in notes:
         out.print(Text(f"      {note}", style="dim"))
     out.print()
@@ -33,16 +37,14 @@ def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) 
 
 
 def describe_replicas(point: ServingPoint) -> str:
-    """'1 replica of tp 8; 64 requests at once'."""
+    """'8 × tp 1 · ep 8, 64 requests each'."""
     p = point.plan
     cut = [f"tp {p.tp:g}"] + ([f"pp {p.pp:g}"] if p.pp > 1 else [])
     if p.ep > 1:
         cut.append(f"ep {p.ep:g}")
-    plural = "s" if point.replicas > 1 else ""
-    return (
-        f"{point.replicas} replica{plural} of {' · '.join(cut)}; "
-        f"{point.batch} requests at once on each"
-    )
+    many = f"{point.replicas} × " if point.replicas > 1 else ""
+    each = f"{plural(point.batch, 'request')}{' each' if point.replicas > 1 else ''}"
+    return f"{many}{' · '.join(cut)}, {each}"
 
 
 def serving_table(point: ServingPoint) -> RenderableType:
@@ -52,7 +54,7 @@ def serving_table(point: ServingPoint) -> RenderableType:
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
         table.add_row(name, *value, Text(note, style="dim"))
 
-    row("time to first token", ranged(point.ttft, "seconds"), "one prefill, one step's wait")
+    row("time to first token", ranged(point.ttft, "seconds"), "its prefill, one step's wait")
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
     row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.batch}")
     row(
@@ -66,16 +68,17 @@ def serving_table(point: ServingPoint) -> RenderableType:
             ranged(point.usd_per_million_tokens, "usd"),
             f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {point.price.kind}",
         )
+    else:
+        table.add_row("cost per M tokens", "?", "", Text("no price known; give --price", "dim"))
     if point.joules_per_token:
         row("energy per token", ranged(point.joules_per_token, "joules"))
+    else:
+        table.add_row("energy per token", "?", "", Text("no power figure known", "dim"))
     table.add_row(
-        "KV cache",
+        "KV cache a request",
         units.show(point.cache_bytes_per_request, "memory"),
         "",
-        Text(
-            f"per request and accelerator; room for {point.most_requests:,} requests a replica",
-            style="dim",
-        ),
+        Text(f"room for {point.most_requests:,} a replica", style="dim"),
     )
     return table
 
@@ -98,7 +101,8 @@ def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
             units.show(float(point.ttft.value), "seconds"),
             units.show(float(point.tpot.value), "seconds"),
             Text(
-                f"{float(point.memory.value) / units.GIBI:.1f}", style="" if point.fits else "red"
+                f"{float(point.memory.value) / units.GIBI:.1f}{'' if point.fits else ' ✗'}",
+                style="" if point.fits else "red",
             ),
             describe_replicas(point),
         )

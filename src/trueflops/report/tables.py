@@ -6,7 +6,6 @@ from typing import Literal
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from trueflops import units
@@ -14,12 +13,14 @@ from trueflops.predict import Estimate
 
 Justify = Literal["left", "right"]
 Column = str | tuple[str, Justify]
+NARROWEST = 40  # below this a terminal does not know its width
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def console(*, stderr: bool = False) -> Console:
     """Where answers (or, on stderr, progress and errors) are written."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    out = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return out if out.width >= NARROWEST else Console(stderr=stderr, highlight=False, width=80)
 
 
 def bar(share: float, width: int) -> str:
@@ -49,33 +50,22 @@ class Grid:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
             yield Text(self.title, style="bold")
-        headed = any(name for name, _ in self.heads)
-        table = Table(
-            box=None,
-            pad_edge=False,
-            show_edge=False,
-            header_style="dim",
-            show_header=headed,
-            padding=(0, self.gap, 0, 0),
-        )
-        widths = [
-            max([cell_len(name), *(cell_len(row[i].plain) for row in self.rows)])
-            for i, (name, _) in enumerate(self.heads)
-        ]
+        heads = [Text(name, style="dim") for name, _ in self.heads]
+        rows = [heads, *self.rows] if any(name for name, _ in self.heads) else self.rows
+        widths = [max(cell_len(row[i].plain) for row in rows) for i in range(len(heads))]
         others = sum(widths) - widths[self.gives_way] + self.gap * (len(widths) - 1)
         room = max(options.max_width - others, 8)
         widths[self.gives_way] = min(widths[self.gives_way], room)
-        for (name, justify), width in zip(self.heads, widths, strict=True):
-            table.add_column(
-                name,
-                justify=justify,
-                no_wrap=True,
-                overflow="ellipsis",
-                width=width,
-            )
-        for row in self.rows:
-            table.add_row(*row)
-        yield table
+        for row in rows:
+            line = Text(no_wrap=True)
+            for cell, (_, justify), width in zip(row, self.heads, widths, strict=True):
+                piece = cell.copy()
+                piece.truncate(width, overflow="ellipsis")
+                space = " " * (width - cell_len(piece.plain))
+                line.append_text(Text(space) + piece if justify == "right" else piece + Text(space))
+                line.append(" " * self.gap)
+            line.rstrip()
+            yield line
 
 
 def grid(*columns: Column, title: str = "", **layout: int) -> Grid:
@@ -84,17 +74,9 @@ def grid(*columns: Column, title: str = "", **layout: int) -> Grid:
 
 
 def ranged(estimate: Estimate, dimension: str) -> tuple[str, str]:
-    """A value and its 90 % interval, as two texts."""
-    low, high = (units.show(float(x), dimension) for x in (estimate.low, estimate.high))
-    value = units.show(float(estimate.value), dimension)
-    return value, _join(low, high)
-
-
-def _join(low: str, high: str) -> str:
-    """'43 – 64 s': the unit once if both share it."""
-    low_number, _, low_unit = low.partition(" ")
-    _, _, high_unit = high.partition(" ")
-    return f"{low_number if low_unit == high_unit else low} – {high}"
+    """A value and its 90 % interval, as two texts in one unit."""
+    low, value, high = (float(x) for x in (estimate.low, estimate.value, estimate.high))
+    return units.show(value, dimension), units.show_between(low, value, high, dimension)
 
 
 def percent(estimate: Estimate) -> tuple[str, str]:
@@ -104,5 +86,12 @@ def percent(estimate: Estimate) -> tuple[str, str]:
 
 
 def count(number: float) -> str:
-    """Whole numbers with separators, large ones with a suffix."""
+    """Whole numbers with separators; large ones with a suffix, small ones with digits."""
+    if number < 10:
+        return units.digits(number) if number != int(number) else f"{number:.0f}"
     return f"{number:,.0f}" if number < units.MILLION else units.show(number, "count")
+
+
+def plural(number: float, what: str) -> str:
+    """'1 replica', '8 replicas'."""
+    return f"{count(number)} {what}{'' if number == 1 else 's'}"

@@ -8,27 +8,31 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from trueflops import units
+from trueflops.catalog import Cluster
 from trueflops.predict import Bill, Term, TrainingStep
 from trueflops.report.plans import describe_plan
-from trueflops.report.tables import bar, count, grid, percent, ranged
+from trueflops.report.tables import bar, count, grid, percent, plural, ranged
 from trueflops.report.waterfall import training_waterfall
 
 
 def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence[str] = ()) -> None:
     """The whole answer for one plan."""
-    model, cluster, asked = step.model, step.cluster, step.workload
+    model, asked = step.model, step.workload
     active = ""
     if model.is_moe:
         active = f", {units.show(model.active_parameter_count, 'count')} active"
     out.print(
-        f"[bold]{model.name}[/] ({units.show(model.parameter_count, 'count')} parameters{active}) "
-        f"on {cluster.count} × {cluster.accelerator.name}"
+        Text.assemble(
+            (model.name, "bold"),
+            f" ({units.show(model.parameter_count, 'count')} parameters{active}) on ",
+            describe_cluster(step.cluster),
+        )
     )
     out.print(
         f"{units.show(asked.tokens, 'count')} tokens, sequence {asked.seq:,}, global batch "
         f"{asked.global_batch:,} = {units.show(asked.tokens_per_step, 'count')} tokens a step"
     )
-    out.print(f"[bold]plan[/]  {describe_plan(step.plan)}")
+    out.print(Text.assemble(("plan", "bold"), f"  {describe_plan(step.plan)}"))
     for note in notes:
         out.print(Text(f"      {note}", style="dim"))
     out.print()
@@ -37,6 +41,14 @@ def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence
     out.print(memory_table(step.memory, step.capacity_bytes))
     out.print()
     out.print(bill_table(step, bill))
+
+
+def describe_cluster(cluster: Cluster) -> str:
+    """'64 × H100-SXM5-80GB (8 × DGX-H100)'; a cluster of the user's own by its name too."""
+    nodes = f"{cluster.nodes:,} × {cluster.node_name}" if cluster.node_name else ""
+    own = cluster.name if cluster.own else ""
+    more = ", ".join(filter(None, (own, nodes)))
+    return f"{cluster.count:,} × {cluster.accelerator.name}" + (f" ({more})" if more else "")
 
 
 def waterfall_table(step: TrainingStep) -> RenderableType:
@@ -63,10 +75,13 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
     longest = max(capacity, whole)
     for part in memory.parts:
         size = float(part.value)
-        if size >= 0.0005 * whole:
+        if size >= 0.05 * units.GIBI:
             shown = f"{size / units.GIBI:.1f}"
             table.add_row(part.name, shown, Text(bar(size / longest, 40), style="magenta"))
-    verdict = "fits" if whole <= capacity else f"[red]{_gib(whole - capacity)} too many[/]"
+    sure = float(memory.estimate.high) <= capacity
+    verdict = "fits" if sure else f"fits, but could need {_gib(float(memory.estimate.high))}"
+    if whole > capacity:
+        verdict = f"[red]{_gib(whole - capacity)} too many[/]"
     table.add_row(
         "[bold]sum[/]",
         f"[bold]{whole / units.GIBI:.1f}[/]",
@@ -82,7 +97,7 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
         table.add_row(name, *value, Text(note, style="dim"))
 
-    row("step", ranged(bill.step_seconds, "seconds"), f"{count(bill.steps)} steps")
+    row("step", ranged(bill.step_seconds, "seconds"), plural(bill.steps, "step"))
     row(
         "tokens/s",
         ranged(bill.tokens_per_second, "count"),

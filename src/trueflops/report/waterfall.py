@@ -28,8 +28,9 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     compute = tree["compute"]
     spent = sum(part(compute, name) for name in ("matmul", "expert matmul", "attention"))
     law = step.profile.curve(f"matmul.{dtype}")
+    factor = 1.0 if dtype in ("fp32", "fp64") else chip.sparse_factor  # only tensor formats
     falls = [
-        Fall("advertised", peak * chip.sparse_factor, _sparsity(chip.sparse_factor, dtype)),
+        Fall("advertised", peak * factor, _sparsity(factor, dtype)),
         Fall("dense", peak, f"{dtype} without sparsity"),
         Fall("achievable", peak * law["efficiency"], "what large matmuls reach"),
         Fall("these shapes", flop / spent, "this model's matmuls, attention"),
@@ -39,12 +40,13 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
         ("+ launch gaps", part(compute, "launch gaps"), "waiting for the host"),
         ("+ recomputation", part(compute, "recomputation"), "forward work done twice"),
         ("+ communication", float(tree["exposed communication"].value), _largest(tree)),
+        ("+ uneven stages", float(tree["uneven stages"].value), "the slowest sets the pace"),
         ("+ pipeline bubble", float(tree["pipeline bubble"].value), "stages that wait"),
         ("+ optimizer", float(tree["optimizer"].value), "updating the weights"),
         ("+ offload", float(tree["offload"].value), "to the host and back"),
     ):
         spent += seconds
-        if seconds > 0.0005 * spent:
+        if seconds > 0.002 * spent:
             falls.append(Fall(name, flop / spent, why))
     falls.append(Fall("yours", flop / float(tree.value), "model flop/s, per accelerator"))
     return falls

@@ -11,14 +11,14 @@ from trueflops.predict import Trainer, TrainingStep
 
 def what_would_fit(trainer: Trainer, plan: Plan, most: int = 3) -> list[tuple[str, TrainingStep]]:
     """Changes of a single plan after which it fits, fastest first."""
-    found = []
+    found: list[tuple[str, TrainingStep]] = []
     for words, changed in _changes(plan):
         try:
             check_plan(changed, trainer.model, trainer.cluster.count, trainer.workload)
-        except TrueflopsError:
+            step = trainer.predict_one(changed)
+        except TrueflopsError:  # not possible here, or the catalog lacks what it needs
             continue
-        step = trainer.predict_one(changed)
-        if step.fits:
+        if step.fits and all(step.plan != other.plan for _, other in found):
             found.append((words, step))
     return sorted(found, key=lambda row: float(row[1].step.value))[:most]
 
@@ -32,7 +32,8 @@ def _changes(plan: Plan) -> Iterator[tuple[str, Plan]]:
     if plan.recompute != "full":
         yield "--recompute full", plan.but(recompute="full")
         yield "--recompute full --zero 3", shard.but(recompute="full", zero=3)
-        yield "--recompute full --micro-batch 1", plan.but(recompute="full", micro_batch=1)
+        if plan.micro_batch > 1:
+            yield "--recompute full --micro-batch 1", plan.but(recompute="full", micro_batch=1)
     for name in ("tp", "pp"):
         if plan.dp % 2 == 0:
             wider = {name: getattr(plan, name) * 2, "dp_shard": plan.dp / 2, "dp_replicate": 1}

@@ -16,7 +16,7 @@ import numpy as np
 from trueflops.catalog import Cluster
 from trueflops.model import Model
 from trueflops.plan import Plan, possible
-from trueflops.sizes import Array
+from trueflops.sizes import Array, divisors
 from trueflops.workload import Training
 
 MOST_PIECES: Final = 12  # interleaving deeper than this only adds messages
@@ -31,6 +31,10 @@ class Space:
     pp: tuple[int, ...] = ()
     vpp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()
+    dp: tuple[int, ...] = ()
+    dp_replicate: tuple[int, ...] = ()
+    dp_shard: tuple[int, ...] = ()
+    sp: bool = True
     zero: tuple[int, ...] = (0, 1, 2, 3)
     micro_batch: tuple[int, ...] = (1, 2, 4, 8)
     recompute: tuple[str, ...] = ("none", "selective", "full")
@@ -45,9 +49,9 @@ def enumerate_plans(
     if grid["tp"].size == 0:
         return
     for policy in space.recompute:
-        if policy == "selective" and space.base.flash:
+        if policy == "selective" and space.base.flash and len(space.recompute) > 1:
             continue  # flash attention keeps no scores: there is nothing left to select
-        whole = space.base.but(**grid, recompute=policy, sp=True)
+        whole = space.base.but(**grid, recompute=policy, sp=space.sp)
         if policy == "full" and not np.isfinite(space.base.recompute_layers):
             whole = _some_layers(whole, model)
         fine = possible(whole, model, cluster.count, training)
@@ -81,7 +85,13 @@ def _grid(model: Model, training: Training, cluster: Cluster, space: Space) -> d
         if count % (tp * pp * cp):
             continue
         dp = count // (tp * pp * cp)
-        shards = _shard_groups(dp, domain / (tp * cp))
+        if space.dp and dp not in space.dp:
+            continue
+        shards = list(space.dp_shard) or _shard_groups(dp, domain / (tp * cp))
+        if space.dp_replicate and not space.dp_shard:
+            shards = [dp // r for r in space.dp_replicate if dp % r == 0]
+        replicas = space.dp_replicate or tuple(dp // s for s in shards)
+        shards = [s for s in shards if dp % s == 0 and dp // s in replicas]
         vpps = space.vpp or _pieces(model.layers, pp)
         for vpp, ep, micro, zero in product(vpps, eps, space.micro_batch, space.zero):
             if training.global_batch % (micro * dp) or (zero and dp * cp == 1):
@@ -103,7 +113,7 @@ _COLUMNS: Final = (
 
 def _shard_groups(dp: int, inside: float) -> list[int]:
     """Share states over all replicas, or (HSDP) only over those inside one fast domain."""
-    near = int(inside)
+    near = int(min(inside, dp))  # a switch that joins everything is one domain
     return [dp, near] if 1 < near < dp and dp % near == 0 else [dp]
 
 
@@ -112,9 +122,3 @@ def _pieces(layers: int, pp: int) -> list[int]:
     if pp == 1 or layers % pp:
         return [1]
     return [d for d in divisors(layers // pp) if d <= MOST_PIECES]
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors, smallest first."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})

@@ -9,7 +9,7 @@ import numpy as np
 from trueflops.errors import TrueflopsError
 from trueflops.plan import Plan, check_plan
 from trueflops.predict import Server, ServingPoint
-from trueflops.search.enumerate import divisors
+from trueflops.sizes import divisors
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ def search_serving(server: Server, limits: Limits, most: int = 5) -> list[Servin
     points = [server.predict(plan) for plan in serving_plans(server)]
 
     def order(point: ServingPoint) -> tuple[bool, bool, float]:
-        return (not point.fits, not limits.met(point), -float(point.tokens_per_second.value))
+        if not point.fits:  # the leanest is the nearest to fitting
+            return (True, True, float(point.memory.value))
+        return (False, not limits.met(point), -float(point.tokens_per_second.value))
 
     return sorted(points, key=order)[:most]

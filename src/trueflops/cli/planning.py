@@ -1,0 +1,138 @@
+"""From flags to a workload and a plan, with a reason for every default."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+from trueflops import units
+from trueflops.catalog import Cluster
+from trueflops.cli.question import check_length
+from trueflops.errors import BadInput
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.search import Space
+from trueflops.sizes import divisors
+from trueflops.workload import Training
+
+DEGREES = ("tp", "pp", "cp", "dp", "dp_replicate", "dp_shard", "ep")
+USUAL_SEQ = 8192
+USUAL_BATCH_TOKENS = 2**22
+TOKENS_PER_CHIP = 1024  # at least, so that large clusters have something to share out
+
+
+def workload_of(
+    options: argparse.Namespace, model: Model, where: Cluster
+) -> tuple[Training, list[str]]:
+    """The workload, with a reason for every default."""
+    notes = []
+    if options.seq is not None:
+        seq = units.parse_count(str(options.seq), what="--seq")
+        notes += check_length(model, seq, "--seq")
+    else:
+        seq = min(model.max_positions, USUAL_SEQ)
+        notes.append(f"sequence {seq}: the usual pre-training length, at most the model's own")
+    if options.global_batch is not None:
+        batch = units.parse_count(str(options.global_batch), what="--global-batch")
+    else:
+        batch = usual_batch(seq, where.count)
+        step = units.show(batch * seq, "count")
+        notes.append(f"global batch {batch}: {step} tokens a step, to suit {where.count} chips")
+    if options.tokens is not None:
+        tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
+    else:
+        tokens = 20.0 * model.active_parameter_count
+        active = "active " if model.is_moe else ""
+        notes.append(f"tokens: 20 for each {active}parameter (Hoffmann 2022)")
+    return Training(seq, batch, tokens), notes
+
+
+def usual_batch(seq: int, count: int) -> int:
+    """Four million tokens, or more on many chips, in sequences that they can share evenly."""
+    wanted = max(1, round(max(USUAL_BATCH_TOKENS, TOKENS_PER_CHIP * count) / seq))
+    if wanted >= count:
+        return max(1, round(wanted / count)) * count
+    shares = [d for d in divisors(count) if wanted / 4 <= d <= wanted]
+    return max(shares, default=wanted)
+
+
+def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[str]]:
+    """The fields that are not degrees: given ones, or defaults with their reason."""
+    given: dict[str, Any] = {}
+    for field in fields(Plan):
+        value = getattr(options, field.name, None)
+        if value is not None and field.name not in DEGREES:
+            given[field.name] = value
+    notes = []
+    if "compute" not in given:
+        given["compute"], note = compute_dtype(where)
+        notes += note
+    if given["compute"] in ("fp16", "tf32", "fp32"):
+        wide = "fp32" if given["compute"] in ("tf32", "fp32") else "fp16"
+        given.setdefault("parameter_dtype", wide)
+        given.setdefault("gradient_dtype", wide)
+    if "recompute_layers" in given and given.get("recompute", "none") == "none":
+        raise BadInput("--recompute-layers says how many; say also --recompute full or selective")
+    if given.get("recompute") == "selective" and given.get("flash", True):
+        notes.append("selective recomputation saves little here: flash attention keeps no scores")
+    if options.dp_shard is not None and not options.zero:
+        raise BadInput("--dp-shard shares states between replicas; say how with --zero 1, 2 or 3")
+    return Plan(**given), notes
+
+
+def compute_dtype(where: Cluster) -> tuple[str, list[str]]:
+    """bf16 where the chip has it; else the next best, said aloud."""
+    chip = where.accelerator
+    if chip.computes("bf16"):
+        return "bf16", []
+    dtype = next((d for d in ("fp16", "tf32", "fp32") if chip.computes(d)), "bf16")
+    return dtype, [f"computing in {dtype}: {chip.name} has no bf16"]
+
+
+def searched(options: argparse.Namespace) -> bool:
+    """Whether the user left the plan to us."""
+    return bool(options.search) or all(getattr(options, name) is None for name in DEGREES)
+
+
+def space_of(options: argparse.Namespace, base: Plan) -> Space:
+    """Every plan that keeps what the flags fix."""
+
+    def only(name: str) -> tuple[int, ...]:
+        value = getattr(options, name)
+        return () if value is None else (value,)
+
+    usual = Space()
+    return Space(
+        tp=only("tp"),
+        pp=only("pp"),
+        cp=only("cp"),
+        ep=only("ep"),
+        vpp=only("vpp"),
+        dp=only("dp"),
+        dp_replicate=only("dp_replicate"),
+        dp_shard=only("dp_shard"),
+        zero=only("zero") or usual.zero,
+        micro_batch=only("micro_batch") or usual.micro_batch,
+        recompute=(options.recompute,) if options.recompute else usual.recompute,
+        sp=True if options.sp is None else options.sp,
+        base=base,
+    )
+
+
+def given_plan(options: argparse.Namespace, base: Plan, where: Cluster) -> Plan:
+    """The plan that the flags spell out; data parallelism takes what is left."""
+    degrees = {name: getattr(options, name) or 1 for name in ("tp", "pp", "cp", "ep")}
+    left = max(where.count // (degrees["tp"] * degrees["pp"] * degrees["cp"]), 1)
+    replicate, shard = options.dp_replicate, options.dp_shard
+    if options.dp is not None and (replicate or shard):
+        raise BadInput("give --dp, or --dp-replicate and --dp-shard, not both")
+    if replicate is None and shard is None:
+        dp = options.dp if options.dp is not None else left
+        replicate, shard = (1, dp) if options.zero else (dp, 1)
+    elif shard is None:
+        shard = max(left // replicate, 1) if options.zero else 1
+    elif replicate is None:
+        replicate = max(left // shard, 1)
+    sp = options.sp if options.sp is not None else degrees["tp"] > 1
+    return base.but(**degrees, dp_replicate=replicate, dp_shard=shard, sp=sp)
