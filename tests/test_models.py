@@ -161,7 +161,7 @@ def test_a_broken_file_is_one_clear_error(tmp_path: Path, text: str) -> None:
 def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_bytes(b" " * (5 * 1024 * 1024))
-    with pytest.raises(BadConfig, match="4 MiB"):
+    with pytest.raises(BadInput, match="4 MiB"):
         read_model(str(file))
 
 
