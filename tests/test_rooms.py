@@ -24,8 +24,10 @@ ROOMS = [
     "clock",
     "predict",
     "search",
-    "report",
     "interop",
+    "verify",
+    "calibrate",
+    "report",
     "cli",
     "__main__",
 ]

@@ -1,4 +1,5 @@
 """Other tools' files, read and written.
 
+tables.py   CSV files, row by row
 kernels.py  tables of kernels (matmul, attention, experts, collectives), recognised by their header
 """

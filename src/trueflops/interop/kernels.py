@@ -12,26 +12,22 @@ Rows of one format are one Batch whose sizes are arrays: the clock prices them i
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from trueflops.errors import BadInput, UnknownName, printable, shorten
-from trueflops.files import read_file
+from trueflops.errors import BadInput, UnknownName, shorten
 from trueflops.graph.build import Pass
 from trueflops.graph.ir import Collective, Op, Tensor
 from trueflops.graph.passes import Format, number_format
+from trueflops.interop.tables import Row, read_table
 from trueflops.sizes import Array, Size
 
-Row = Mapping[str, str]
 LARGEST: Final = 10**15  # no size in a kernel table is larger
-LARGEST_TABLE: Final = 256 * 1024 * 1024
 
 # What measured tables call a format -> ours. The compute dtype of weight-only ones is bf16.
 DTYPES: Final[Mapping[str, str]] = {
@@ -78,10 +74,8 @@ class Batch:
 
 def read_kernels(path: Path) -> list[Batch]:
     """Read a table; a row that cannot be used is an error that names its line."""
-    where = printable(str(path))
-    rows = list(_rows(path))
-    if not rows:
-        raise BadInput(f"{where}: holds no rows")
+    table = read_table(path)
+    where, rows = table.where, table.rows
     kind, needed, build = _recognise(rows[0][1], where)
     groups: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for line, row in rows:
@@ -133,17 +127,6 @@ def _recognise(
             return kind, needed, build
     known = "; ".join(",".join(names) for names in headers.values())
     raise BadInput(f"{where}: the header names no kernels; it must hold one of: {known}")
-
-
-def _rows(path: Path) -> Iterator[tuple[int, Row]]:
-    where = printable(str(path))
-    try:
-        text = read_file(path, LARGEST_TABLE).decode("utf-8-sig")
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        for row in reader:
-            yield reader.line_num, {k: v or "" for k, v in row.items() if k}
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{where}: not a CSV file ({shorten(str(error))})") from None
 
 
 def _group(kind: str, row: Row, where: str) -> str:
