@@ -33,7 +33,7 @@ bench: .venv/base
 	@touch $@
 
 .venv/test: .venv/base constraints.txt
-	$(PIP) --constraint constraints.txt --editable '.[plot]' \
+	$(PIP) --constraint constraints.txt --editable '.[plot,calibrate]' \
 		torch==2.13.0 transformers hypothesis ml_dtypes pint pytest
 	@touch $@
 

@@ -15,7 +15,7 @@ from trueflops.catalog import cluster
 from trueflops.model import read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, Trainer
-from trueflops.profile import from_datasheet
+from trueflops.profile import profile_of
 from trueflops.workload import Serving, Training
 
 TRAINING = {
@@ -56,7 +56,7 @@ def main() -> None:
     for name, (on, plan) in TRAINING.items():
         where = cluster(on)
         asked = Training(4096, 2048, 1e12)
-        trainer = Trainer(read_model(name), asked, where, from_datasheet(where.accelerator))
+        trainer = Trainer(read_model(name), asked, where, profile_of(where.accelerator))
         cold = milliseconds(lambda: _fresh(trainer).predict_one(plan), 50)  # noqa: B023
         warm = milliseconds(lambda: trainer.predict_one(plan), 50)  # noqa: B023
         print(f"{cold:7.2f} ms  one training plan of {name}; {warm:.2f} ms for a sibling of it")
@@ -65,7 +65,7 @@ def main() -> None:
         read_model("Llama-3.1-70B"),
         Serving(1024, 256, 64),
         where,
-        from_datasheet(where.accelerator),
+        profile_of(where.accelerator),
     )
     taken = milliseconds(lambda: server.predict(Plan(tp=8)), 50)
     print(f"{taken:7.2f} ms  one serving point of Llama-3.1-70B")

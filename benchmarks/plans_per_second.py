@@ -25,7 +25,7 @@ from trueflops.catalog import cluster
 from trueflops.model import read_model
 from trueflops.plan import Plan, possible
 from trueflops.predict import Trainer
-from trueflops.profile import from_datasheet
+from trueflops.profile import profile_of
 from trueflops.search import search_plans
 from trueflops.units import GIBI
 from trueflops.workload import Training
@@ -65,7 +65,7 @@ def main() -> None:
     wanted = options.parse_args().plans
     where = cluster("512xH100")
     model = read_model("Llama-3.1-70B")
-    trainer = Trainer(model, Training(SEQ, BATCH, 1e12), where, from_datasheet(where.accelerator))
+    trainer = Trainer(model, Training(SEQ, BATCH, 1e12), where, profile_of(where.accelerator))
     plans = many_plans(wanted, where.count)
     best = np.inf
     for _ in range(3):

@@ -101,7 +101,7 @@ def test_public_names_are_pinned() -> None:
         "check_plan",
         "cluster",
         "enumerate_plans",
-        "from_datasheet",
+        "profile_of",
         "price",
         "read_model",
         "search_plans",

@@ -13,7 +13,7 @@ from trueflops.cli import main
 def test_train_predicts_time_memory_money_and_energy() -> None:
     model, cluster = tf.read_model("Llama-3.1-8B"), tf.cluster("8xH100")
     asked = tf.Training(seq=8192, global_batch=64, tokens=1e12)
-    trainer = tf.Trainer(model, asked, cluster, tf.from_datasheet(cluster.accelerator))
+    trainer = tf.Trainer(model, asked, cluster, tf.profile_of(cluster.accelerator))
     step = trainer.predict_one(tf.Plan(dp_shard=8, zero=3, recompute="full"))
     bill = tf.training_bill(step)
     assert step.fits
@@ -28,7 +28,7 @@ def test_train_predicts_time_memory_money_and_energy() -> None:
 def test_infer_predicts_latency_and_throughput() -> None:
     model, cluster = tf.read_model("Llama-3.1-8B"), tf.cluster("H100")
     server = tf.Server(
-        model, tf.Serving(1024, 256, 16), cluster, tf.from_datasheet(cluster.accelerator)
+        model, tf.Serving(1024, 256, 16), cluster, tf.profile_of(cluster.accelerator)
     )
     point = server.predict(tf.Plan())
     assert point.fits

@@ -3,7 +3,7 @@
     >>> import trueflops as tf
     >>> model, cluster = tf.read_model("Llama-3.1-70B"), tf.cluster("64xH100")
     >>> asked = tf.Training(seq=8192, global_batch=512, tokens=1e12)
-    >>> trainer = tf.Trainer(model, asked, cluster, tf.from_datasheet(cluster.accelerator))
+    >>> trainer = tf.Trainer(model, asked, cluster, tf.profile_of(cluster.accelerator))
     >>> step = trainer.predict_one(tf.Plan(tp=8, sp=True, dp_shard=8, zero=1, recompute="full"))
     >>> tf.training_bill(step).mfu.value  # doctest: +SKIP
 
@@ -29,7 +29,7 @@ _PUBLIC = {
     "Training": "workload",
     "Serving": "workload",
     "Profile": "profile",
-    "from_datasheet": "profile",
+    "profile_of": "profile",
     "Clock": "clock",
     "Trainer": "predict",
     "Server": "predict",

@@ -21,6 +21,7 @@ from timing import copies_of, seconds, write
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Row = dict[str, Any]
+KERNELS = {SDPBackend.FLASH_ATTENTION: "fa2", SDPBackend.CUDNN_ATTENTION: "cudnn"}
 BF16 = torch.bfloat16
 
 
@@ -109,7 +110,7 @@ def matmuls(gpu: str) -> list[Row]:
         if taken:
             rows.append(
                 {"gpu": gpu, "dtype": dtype, "m": m, "n": n, "k": k, "layout": layout,
-                 "copies": copies, "latency_us": round(taken * 1e6, 3)}
+                 "copies": copies, "cast": 0, "latency_us": round(taken * 1e6, 3)}
             )  # fmt: skip
     return rows
 
@@ -153,7 +154,7 @@ def attentions(gpu: str) -> list[Row]:
                         {"gpu": gpu, "attn_dtype": "bfloat16", "kv_dtype": "bfloat16",
                          "head_dim": head_dim, "num_heads": heads, "num_kv_heads": kv, "window": 0,
                          "batch": batch, "isl": seq, "direction": way,
-                         "latency_us": round(taken * 1e6, 3), "kernel": backend.name.lower()}
+                         "latency_us": round(taken * 1e6, 3), "kernel": KERNELS[backend]}
                     )  # fmt: skip
     return rows
 
@@ -336,7 +337,7 @@ def launches(gpu: str) -> list[Row]:
 
 
 COLUMNS = {
-    "matmul": "gpu dtype m n k layout copies latency_us",
+    "matmul": "gpu dtype m n k layout copies cast latency_us",
     "attention": "gpu attn_dtype kv_dtype head_dim num_heads num_kv_heads window batch isl "
     "direction latency_us kernel",
     "memory": "gpu kind dtype rows columns latency_us",

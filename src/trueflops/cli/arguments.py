@@ -122,7 +122,22 @@ def parser() -> Parser:
     )
     _catalog(commands.add_parser("catalog", help="every fact with its source", allow_abbrev=False))
     _ops(commands.add_parser("ops", help="price a list of kernels", allow_abbrev=False))
+    _calibrate(
+        commands.add_parser(
+            "calibrate", help="rebuild the shipped profiles from measurements", allow_abbrev=False
+        )
+    )
     return top
+
+
+def _calibrate(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "folders", nargs="+", metavar="FOLDER", help="folders that hold measured kernels as CSV"
+    )
+    p.add_argument(
+        "-o", "--output", metavar="FOLDER", help="where to write (default: the package's own data)"
+    )
+    p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
 
 
 def _common(p: argparse.ArgumentParser) -> None:

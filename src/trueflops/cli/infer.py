@@ -12,7 +12,7 @@ from trueflops.graph.passes import number_format
 from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan
 from trueflops.predict import Server, ServingPoint
-from trueflops.profile import from_datasheet
+from trueflops.profile import profile_of
 from trueflops.report import encode
 from trueflops.report.serving import cuts_table, print_serving
 from trueflops.report.tables import console
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         model,
         asked,
         where,
-        from_datasheet(where.accelerator),
+        profile_of(where.accelerator),
         cache_bits=cache,
         weights=number_format("bf16" if options.weights is None else options.weights).name,
         pue=pue_of(options),

@@ -13,7 +13,7 @@ from trueflops.cli.question import cluster_of, pue_of, question_of, recall, rent
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
-from trueflops.profile import from_datasheet
+from trueflops.profile import profile_of
 from trueflops.report import encode
 from trueflops.report.tables import console
 from trueflops.report.training import (
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     workload, notes = workload_of(options, model, where)
     base, why = base_plan(options, where)
     notes += why
-    trainer = Trainer(model, workload, where, from_datasheet(where.accelerator))
+    trainer = Trainer(model, workload, where, profile_of(where.accelerator))
     if not searched(options):
         plan = given_plan(options, base, where)
         check_plan(plan, model, where.count, workload)

@@ -1,12 +1,15 @@
 """Ops in, seconds out: the one place of time. In: a Cluster and a Profile. Out: a Clock.
 
 clock.py        Clock: prices whole graphs, op class by op class
-roofline.py     the law of a kernel that computes and moves
+works.py        which law prices an op, and what that law asks of it
+law.py          what a law is: a formula with few parameters, and landmarks of its error
+matmul.py, attention.py, experts.py, streams.py   the laws
+silicon.py      what the laws know of a chip
 collectives.py  rings, trees and hierarchies over the cluster's tiers
 """
 
 from trueflops.clock.clock import PHYSICS as PHYSICS
 from trueflops.clock.clock import Clock as Clock
 from trueflops.clock.clock import Priced as Priced
-from trueflops.clock.clock import op_class as op_class
 from trueflops.clock.collectives import Placement as Placement
+from trueflops.clock.works import op_class as op_class

@@ -14,8 +14,9 @@ import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.clock.collectives import Placement, collective_seconds
-from trueflops.clock.roofline import roofline
-from trueflops.errors import MissingFact, TrueflopsError
+from trueflops.clock.silicon import Silicon
+from trueflops.clock.works import LAWS, align, cause_of, curve_name, law_work, op_class, stack
+from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op
 from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import Profile
@@ -46,7 +47,7 @@ class Clock:
     def __init__(self, cluster: Cluster, profile: Profile) -> None:
         self.cluster, self.profile = cluster, profile
         self.chip = cluster.accelerator
-        self.bandwidth = self.chip.need("memory.bandwidth")
+        self.silicon = Silicon.of(self.chip)
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
         """Price every node of these graphs once, then sum them per graph."""
@@ -61,46 +62,45 @@ class Clock:
 
     def op_seconds(self, ops: Sequence[Op], works: Sequence[Work]) -> list[Size]:
         """Seconds of each op, alone on the accelerator and its caches cold."""
-        classes: dict[tuple[str, str], list[int]] = defaultdict(list)
+        classes: dict[tuple[str, str, str], list[int]] = defaultdict(list)
         for i, op in enumerate(ops):
-            kind = op_class(op)
-            classes[kind, op.dtype if kind in ("matmul", "experts") else ""].append(i)
+            classes[op_class(op), curve_name(op), op.dtype].append(i)
         seconds: list[Size] = [0.0] * len(ops)
-        for (kind, dtype), members in classes.items():
-            law = self.profile.curve(f"{kind}.{dtype}" if dtype else kind)
-            moved = _stack([works[i].bytes_read + works[i].bytes_written for i in members])
-            if kind == "memory":
-                priced = law["start"] + moved / (law["bandwidth"] * self.bandwidth)
-            else:
-                peak = self.chip.peak_flop_per_second(dtype or ops[members[0]].dtype)
-                flop = _stack([works[i].flop for i in members])
-                priced = np.asarray(roofline(flop, moved, peak, self.bandwidth, law))
-                _guard(flop, priced, peak, f"{self.chip.name}'s {dtype or 'dense'} peak")
+        for (kind, name, dtype), members in classes.items():
+            chosen = [works[i] for i in members]
+            asked = law_work(kind, [ops[i] for i in members], chosen)
+            priced = LAWS[kind].seconds(asked, self.silicon, self.profile.curve(name))
+            if kind != "memory":
+                flop = stack([done.flop for done in chosen])
+                priced = _within_physics(flop, priced, self.chip.peak_flop_per_second(dtype))
             for row, i in enumerate(members):
                 seconds[i] = priced[row]
         return seconds
 
     def collective_seconds(self, sent: Sequence[Collective], placement: Placement) -> list[Size]:
         """Seconds of each collective, alone on its links."""
-        kinds: dict[tuple[str, float], list[int]] = defaultdict(list)
+        kinds: dict[tuple[str, float, str], list[int]] = defaultdict(list)
         for i, node in enumerate(sent):
-            kinds[node.kind, node.copies].append(i)
+            kinds[node.kind, node.copies, node.library].append(i)
         seconds: list[Size] = [0.0] * len(sent)
-        for (kind, copies), members in kinds.items():
-            group = _stack([sent[i].group for i in members])
-            payload = _stack([sent[i].payload.bytes for i in members])
-            stride = _stack([placement.stride[sent[i].axis] for i in members])
-            group, payload, stride = _align(group, payload, stride)
-            priced = np.asarray(self.collective(kind, group, payload, stride, copies))
+        for (kind, copies, library), members in kinds.items():
+            group = stack([sent[i].group for i in members])
+            payload = stack([sent[i].payload.bytes for i in members])
+            stride = stack([placement.stride[sent[i].axis] for i in members])
+            group, payload, stride = align(group, payload, stride)
+            priced = np.asarray(self.collective(kind, group, payload, stride, copies, library))
             for row, i in enumerate(members):
                 seconds[i] = priced[row]
         return seconds
 
     def collective(
-        self, kind: str, group: Size, payload: Size, stride: Size, copies: float = 0.0
-    ) -> Size:
+        self, kind: str, group: Size, payload: Size, stride: Size, copies: float = 0.0,
+        library: str = "",
+    ) -> Size:  # fmt: skip
         """Seconds of a collective among `group` ranks that stand `stride` apart."""
-        law = self.profile.curve("collective")
+        law = self.profile.curve(
+            f"collective.{kind}.{library}" if library else f"collective.{kind}"
+        )
         return collective_seconds(kind, group, payload, stride, self.cluster.tiers, law, copies)
 
     def host_copy(self, moved_bytes: Size, to_nvme: bool = False) -> Size:
@@ -116,10 +116,12 @@ class Clock:
             bandwidth = min(bandwidth, node / self.cluster.per_node)
         return moved_bytes / (bandwidth * self.profile.curve("host")["efficiency"])
 
-    def stream(self, moved_bytes: Size, kernels: float = 1.0) -> Size:
+    def stream(self, moved_bytes: Size, kind: str, kernels: float = 1.0) -> Size:
         """Seconds of memory-bound work that is not in a graph, such as the optimizer's step."""
         law = self.profile.curve("memory")
-        return kernels * law["start"] + moved_bytes / (law["bandwidth"] * self.bandwidth)
+        share = law.values.get(kind, law["bandwidth"])
+        start = law["start_cycles"] / self.silicon.hertz
+        return kernels * start + moved_bytes / (share * self.silicon.bandwidth)
 
     def _sum(self, graph: Graph, seconds: dict[int, Size], works: dict[int, Work]) -> Priced:
         priced = Priced()
@@ -133,8 +135,7 @@ class Clock:
                 else:
                     priced.seconds[phase, node.axis] = priced.seconds[phase, node.axis] + taken
                 continue
-            done, kind = works[id(node)], op_class(node)
-            cause = "attention" if kind.startswith("attention") else kind
+            done, cause = works[id(node)], cause_of(node)
             priced.seconds[phase, cause] = priced.seconds[phase, cause] + taken
             if node.part == "core":
                 core[phase] = core[phase] + taken
@@ -156,29 +157,7 @@ class Clock:
 _NVME_PER_NODE = 24e9
 
 
-def op_class(op: Op) -> str:
-    """Which law prices an op."""
-    if op.kind in ("matmul", "dgrad", "wgrad"):
-        return "experts" if (op.of or op).inputs[0].has("routed") else "matmul"
-    if op.kind in ("scores", "context", "product_backward"):
-        return "matmul"
-    return op.kind if op.kind.startswith("attention") else "memory"
-
-
-def _stack(sizes: Sequence[Size]) -> Array:
-    """Numbers or equal-length arrays as one array [op, plan]."""
-    if not any(isinstance(s, np.ndarray) for s in sizes):
-        return np.array(sizes, dtype=np.float64)
-    return np.stack([np.asarray(a, np.float64) for a in np.broadcast_arrays(*sizes)])
-
-
-def _align(*arrays: Array) -> tuple[Array, ...]:
-    """Give arrays of [op] a second axis where others are [op, plan]."""
-    deepest = max(a.ndim for a in arrays)
-    return tuple(a if a.ndim == deepest else a[:, None] for a in arrays)
-
-
-def _guard(flop: Array, seconds: Size, peak: float, limit: str) -> None:
-    """Rule 9: a rate above a physical limit is an error of ours and is never shown."""
-    if np.any(flop > PHYSICS * peak * np.asarray(seconds)):
-        raise TrueflopsError(f"a predicted rate exceeds {limit}; the profile must be wrong")
+def _within_physics(flop: Array, seconds: Array, peak: float) -> Array:
+    """Rule 9: no rate above a physical limit is ever shown, whatever a fit says."""
+    flop, seconds = align(flop, seconds)
+    return np.maximum(seconds, flop / peak)

@@ -11,10 +11,12 @@ Ring latencies and protocol rates are NCCL's own tuning constants (src/graph/tun
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from trueflops.catalog import PROTOCOLS, Tier
+from trueflops.clock.law import log2, residual, stacked
 from trueflops.plan import Plan
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
@@ -69,7 +71,7 @@ def collective_seconds(
     rate = law["efficiency"] * np.array(
         [law.values.get(f"rate_{p}", 1.0) for p in PROTOCOLS]
     ).reshape(deep)
-    at = _levels(group, stride, tiers, deep)
+    at = _levels(group, stride, tiers, deep, law)
     ways = (
         _all_to_all(at, payload, rate, copies)
         if kind == "all_to_all"
@@ -78,10 +80,31 @@ def collective_seconds(
     best = ways[0]
     for other in ways[1:]:
         best = np.minimum(best, other)
-    return np.where(np.asarray(group) > 1.0, np.min(base + best, axis=0), 0.0)
+    fastest = np.min(base + best, axis=0)
+    if "blend" in law.values:  # near a switch of protocols the library's own guess is not the best
+        blend = law["blend"]
+        fastest = fastest * np.sum(((base + best) / fastest) ** -blend, axis=0) ** (-1.0 / blend)
+    if law.landmarks is not None:  # of one node: nothing was seen beyond it
+        inside = np.asarray(at.sizes[0]) >= group
+        seen = residual(collective_features(group, payload), law.landmarks)
+        fastest = fastest * np.where(inside, np.exp(seen), 1.0)
+    return np.where(np.asarray(group) > 1.0, fastest, 0.0)
 
 
-def _levels(group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int, ...]) -> _Levels:
+def collective_features(group: Size, payload: Size) -> Array:
+    """Where a collective stands among the landmarks of a curve's error."""
+    return stacked(log2(payload), log2(group))
+
+
+REACH: Final = (
+    3.0,
+    1.5,
+)  # of a landmark: three doublings of the bytes, one and a half of the ranks
+
+
+def _levels(
+    group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int, ...], law: Curve
+) -> _Levels:
     sizes: list[Size] = []
     bus: list[Size] = []
     detour: list[Size] = []
@@ -94,6 +117,9 @@ def _levels(group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int,
         detour.append(_detour(tier, members))
         joined = joined * members
     hops = [np.array([tier.latency[p] for p in PROTOCOLS]).reshape(deep) for tier in tiers]
+    if "hop_ll" in law.values:  # measured inside the node
+        hops[0] = np.array([law[f"hop_{p}"] for p in PROTOCOLS]).reshape(deep)
+        bus[0] = bus[0] * np.maximum(sizes[0] / 2.0, 1.0) ** -law["crowding"]
     return _Levels(group, sizes, bus, detour, hops)
 
 

@@ -71,6 +71,7 @@ class Op:
     facts: dict[str, Size] = field(default_factory=dict)
     fused: tuple[Op, ...] = ()  # what it was merged from
     of: Op | None = None  # the forward op that this one differentiates
+    form: str = ""  # the number format of a narrowed product, where it is not the dtype alone
 
     def __repr__(self) -> str:
         ins = ", ".join(t.name for t in (*self.inputs, *self.weights))
@@ -95,6 +96,7 @@ class Collective:
     part: str = ""
     hides: bool = False  # runs beside the compute of the same part (ring attention)
     copies: float = 0.0  # of each token in an expert dispatch: what could be sent once per node
+    library: str = ""  # whose kernel it is, where not the vendor's collective library
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

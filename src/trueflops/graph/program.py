@@ -63,7 +63,13 @@ def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None 
         if weights is not None:
             graph = quantise(graph, weights)
         graph = shard(graph, by)
-        graph = fuse(graph, flash=plan.flash, chains=plan.fused, decoding=run.decoding)
+        graph = fuse(
+            graph,
+            flash=plan.flash,
+            chains=plan.fused,
+            experts=not run.training,
+            decoding=run.decoding,
+        )
         return differentiate(graph) if run.training else graph
 
     blocks = tuple(

@@ -135,7 +135,11 @@ def touched_experts(op: Op) -> Size:
         return 1.0
     experts = dict(_matrices(op)[0].dims)["experts"]
     chosen = op.facts["chosen"]  # k/E: how likely one token is to choose one expert
-    tokens = dict(x.dims)["routed"] / experts / chosen
+    return reached(chosen, dict(x.dims)["routed"] / experts / chosen)
+
+
+def reached(chosen: Size, tokens: Size) -> Size:
+    """The share of experts that at least one of so many tokens chooses."""
     return 1.0 - (1.0 - chosen) ** tokens
 
 
@@ -149,9 +153,59 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
         narrow = tuple(Tensor(f"{t.name}.narrow", t.dims, x.bits) for t in d_out)
         casts = (Op(f"{op.name}.cast_gradient", "stream", d_out, narrow, part=part),)
         d_out = narrow
-    wgrad = Op(op.name, "wgrad", (x, *d_out), d_weights, (), dtype, part, op.facts, of=op)
-    dgrad = Op(op.name, "dgrad", d_out, (x.gradient(),), op.weights, dtype, part, op.facts, of=op)
+    wgrad = Op(
+        op.name, "wgrad", (x, *d_out), d_weights, (), dtype, part, op.facts, of=op, form=op.form
+    )
+    dgrad = Op(
+        op.name, "dgrad", d_out, (x.gradient(),), op.weights, dtype, part, op.facts, of=op,
+        form=op.form,
+    )  # fmt: skip
     return (*casts, dgrad, wgrad)
+
+
+# ── experts served by one fused kernel: gate and up, activation, down ────────────────────────────
+
+
+class ExpertShape(NamedTuple):
+    """The experts of one rank and the tokens that reach them."""
+
+    tokens: Size  # of all ranks that share the experts
+    per_token: Size  # experts that a token chooses
+    rows: Size  # copies of tokens that this rank's experts answer
+    touched: Size  # experts of this rank with at least one row
+    experts: Size  # of this rank
+    ranks: Size  # that the experts are spread over
+    hidden: Size
+    width: Size
+    up_ways: Size  # 2 where a gate is multiplied in
+
+
+def expert_shape(op: Op) -> ExpertShape:
+    """Shape of a fused layer of experts: weights are up (and gate), then down."""
+    x, down = op.inputs[0], op.weights[-1]
+    size, rows = dict(down.dims), dict(x.dims)["routed"]
+    chosen, per_token, experts = op.facts["chosen"], op.facts["per_token"], size["experts"]
+    up: Size = 0.0
+    for weight in op.weights[:-1]:
+        up = up + weight.elements
+    return ExpertShape(
+        tokens=op.facts.get("tokens", rows / experts / chosen),
+        per_token=per_token,
+        rows=rows,
+        touched=op.facts.get("touched", experts * reached(chosen, rows / experts / chosen)),
+        experts=experts,
+        ranks=per_token / chosen / experts,
+        hidden=size["hidden"],
+        width=size["expert_ffn"],
+        up_ways=up / down.elements,
+    )
+
+
+def _experts_work(op: Op) -> Work:
+    e = expert_shape(op)
+    flop = 2.0 * e.rows * e.hidden * e.width * (e.up_ways + 1.0)
+    weights = total_bytes(op.weights) * e.touched / e.experts
+    return Work(flop, total_bytes(op.inputs) + weights, total_bytes(op.outputs))
 
 
 # ── attention, whole (flash) or laid out as scores, softmax, context ─────────────────────────────
@@ -320,6 +374,7 @@ RULES: Final[dict[str, Rule]] = {
     "matmul": Rule(_matmul_work, _keep_inputs, _matmul_backward, matrix=True),
     "dgrad": Rule(_matmul_work, matrix=True),
     "wgrad": Rule(_matmul_work, matrix=True),
+    "experts": Rule(_experts_work, matrix=True),
     "attention": Rule(
         _attention_work, lambda op: (*op.inputs[:3], *op.outputs), _attention_backward, matrix=True
     ),
@@ -344,5 +399,6 @@ RULES: Final[dict[str, Rule]] = {
     "cache": _stream(fuses=False),
     "embedding": Rule(_stream_work, _keep_inputs, _embedding_backward),
     "cross_entropy": _stream(lambda op: op.outputs[1:], fuses=False),
+    "optimizer": Rule(_stream_work),
     "fused": Rule(_fused_work, fused_keeps, _stream_backward),
 }

@@ -1,4 +1,4 @@
-"""CSV tables that a user names: rows with their line, and a clear error where they cannot be read."""
+"""CSV tables that a user names: rows with their lines, and clear errors where there are none."""
 
 from __future__ import annotations
 

@@ -1,10 +1,16 @@
 """What a chip really delivers: curves with few parameters, each with its origin and its error.
 
-profile.py    Profile, Curve
-datasheet.py  a profile for a chip of which only the datasheet is known
-data/         the constants that such a profile assumes, each with its reason
+profile.py    Profile, Curve, Landmarks
+datasheet.py  the best that is known of a chip, and a profile for one known by its datasheet alone
+stored.py     profiles as files
+data/         profiles fitted by `trueflops calibrate`, and what is assumed where nothing is fitted
 """
 
 from trueflops.profile.datasheet import from_datasheet as from_datasheet
+from trueflops.profile.datasheet import profile_of as profile_of
 from trueflops.profile.profile import Curve as Curve
+from trueflops.profile.profile import HeldOut as HeldOut
+from trueflops.profile.profile import Landmarks as Landmarks
 from trueflops.profile.profile import Profile as Profile
+from trueflops.profile.stored import read_profile as read_profile
+from trueflops.profile.stored import write_profile as write_profile

@@ -1,7 +1,8 @@
-"""A profile for a chip known only by its datasheet: shares of its peaks that others like it reach.
+"""A profile for any chip: what its own measurements taught, else what transfers from others.
 
-In: an Accelerator. Out: a Profile whose curves say `assumed`, or `measured` where the catalog
-holds a measured matmul rate. A measured profile replaces it in place.
+In: an Accelerator. Out: a Profile. Where a chip was measured, its shipped curves; for the rest
+curves fitted across chips, as functions of units, clock, cache, bandwidth and peak (`transfer`),
+scaled by what the vendor's software is known to reach; for what nobody measured, assumptions.
 """
 
 from __future__ import annotations
@@ -14,46 +15,62 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.facts import read_toml
 from trueflops.profile.profile import Curve, Profile
+from trueflops.profile.stored import DATA, read_profile, shipped
 
-_DATA: Final = Path(__file__).parent / "data" / "datasheet.toml"
-_MATRIX: Final = ("matmul", "experts", "attention", "attention_backward", "attention_decode")
+_ASSUMED: Final = Path(__file__).parent / "data" / "assumed.toml"
+_TRANSFER: Final = DATA / "transfer.json"
+_MATRIX: Final = ("matmul", "experts", "attention")
 
 
 @cache
-def _constants() -> dict[str, Any]:
-    return read_toml(_DATA)
+def _assumed() -> dict[str, Any]:
+    return read_toml(_ASSUMED)
+
+
+@cache
+def _transferred() -> Profile:
+    return read_profile(_TRANSFER)
+
+
+def profile_of(chip: Accelerator) -> Profile:
+    """The best that is known of a chip."""
+    general, own = from_datasheet(chip), shipped(chip.name)
+    return general if own is None else general.having(own.curves).named(own.name)
 
 
 def from_datasheet(chip: Accelerator) -> Profile:
-    """The profile of last resort."""
-    constants = _constants()
+    """The profile of a chip of which only the datasheet is known."""
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
-        for name, raw in constants.items()
+        for name, raw in _assumed().items()
         if name != "vendors"
     }
     reached, error, origin, why = _matmul_share(chip)
-    usual = curves["matmul"]["efficiency"]
-    for name in _MATRIX:
+    usual = _transferred().curves["matmul"]["efficiency"]
+    for name, curve in _transferred().curves.items():
+        if name.partition("_")[0].partition(".")[0] not in _MATRIX:
+            curves[name] = curve
+            continue
         # What a vendor's software reaches of its peak in matmul it also reaches elsewhere.
-        scaled = {**curves[name].values, "efficiency": curves[name]["efficiency"] * reached / usual}
-        spread = error if name == "matmul" else max(error, curves[name].error)
-        curves[name] = Curve(scaled, spread, origin, why)
+        values = {
+            key: value * reached / usual if key.startswith("efficiency") else value
+            for key, value in curve.values.items()
+        }
+        curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
     return Profile(f"{chip.name} by datasheet", chip.name, curves)
 
 
 def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
-    """The share of the bf16 peak that large matmuls reach: measured, the vendor's, or usual."""
-    constants = _constants()
+    """The share of the bf16 peak that large tiles reach: measured, the vendor's, or usual."""
+    across = _transferred().curves["matmul"]
     measured = chip.get("measured.matmul_bf16")
     if measured:
-        share = measured / chip.peak_flop_per_second("bf16") * constants["matmul"]["sustained"]
-        source = chip.facts["measured.matmul_bf16"].source
-        return share, constants["matmul"]["error"], "measured", source
+        share = measured / chip.peak_flop_per_second("bf16")
+        return share, across.error, "measured", chip.facts["measured.matmul_bf16"].source
     if chip.vendor == "NVIDIA":
-        own = constants["matmul"]
-    else:
-        own = constants["vendors"].get(chip.vendor, constants["vendors"]["other"])
+        return across["efficiency"], across.error, across.origin, ""
+    vendors = _assumed()["vendors"]
+    own = vendors.get(chip.vendor, vendors["other"])
     return own["efficiency"], own["error"], "assumed", own["why"]
 
 
@@ -67,4 +84,4 @@ def _numbers(raw: dict[str, Any]) -> dict[str, float]:
 
 def _si(text: str) -> float:
     dimension = "bytes" if text.endswith("B") else "seconds"
-    return units.parse(text, dimension, what="profile/data/datasheet.toml")
+    return units.parse(text, dimension, what="profile/data/assumed.toml")

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trueflops.catalog import Origin
 from trueflops.errors import MissingFact
+from trueflops.sizes import Array
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Places among a law's features where its error was seen, and what each says of log(time)."""
+
+    points: Array  # [landmark, feature]
+    reach: Array  # [feature]: how far one measurement speaks for others
+    weights: Array  # [landmark]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Error on rows that the fit never saw: |relative error|, its median and 90th percentile."""
+
+    rows: int
+    median: float
+    p90: float
 
 
 @dataclass(frozen=True)
@@ -17,6 +36,9 @@ class Curve:
     error: float
     origin: Origin
     source: str
+    landmarks: Landmarks | None = None
+    fitted_rows: int = 0
+    held_out: HeldOut | None = None
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
@@ -31,8 +53,19 @@ class Profile:
     curves: Mapping[str, Curve]
 
     def curve(self, name: str) -> Curve:
-        """The curve of an op class; `matmul.fp8` falls back to `matmul`."""
-        found = self.curves.get(name) or self.curves.get(name.partition(".")[0])
-        if found is None:
-            raise MissingFact(f"profile {self.name} has no curve for {name}")
-        return found
+        """The curve of an op class; `matmul.fp8.x` falls back to `matmul.fp8`, then `matmul`."""
+        asked = name
+        while name:
+            found = self.curves.get(name)
+            if found is not None:
+                return found
+            name = name.rpartition(".")[0]
+        raise MissingFact(f"profile {self.name} has no curve for {asked}")
+
+    def having(self, curves: Mapping[str, Curve]) -> Profile:
+        """The same profile with some curves replaced or added."""
+        return replace(self, curves={**self.curves, **curves})
+
+    def named(self, name: str) -> Profile:
+        """The same profile under another name."""
+        return replace(self, name=name)

@@ -14,7 +14,7 @@ from trueflops.errors import TrueflopsError
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Trainer, TrainingStep
-from trueflops.profile import from_datasheet
+from trueflops.profile import profile_of
 from trueflops.search.enumerate import Space, enumerate_plans
 from trueflops.search.rank import search_plans
 from trueflops.search.serving import Limits, search_serving
@@ -65,7 +65,7 @@ def _smallest_training(
             where = cluster(f"{count}x{chip.name}")
             batch = max(BATCH_TOKENS // seq, count)
             trainer = Trainer(
-                model, Training(seq, batch, float(BATCH_TOKENS)), where, from_datasheet(chip)
+                model, Training(seq, batch, float(BATCH_TOKENS)), where, profile_of(chip)
             )
             plans = enumerate_plans(model, trainer.workload, where, space)
             found = search_plans(trainer, plans, most=1)
@@ -82,7 +82,7 @@ def _smallest_serving(model: Model, chip: Accelerator, reasons: list[str]) -> Se
         for count in _sizes(2.0 * model.parameter_count, chip):
             where: Cluster = cluster(f"{count}x{chip.name}")
             asked = Serving(1024, 256, REQUESTS_PER_CHIP * count)
-            server = Server(model, asked, where, from_datasheet(chip), weights="bf16")
+            server = Server(model, asked, where, profile_of(chip), weights="bf16")
             points = search_serving(server, Limits(), most=1)
             if points and points[0].fits:
                 return points[0]

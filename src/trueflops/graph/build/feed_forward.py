@@ -57,10 +57,10 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     rows = Tensor("experts.rows", (routed,), INDEX_BITS, "index")
     sent = at.op("dispatch", "experts.dispatch", [x], [copies("sent", hidden), rows])
     wide = ("expert_ffn", e.width)
-    share = e.per_token / e.count
-    acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), chosen=share)
+    facts = {"chosen": e.per_token / e.count, "per_token": float(e.per_token)}
+    acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), **facts)
     answered = copies("answered", hidden)
-    at.linear(["experts.down"], acted, [answered], chosen=share)
+    at.linear(["experts.down"], acted, [answered], **facts)
     y = at.op("combine", "experts.combine", [answered, chosen], [at.stream("experts.y")])
     if not e.shared_width:
         return y

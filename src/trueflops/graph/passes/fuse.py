@@ -1,5 +1,6 @@
 """Fusion: what a compiler or a hand-written kernel merges, and the traffic it thereby saves.
 
+experts: what a served layer of experts does between two collectives becomes one kernel.
 flash: scores, softmax, dropout and context become one attention that never writes the s×s matrix
 (FlashAttention-2, arXiv 2307.08691). chains: neighbouring pointwise ops become one kernel that
 reads its inputs and writes its outputs once.
@@ -8,15 +9,20 @@ reads its inputs and writes its outputs once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from trueflops.graph.ir import Graph, Node, Op, Tensor, unique
 from trueflops.graph.rules import RULES, STATISTIC_BITS, work
 from trueflops.sizes import Size
 
 
-def fuse(graph: Graph, *, flash: bool, chains: bool, decoding: bool = False) -> Graph:
+def fuse(
+    graph: Graph, *, flash: bool, chains: bool, experts: bool = False, decoding: bool = False
+) -> Graph:
     """Merge what may be merged in the forward graph. Run before differentiating."""
     nodes = list(graph.forward)
+    if experts:
+        nodes = _fuse_experts(nodes)
     if flash:
         nodes = _fuse_attention(nodes, decoding)
     if chains:
@@ -62,6 +68,47 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
         elif not (isinstance(node, Op) and node.part == "core"):
             merged.append(node)
     return merged
+
+
+_EXPERT_KINDS: Final = ("cast", "matmul", "activation", "multiply", "dispatch", "combine")
+
+
+def _fuse_experts(nodes: list[Node]) -> list[Node]:
+    """From the first product of the experts to the last, with the permutations that touch them.
+
+    A dispatch or a combine with a collective in between stays a kernel of its own.
+    """
+    at = [
+        i for i, node in enumerate(nodes)
+        if isinstance(node, Op) and node.kind == "matmul" and node.inputs[0].has("routed")
+    ]  # fmt: skip
+    if not at:
+        return nodes
+    first, last = at[0], at[-1]
+    while first > 0 and _of_experts(nodes[first - 1]):
+        first -= 1
+    while last + 1 < len(nodes) and _of_experts(nodes[last + 1]):
+        last += 1
+    run = [node for node in nodes[first : last + 1] if isinstance(node, Op)]
+    products = [op for op in run if op.kind == "matmul"]
+    rows = next(op.inputs[0] for op in products)
+    one = Op(
+        "experts",
+        "experts",
+        (rows,),
+        products[-1].outputs,
+        tuple(w for op in products for w in op.weights if not w.name.endswith(".bias")),
+        dtype=products[0].dtype,
+        part="experts",
+        facts=products[0].facts,
+        fused=tuple(run),
+        form=products[0].form,
+    )
+    return [*nodes[:first], one, *nodes[last + 1 :]]
+
+
+def _of_experts(node: Node) -> bool:
+    return isinstance(node, Op) and node.part == "experts" and node.kind in _EXPERT_KINDS
 
 
 def _fuse_chains(nodes: list[Node], result: Tensor) -> list[Node]:

@@ -27,7 +27,8 @@ class Format:
 
 
 # Block scales: int4 groups of 128 with an fp16 scale and zero point (AWQ, GPTQ): 4.25 bits;
-# MXFP4 one E8M0 per 32: 4.25; NVFP4 one E4M3 per 16: 4.5; fp8 128×128 blocks: negligible.
+# MXFP4 one E8M0 per 32: 4.25; NVFP4 one E4M3 per 16: 4.5; fp8 one fp32 per 128×128 weights, and per
+# 128 of an input.
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
         f.name: f
@@ -36,10 +37,12 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("bf16", 16.0),
             Format("fp16", 16.0),
             Format("fp8", 8.0, "fp8", 8.0),
+            Format("fp8_block", 8.002, "fp8", 8.25),
             Format("int8", 8.0, "int8", 8.0),
             Format("w8a16", 8.0),
             Format("int4", 4.25),
             Format("mxfp4", 4.25),
+            Format("mxfp4_fp8", 4.25, "fp8", 8.25),
             Format("nvfp4", 4.5, "fp4", 4.5),
         )
     }
@@ -69,13 +72,12 @@ def quantise(graph: Graph, to: Format) -> Graph:
         if to.input_bits:
             if x.name not in narrowed:
                 narrow = Tensor(f"{x.name}.{to.name}", x.dims, to.input_bits)
-                nodes.append(
-                    Op(f"{x.name}.cast", "cast", (x,), (narrow,), part=node.part, dtype=node.dtype)
-                )
+                cast = Op(f"{x.name}.cast", "cast", (x,), (narrow,), part=node.part)
+                nodes.append(replace(cast, dtype=node.dtype, form=to.name))
                 narrowed[x.name] = narrow
             x = narrowed[x.name]
         dtype = to.compute or node.dtype
-        nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype))
+        nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, form=to.name))
     return graph.having(forward=tuple(nodes))
 
 

@@ -84,7 +84,9 @@ class _Sharder:
             inputs = (self._emit("all_gather", "tp", self.by.tp, whole_logits, inputs[0],
                                  whole_logits),)  # fmt: skip
         weights = tuple(self._local(w, layout) for w in op.weights)
-        self.nodes.append(Op(op.name, op.kind, inputs, outputs, weights, op.dtype, op.part, facts))
+        self.nodes.append(
+            Op(op.name, op.kind, inputs, outputs, weights, op.dtype, op.part, facts, form=op.form)
+        )
         if op.kind == "context" and self.by.cp_kind == "all-to-all":
             self._swap_out(op.outputs[0], outputs[0])
 

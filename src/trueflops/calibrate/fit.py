@@ -1,0 +1,179 @@
+"""Fitting a law to measured kernels: its few parameters first, then landmarks of what is left.
+
+Both see log(time), so that a kernel of a microsecond weighs as much as one of a second, and both
+are robust: tables hold outliers (a kernel chosen badly, a clock that fell) that teach nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from trueflops.clock.law import Law, kernel
+from trueflops.clock.silicon import Silicon
+from trueflops.clock.streams import STREAM, StreamWork
+from trueflops.profile import Landmarks
+from trueflops.sizes import Array
+
+TOLERATED: Final = 0.05  # errors of log(time) beyond this count linearly
+MOST_ROWS: Final = 2500  # of one table, enough for fifteen parameters
+ROUNDS: Final = 6  # of reweighting
+LEAST_SHARE: Final = 0.3  # what a matmul takes at least of a row that also casts its input
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Measured kernels of one class on one chip. `cast_bytes` of a row that narrows its input."""
+
+    chip: Silicon
+    work: Any
+    seconds: Array
+    cast_bytes: Array | None = None
+
+    def take(self, rows: Array) -> Sample:
+        """Some of the rows."""
+        cast = None if self.cast_bytes is None else self.cast_bytes[rows]
+        return Sample(self.chip, pick(self.work, rows), self.seconds[rows], cast)
+
+
+def join(samples: Sequence[Sample]) -> Sample:
+    """Samples of one chip and law as one."""
+    if len(samples) == 1:
+        return samples[0]
+    lengths = [len(s.seconds) for s in samples]
+    casts = [
+        np.zeros(count) if s.cast_bytes is None else s.cast_bytes
+        for s, count in zip(samples, lengths, strict=True)
+    ]
+    cast = np.concatenate(casts)
+    seconds = np.concatenate([s.seconds for s in samples])
+    work = _joined([s.work for s in samples], lengths)
+    return Sample(samples[0].chip, work, seconds, cast if cast.any() else None)
+
+
+def _joined(works: Sequence[Any], lengths: Sequence[int]) -> Any:
+    first = works[0]
+    if isinstance(first, tuple):
+        return type(first)(*(_joined(parts, lengths) for parts in zip(*works, strict=True)))
+    if isinstance(first, np.ndarray):
+        parts = zip(works, lengths, strict=True)
+        return np.concatenate([np.broadcast_to(w.reshape(1, -1), (1, n)) for w, n in parts], axis=1)
+    return first
+
+
+def pick(work: Any, rows: Array) -> Any:
+    """Some rows of a law's work: a NamedTuple of arrays, numbers, words and NamedTuples."""
+    if isinstance(work, tuple):
+        return type(work)(*(pick(part, rows) for part in work))
+    several = isinstance(work, np.ndarray) and work.ndim > 0 and work.shape[-1] > 1
+    return work[..., rows] if several else work
+
+
+CAST: Final = {name: STREAM.parameters[name] for name in ("start_cycles", "bandwidth")}
+
+
+def cast_seconds(sample: Sample, values: dict[str, float]) -> Array:
+    """Seconds that narrowing the input takes before the product itself."""
+    if sample.cast_bytes is None:
+        return np.zeros_like(sample.seconds)
+    plain = StreamWork(sample.cast_bytes, np.array(-1.0))
+    return np.where(sample.cast_bytes > 0.0, STREAM.formula(plain, sample.chip, values), 0.0)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Parameters of a law, and of the cast before it where rows had one."""
+
+    values: dict[str, float]
+    cast: dict[str, float]
+
+
+def fit_values(law: Law, samples: Sequence[Sample], only: Sequence[str] = ()) -> Fitted:
+    """The parameters under which the law comes closest to all samples together."""
+    few = [_thin(sample) for sample in samples]
+    casts = any(sample.cast_bytes is not None for sample in few)
+    named = {**law.parameters, **({f"cast.{k}": p for k, p in CAST.items()} if casts else {})}
+    usual = {name: p.usual for name, p in named.items()}
+    free = [name for name in named if not only or name in only]
+    low, high, start = (
+        np.array([getattr(named[n], bound) for n in free]) for bound in ("low", "high", "usual")
+    )
+    weights = np.concatenate([np.full(len(s.seconds), np.sqrt(1.0 / len(s.seconds))) for s in few])
+    weights = weights / weights.max()
+
+    def split(point: Array) -> Fitted:
+        values = {**usual, **dict(zip(free, point.tolist(), strict=True))}
+        cast = {k.removeprefix("cast."): v for k, v in values.items() if k.startswith("cast.")}
+        return Fitted({k: v for k, v in values.items() if not k.startswith("cast.")}, cast)
+
+    def misses(point: Array) -> Array:
+        at = split(point)
+        found = []
+        for sample in few:
+            plain = law.formula(sample.work, sample.chip, at.values).reshape(-1)
+            found.append(np.log((plain + cast_seconds(sample, at.cast)) / sample.seconds))
+        return weights * np.concatenate(found)
+
+    best = least_squares(
+        misses, start, bounds=(low, high), x_scale=np.maximum(start, (high - low) / 20.0),
+        loss="soft_l1", f_scale=TOLERATED, diff_step=1e-3, max_nfev=60,
+    )  # fmt: skip
+    return split(best.x)
+
+
+def _thin(sample: Sample) -> Sample:
+    count = len(sample.seconds)
+    if count <= MOST_ROWS:
+        return sample
+    return sample.take(np.unique(np.linspace(0, count - 1, MOST_ROWS).astype(int)))
+
+
+def predict(law: Law, sample: Sample, fitted: Fitted) -> tuple[Array, Array]:
+    """Seconds of the law alone, and of the casts before it."""
+    plain = law.formula(sample.work, sample.chip, fitted.values).reshape(-1)
+    return plain, cast_seconds(sample, fitted.cast)
+
+
+def fit_landmarks(
+    law: Law, sample: Sample, fitted: Fitted, count: int, noise: float
+) -> Landmarks | None:
+    """Landmarks of log(measured / law): a kernel regression on few, well-spread rows."""
+    if not count:
+        return None
+    plain, cast = predict(law, sample, fitted)
+    left = np.maximum(sample.seconds - cast, LEAST_SHARE * sample.seconds)
+    missed = np.log(left / plain)
+    reach = np.array(law.reach)
+    found = law.features(sample.work, sample.chip)
+    features = np.broadcast_to(found, (1, len(plain), len(reach)))[0]
+    return solve_landmarks(features, missed, reach, count, noise)
+
+
+def solve_landmarks(
+    features: Array, missed: Array, reach: Array, count: int, noise: float
+) -> Landmarks:
+    """Weights of a few, well-spread rows that explain what all rows missed."""
+    points = features[_spread_out(features / reach, min(count, len(features)))]
+    near = kernel(features / reach, points / reach)
+    own = kernel(points / reach, points / reach)
+    weights = np.zeros(len(points))
+    trust = np.ones(len(missed))
+    for _ in range(ROUNDS):
+        normal = (near * trust[:, None]).T @ near + noise * own
+        weights = np.linalg.solve(normal + 1e-9 * np.eye(len(points)), near.T @ (trust * missed))
+        trust = 1.0 / np.maximum(1.0, np.abs(missed - near @ weights) / TOLERATED)
+    return Landmarks(points, reach, weights)
+
+
+def _spread_out(rows: Array, count: int) -> Array:
+    """Rows that are far from one another: each next one is the farthest from all before."""
+    chosen = [0]
+    distance = np.square(rows - rows[0]).sum(1)
+    for _ in range(count - 1):
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, np.square(rows - rows[chosen[-1]]).sum(1))
+    return np.array(chosen)

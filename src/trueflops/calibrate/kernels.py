@@ -1,0 +1,97 @@
+"""Curves of single kernels: fitted per chip, and across chips for those that have no data.
+
+A chip's own curve has the law's parameters and landmarks of what the law misses. A transferred
+curve has parameters alone, and its error is that of chips left out of the fit, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.calibrate.fit import CAST, Fitted, Sample, fit_landmarks, fit_values, predict
+from trueflops.calibrate.samples import Split
+from trueflops.clock.law import Law, residual
+from trueflops.clock.works import LAWS
+from trueflops.profile import Curve, HeldOut, Landmarks
+
+Z90: Final = 1.6449
+
+
+class Detail(NamedTuple):
+    """How many landmarks a class of kernels gets, and how noisy its tables are taken to be."""
+
+    landmarks: int
+    noise: float
+
+
+# Chosen once by cross-validation within the fitted rows; more landmarks gain nothing.
+DETAILS: Final[Mapping[str, Detail]] = {
+    "matmul": Detail(400, 0.2),
+    "attention": Detail(200, 0.1),
+    "attention_decode": Detail(200, 0.1),
+    "experts": Detail(160, 0.1),
+}
+FEW: Final = 150  # with fewer rows than this a landmark would learn one row by heart
+
+
+def own_curves(name: str, split: Split, source: str) -> dict[str, Curve]:
+    """The curve of one class on one chip, and that of the cast before it where there is one."""
+    law, detail = LAWS[split.kind], DETAILS.get(split.kind, Detail(0, 0.0))
+    fitted = fit_values(law, [split.fitted])
+    rows = len(split.fitted.seconds)
+    count = detail.landmarks if rows >= FEW else 0
+    marks = fit_landmarks(law, split.fitted, fitted, count, detail.noise)
+    judged = split.held_out if len(split.held_out.seconds) else split.fitted
+    held, error = judge(law, judged, fitted, marks)
+    curves = {name: Curve(fitted.values, error, "measured", source, marks, rows, held)}
+    if fitted.cast:
+        form = name.rpartition(".")[2]
+        curves[f"cast.{form}"] = Curve(fitted.cast, error, "measured", source, None, rows)
+    return curves
+
+
+def transferred_curve(splits: Sequence[Split], source: str) -> tuple[Curve, Fitted]:
+    """One curve for chips without data: parameters fitted across all others."""
+    law = LAWS[splits[0].kind]
+    samples = [split.fitted for split in splits]
+    fitted = fit_values(law, samples)
+    misses = [
+        log_error(law, left.held_out, fit_values(law, [s for s in samples if s is not left.fitted]))
+        for left in splits
+        if len(splits) > 1 and len(left.held_out.seconds)
+    ]
+    if not misses:  # one chip alone cannot say how well it speaks for others
+        misses = [3.0 * log_error(law, splits[0].held_out, fitted)]
+    held, error = summarise(np.concatenate(misses))
+    rows = sum(len(s.seconds) for s in samples)
+    return Curve(fitted.values, error, "derived", source, None, rows, held), fitted
+
+
+def judge(
+    law: Law, sample: Sample, fitted: Fitted, marks: Landmarks | None
+) -> tuple[HeldOut, float]:
+    """Error on rows that were not fitted."""
+    return summarise(log_error(law, sample, fitted, marks))
+
+
+def log_error(
+    law: Law, sample: Sample, fitted: Fitted, marks: Landmarks | None = None
+) -> np.ndarray:
+    """log(predicted / measured) of every row."""
+    cast_law = fitted.cast or {k: p.usual for k, p in CAST.items()}
+    plain, cast = predict(law, sample, Fitted(fitted.values, cast_law))
+    if marks is not None:
+        features = law.features(sample.work, sample.chip)
+        features = np.broadcast_to(features, (1, len(plain), len(marks.reach)))[0]
+        plain = plain * np.exp(residual(features, marks))
+    return np.log((plain + cast) / sample.seconds)
+
+
+def summarise(errors: np.ndarray) -> tuple[HeldOut, float]:
+    """Median and 90th percentile, and the deviation whose 90 % interval holds nine in ten."""
+    size = np.abs(np.expm1(errors))
+    held = HeldOut(len(errors), float(np.median(size)), float(np.quantile(size, 0.9)))
+    return held, float(np.quantile(np.abs(errors), 0.9)) / Z90

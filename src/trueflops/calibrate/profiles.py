@@ -1,0 +1,79 @@
+"""Every shipped profile, rebuilt from a truth folder: one per measured chip, and what transfers.
+
+The result depends on the tables alone: rows are split by what they are, fits start from the laws'
+usual values, and nothing is drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from trueflops.calibrate.collectives import collective_curves
+from trueflops.calibrate.fit import Fitted
+from trueflops.calibrate.kernels import own_curves, transferred_curve
+from trueflops.calibrate.samples import Split, kernel_samples, tables_in
+from trueflops.errors import BadInput
+from trueflops.profile import Curve, Profile, write_profile
+
+TABLES: Final = "kernel tables of ai-dynamo/aiconfigurator (Apache-2.0), ops/*.csv"
+OURS: Final = "our own measurements on an H200, truth/h200"
+TRANSFER: Final = "transfer"
+
+
+def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list[Path]:
+    """Fit every profile and write it into a folder."""
+    tables = tables_in(*folders)
+    if not tables:
+        raise BadInput(
+            f"{folders[0]}: holds no kernel tables (CSV files with the columns gpu and latency_us)"
+        )
+    samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
+    sent = collective_curves((t for t in tables if t.has("gpus", "bytes")), TABLES)
+    written = []
+    for chip, splits in sorted(samples.items()):
+        curves: dict[str, Curve] = dict(sent.get(chip, {}))
+        for name, split in splits.items():
+            curves |= own_curves(name, split, _source(name, chip))
+            say(f"{chip}: {name}")
+        written.append(_write(Profile(f"{chip}, fitted", chip, curves), into))
+    written.append(_write(transfer(samples, say), into))
+    return written
+
+
+def transfer(samples: Mapping[str, Mapping[str, Split]], say: Callable[[str], None]) -> Profile:
+    """Curves for chips without data, fitted across those that have some."""
+    classes: dict[str, list[Split]] = defaultdict(list)
+    for splits in samples.values():
+        for name, split in splits.items():
+            classes[name].append(split)
+    curves: dict[str, Curve] = {}
+    for name, found in classes.items():
+        curve, fitted = transferred_curve(found, _source(name, ""))
+        curves[name] = curve
+        say(f"across chips: {name}")
+        if fitted.cast:
+            curves[f"cast.{name.rpartition('.')[2]}"] = _cast(curve, fitted)
+    curves["cast"] = curves["memory"]
+    curves["attention_backward"] = curves["attention_backward.cudnn"]
+    return Profile("across chips", "any", curves)
+
+
+def _cast(curve: Curve, fitted: Fitted) -> Curve:
+    return Curve(fitted.cast, curve.error, curve.origin, curve.source, None, curve.fitted_rows)
+
+
+def _source(name: str, chip: str) -> str:
+    ours = name == "memory" or name.endswith((".fa2", ".cudnn", ".fp16", ".tf32", ".fp32"))
+    if ours:
+        return OURS
+    return f"{TABLES}; {OURS}" if chip.startswith("H200") and name.startswith("matmul") else TABLES
+
+
+def _write(profile: Profile, into: Path) -> Path:
+    name = TRANSFER if profile.accelerator == "any" else profile.accelerator
+    path = into / f"{name}.json"
+    write_profile(profile, path)
+    return path

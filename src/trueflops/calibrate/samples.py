@@ -1,0 +1,91 @@
+"""From a folder of measured kernels to samples, chip by chip and curve by curve."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from trueflops.calibrate.fit import Sample, join
+from trueflops.catalog import accelerator
+from trueflops.clock.silicon import Silicon
+from trueflops.clock.works import curve_name, law_work, op_class
+from trueflops.graph.rules import work
+from trueflops.interop.kernels import Batch, batch_kernels
+from trueflops.interop.tables import Row, Table, read_table
+from trueflops.verify.split import held_out
+
+MEASURED: Final = "latency_us"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples of one curve on one chip: those to fit and those kept apart."""
+
+    kind: str  # the class of op, hence the law
+    fitted: Sample
+    held_out: Sample
+
+
+def tables_in(*folders: Path) -> list[Table]:
+    """Every table of kernels in these folders."""
+    paths = sorted(path for folder in folders for path in folder.rglob("*.csv"))
+    tables = (read_table(path) for path in paths)
+    return [table for table in tables if table.has("gpu", MEASURED)]
+
+
+def identity(row: Row) -> str:
+    """What a measured kernel is, whatever it took and whichever release ran it."""
+    left_out = (MEASURED, "backend", "version", "kernel", "library", "layout", "copies", "cast")
+    return "|".join(f"{k}={v}" for k, v in sorted(row.items()) if k not in left_out)
+
+
+def by_chip(table: Table) -> Iterator[tuple[str, Table]]:
+    """The rows of each chip, as a table of its own."""
+    rows: dict[str, list[tuple[int, Row]]] = defaultdict(list)
+    for line, row in table.rows:
+        rows[row["gpu"].strip()].append((line, row))
+    for chip, members in rows.items():
+        yield chip, Table(table.path, table.columns, tuple(members))
+
+
+def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[str, Split]]:
+    """Chip → curve → samples, of all kernels but collectives."""
+    found: dict[str, dict[str, tuple[str, list[Sample], list[Sample]]]] = defaultdict(dict)
+    for table in tables:
+        for name, rows in by_chip(table):
+            chip = accelerator(name)
+            batches, _ = batch_kernels(rows)
+            for batch in batches:
+                if batch.collective is not None:
+                    continue
+                main = batch.ops[-1]
+                sample = sample_of(batch, Silicon.of(chip))
+                apart = np.array([held_out(identity(row)) for row in batch.rows])
+                at = found[chip.name].setdefault(curve_name(main), (op_class(main), [], []))
+                for side, chosen in ((at[1], ~apart), (at[2], apart)):
+                    if chosen.any():
+                        side.append(sample.take(np.flatnonzero(chosen)))
+    return {
+        chip: {
+            curve: Split(kind, join(fitted), join(apart))
+            for curve, (kind, fitted, apart) in curves.items()
+        }
+        for chip, curves in found.items()
+    }
+
+
+def sample_of(batch: Batch, chip: Silicon) -> Sample:
+    """A batch's rows as the law's work; the casts before it are kept apart."""
+    main = batch.ops[-1]
+    asked = law_work(op_class(main), [main], [work(main)])
+    seconds = np.array([float(row[MEASURED]) for row in batch.rows]) * 1e-6
+    cast = None
+    if len(batch.ops) > 1:
+        done = work(batch.ops[0])
+        cast = np.broadcast_to(done.bytes_read + done.bytes_written, seconds.shape)
+    return Sample(chip, asked, seconds, cast)

@@ -1,0 +1,135 @@
+"""The laws of attention: a prompt or a training sequence (and its backward), and a decode step.
+
+A prompt is cut into blocks of queries, each of which walks over the keys it may see
+(FlashAttention-2, arXiv 2307.08691):
+    total   = pairs visited · 2(d + dᵥ) / (e(d)·P)
+    longest = keys · block · 2(d + dᵥ) / (e(d)·P/units)      the last block sees all keys
+    t       = start + [totalᵠ + (s·longest)ᵠ + memoryᵠ]^(1/q) + blocks/units · set-up
+A decode step streams the cache once, split over sequences, key heads and stretches of keys
+(flash-decoding), and multiplies groups of queries padded to a tensor core's 16 rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
+from trueflops.clock.silicon import Silicon
+from trueflops.graph.rules import AttentionShape
+from trueflops.sizes import Array, Size
+
+HEAD_DIMS: Final = (64.0, 128.0, 192.0, 256.0, 512.0)
+KEY_BLOCK: Final = 128.0
+SPLIT_KEYS: Final = 256.0  # a decode kernel gives each unit at least so many keys
+TENSOR_ROWS: Final = 16.0  # rows of a tensor core's smallest product
+
+
+class AttentionWork(NamedTuple):
+    """Queries of one rank and the keys they look at."""
+
+    shape: AttentionShape
+    cache_bytes: Size  # keys and values read
+    other_bytes: Size  # queries read, results written
+    products: Size  # matrix products per pair: 1 for a forward, 2.5 for a backward
+    dtype: str
+
+
+def efficiency(head_dim: Size, p: Values) -> Size:
+    """Share of the peak at a head dimension, between those that are measured."""
+    at = [p[f"efficiency_{d:.0f}"] for d in HEAD_DIMS]
+    return np.interp(np.log2(head_dim), np.log2(HEAD_DIMS), at)
+
+
+def _prompt(work: AttentionWork, chip: Silicon, p: Values) -> Array:
+    w = work.shape
+    most = np.where(np.asarray(w.head_dim) >= 256.0, 64.0, 128.0)
+    fitting = np.clip(2.0 ** np.ceil(log2(w.queries)), TENSOR_ROWS, most)
+    block = most + p["short_blocks"] * (fitting - most)  # short prompts take smaller blocks
+    blocks = w.batch * w.heads * np.ceil(w.queries / block)
+    # A block visits whole key blocks, and those on the diagonal in full.
+    visited = np.minimum(w.seen + (block + KEY_BLOCK) / 2.0, np.maximum(w.keys, KEY_BLOCK))
+    each = 2.0 * work.products * (w.head_dim + w.value_dim)
+    rate = chip.peak(work.dtype) * efficiency(w.head_dim, p)
+    total = blocks * block * visited * each / rate
+    longest = np.minimum(w.keys, 2.0 * visited) * block * each / (rate / chip.units)
+    memory = (work.cache_bytes + work.other_bytes) / (p["bandwidth"] * chip.bandwidth)
+    busy = together(p["sharpness"], total, p["serial"] * longest, memory)
+    begun = blocks / chip.units * p["block_cycles"] / chip.hertz
+    return np.asarray(p["start_cycles"] / chip.hertz + busy + begun)
+
+
+def _decode(work: AttentionWork, chip: Silicon, p: Values) -> Array:
+    w = work.shape
+    pairs = w.batch * w.kv_heads
+    room = np.maximum(1.0, 2.0 * chip.units / pairs)
+    splits = np.maximum(1.0, np.minimum(w.keys / SPLIT_KEYS, room))
+    shares = pairs * splits
+    busy = np.minimum(1.0, shares / chip.units)
+    waves = np.maximum(shares / chip.units, 1.0)
+    ragged = (np.ceil(waves) / waves) ** p["wave_loss"]
+    hot = np.clip(0.6 * chip.l2_bytes / np.maximum(work.cache_bytes, 1.0), 0.0, 1.0)
+    reach = p["bandwidth"] * (1.0 + hot * p["cache_gain"]) * busy ** p["idle_loss"]
+    memory = (work.cache_bytes + work.other_bytes) / (chip.bandwidth * reach) * ragged
+    group = np.ceil(w.heads / w.kv_heads / TENSOR_ROWS) * TENSOR_ROWS
+    flop = pairs * w.queries * w.seen * 2.0 * (w.head_dim + w.value_dim) * group
+    compute = flop / (chip.peak(work.dtype) * p["efficiency"] * busy)
+    return np.asarray(p["start_cycles"] / chip.hertz + together(p["sharpness"], memory, compute))
+
+
+def _prompt_features(work: AttentionWork, chip: Silicon) -> Array:
+    w = work.shape
+    return stacked(
+        log2(w.queries),
+        log2(w.batch * w.heads),
+        2.0 * log2(w.head_dim),
+        log2(w.heads / w.kv_heads),
+        log2(w.batch),
+        log2(w.keys) - log2(w.seen),  # windows
+    )
+
+
+def _decode_features(work: AttentionWork, chip: Silicon) -> Array:
+    w = work.shape
+    return stacked(
+        log2(w.keys),
+        log2(w.batch * w.kv_heads),
+        2.0 * log2(w.head_dim),
+        1.5 * log2(w.heads / w.kv_heads),
+        log2(w.batch),
+    )
+
+
+_HEAD_PARAMETERS = {
+    f"efficiency_{d:.0f}": Parameter(usual, 0.03, 1.1, f"of the peak at head dimension {d:.0f}")
+    for d, usual in zip(HEAD_DIMS, (0.5, 0.65, 0.65, 0.6, 0.4), strict=True)
+}
+ATTENTION: Final = Law(
+    _prompt,
+    {
+        "start_cycles": Parameter(15000.0, 0.0, 60000.0, "cycles before the first block runs"),
+        **_HEAD_PARAMETERS,
+        "sharpness": Parameter(1.5, 1.05, 8.0, "exponent with which limits overlap"),
+        "block_cycles": Parameter(300.0, 0.0, 6000.0, "cycles to set up one block"),
+        "bandwidth": Parameter(0.5, 0.1, 1.2, "of the memory's"),
+        "serial": Parameter(0.8, 0.0, 2.0, "how much of the longest block shows"),
+        "short_blocks": Parameter(0.5, 0.0, 1.0, "how far blocks shrink for short prompts"),
+    },
+    _prompt_features,
+    reach=(3.0, 4.0, 2.0, 6.0, 8.0, 3.0),
+)
+DECODE: Final = Law(
+    _decode,
+    {
+        "start_cycles": Parameter(12000.0, 0.0, 60000.0, "cycles before the first key is read"),
+        "bandwidth": Parameter(0.75, 0.1, 1.3, "of the memory's"),
+        "sharpness": Parameter(2.0, 1.05, 10.0, "exponent with which limits overlap"),
+        "idle_loss": Parameter(0.5, 0.0, 1.2, "bandwidth lost when few units have work"),
+        "efficiency": Parameter(0.3, 0.02, 1.5, "of the dense peak"),
+        "wave_loss": Parameter(0.5, 0.0, 1.5, "how much of a ragged last wave is lost"),
+        "cache_gain": Parameter(0.5, 0.0, 8.0, "how much faster keys come from cache"),
+    },
+    _decode_features,
+    reach=(3.0, 3.0, 2.0, 4.0, 8.0),
+)

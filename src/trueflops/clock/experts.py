@@ -1,0 +1,81 @@
+"""The law of fused experts: one layer's routed FFN on one rank, as serving engines run it.
+
+    compute = padded rows · (n + n₀)(k + k₀) · 2 / (e·P)      gate with up, then down
+    memory  = touched experts' weights / (b·BW·busyᶻ)
+    t       = start + Σ [computeᵠ + memoryᵠ]^(1/q) + activations / BW
+Kernels that take an expert map still walk over all copies of all tokens to activate and to add
+up, local or not: that traffic is counted apart from the rank's own rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
+from trueflops.clock.silicon import Silicon
+from trueflops.graph.rules import ExpertShape
+from trueflops.sizes import Array, Size
+
+
+class ExpertWork(NamedTuple):
+    """One layer of experts on one rank."""
+
+    shape: ExpertShape
+    weight_bits: float
+    skewed: Size  # 1 where the routing is not balanced
+    dtype: str
+
+
+def _formula(work: ExpertWork, chip: Silicon, p: Values) -> Array:
+    w = work.shape
+    rows = np.maximum(w.rows / w.touched, 1.0)
+    # The last tile of each expert is half empty on average, unless there is hardly a first one.
+    ragged = p["tile_rows"] / 2.0 * (1.0 - np.exp(-rows / p["tile_rows"]))
+    padded = w.touched * (rows + ragged)
+    rate = chip.peak(work.dtype) * p["efficiency"]
+    busy_for: Size = 0.0
+    for n, k in ((w.up_ways * w.width, w.hidden), (w.hidden, w.width)):
+        compute = 2.0 * padded * (n + p["n_fill"]) * (k + p["k_fill"]) / rate
+        tiles = np.ceil(n / 128.0) * np.maximum(w.touched, padded / 128.0)
+        busy = np.minimum(1.0, tiles / chip.units) ** p["idle_loss"]
+        weights = w.touched * n * k * work.weight_bits / 8.0
+        memory = weights / (chip.bandwidth * p["bandwidth"] * busy)
+        busy_for = busy_for + together(p["sharpness"], compute, memory)
+    per_row = 2.0 * ((w.up_ways + 1.0) * w.width + w.hidden)  # bytes through the activation
+    moved = p["all_rows"] * w.tokens * w.per_token * per_row
+    moved = moved + p["own_rows"] * w.rows * (per_row + 2.0 * w.hidden)
+    moved = moved + 4.0 * w.tokens * w.hidden
+    return np.asarray(p["start_cycles"] / chip.hertz + busy_for + moved / chip.bandwidth)
+
+
+def _features(work: ExpertWork, chip: Silicon) -> Array:
+    w = work.shape
+    return stacked(
+        log2(w.tokens),
+        log2(w.hidden * w.width),
+        log2(w.experts),
+        log2(w.ranks),
+        log2(w.per_token),
+        work.skewed,
+    )
+
+
+EXPERTS: Final = Law(
+    _formula,
+    {
+        "start_cycles": Parameter(40000.0, 0.0, 300000.0, "cycles to route, sort and launch"),
+        "efficiency": Parameter(0.6, 0.05, 1.2, "of the dense peak, inside full tiles"),
+        "bandwidth": Parameter(0.75, 0.1, 1.2, "of the memory's, for weights"),
+        "sharpness": Parameter(2.0, 1.05, 10.0, "exponent with which limits overlap"),
+        "tile_rows": Parameter(64.0, 1.0, 256.0, "rows of a tile that an expert fills in part"),
+        "k_fill": Parameter(100.0, 0.0, 2000.0, "elements of k lost to filling the pipe"),
+        "n_fill": Parameter(50.0, 0.0, 500.0, "columns lost at the edge of tiles"),
+        "all_rows": Parameter(0.5, 0.0, 6.0, "passes over the copies of all ranks"),
+        "own_rows": Parameter(1.0, 0.0, 10.0, "passes over the copies of this one"),
+        "idle_loss": Parameter(0.3, 0.0, 1.0, "bandwidth lost when few units have work"),
+    },
+    _features,
+    reach=(5.0, 5.0, 5.0, 6.0, 5.0, 2.0),
+)

@@ -1,0 +1,97 @@
+"""A law: how one class of kernels takes time, with parameters that mean something.
+
+    seconds = formula(work, chip, parameters) · exp(residual(features(work, chip)))
+The formula transfers between chips; the residual belongs to the chip whose data taught it and
+fades to nothing away from that data, so that it never extrapolates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock.silicon import Silicon
+from trueflops.profile import Curve, Landmarks
+from trueflops.sizes import Array, Size
+
+Values = Mapping[str, float]
+ROWS_AT_ONCE: Final = 1 << 13  # so that a table of 60,000 kernels stays within a few MiB
+
+
+class Parameter(NamedTuple):
+    """Where a fit starts, between which bounds it stays, and what the number means."""
+
+    usual: float
+    low: float
+    high: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Law:
+    """One class of kernels. `features` places a work among the landmarks of a residual."""
+
+    formula: Callable[[Any, Silicon, Values], Array]
+    parameters: Mapping[str, Parameter]
+    features: Callable[[Any, Silicon], Array]
+    reach: tuple[float, ...]  # how far, feature by feature, one measurement speaks for others
+
+    def seconds(self, work: Any, chip: Silicon, curve: Curve) -> Array:
+        """Seconds of each kernel of `work`, whose fields broadcast."""
+        plain = np.asarray(self.formula(work, chip, curve.values))
+        if curve.landmarks is None:
+            return plain
+        shape = (*plain.shape, len(self.reach))
+        features = np.broadcast_to(self.features(work, chip), shape)
+        return plain * np.exp(residual(features, curve.landmarks))
+
+    def usual(self) -> dict[str, float]:
+        """The parameters that a fit starts from."""
+        return {name: parameter.usual for name, parameter in self.parameters.items()}
+
+
+def residual(features: Array, marks: Landmarks) -> Array:
+    """Σ wᵢ·exp(−|x − zᵢ|): what the landmarks near a kernel say of log(time)."""
+    flat = features.reshape(-1, features.shape[-1]) / marks.reach
+    points = marks.points / marks.reach
+    found = np.empty(len(flat))
+    for start in range(0, len(flat), ROWS_AT_ONCE):
+        found[start : start + ROWS_AT_ONCE] = (
+            kernel(flat[start : start + ROWS_AT_ONCE], points) @ marks.weights
+        )
+    return found.reshape(features.shape[:-1])
+
+
+def kernel(rows: Array, points: Array) -> Array:
+    """exp(−distance) of each row to each point: |a − b|² = |a|² + |b|² − 2a·b."""
+    square = (rows**2).sum(1)[:, None] + (points**2).sum(1)[None] - 2.0 * rows @ points.T
+    return np.exp(-np.sqrt(np.maximum(square, 0.0)))
+
+
+def together(sharpness: float, *seconds: Size) -> Array:
+    """Things that overlap: (Σ tᵢ^q)^(1/q), the longest for q → ∞, their sum for q = 1.
+
+    The smooth roofline (Williams 2009): kernels lose most where two limits are equal. Scaled by
+    the longest, since raising seconds of 1e-6 to a power loses digits.
+    """
+    longest: Size = 0.0
+    for each in seconds:
+        longest = np.maximum(longest, each)
+    safe = np.maximum(longest, 1e-300)
+    total: Size = 0.0
+    for each in seconds:
+        total = total + (each / safe) ** sharpness
+    return np.asarray(longest * total ** (1.0 / sharpness))
+
+
+def stacked(*features: Size) -> Array:
+    """Features side by side along a last axis."""
+    return np.stack(np.broadcast_arrays(*features), axis=-1)
+
+
+def log2(size: Size) -> Array:
+    """Binary logarithm of a size of at least one."""
+    return np.log2(np.maximum(size, 1.0))

@@ -1,0 +1,149 @@
+"""The law of a matmul: tiles dealt to units in waves, fed by memory and cache.
+
+For every tile shape a library may choose,
+    compute = padded flop · waves^a / (e·P) / busy · (1 + k₀/k)    quantisation, fill of the pipe
+    memory  = (activations + cold weights) / (b·BW) + hot weights / L2
+    serial  = k/split · τ                                          one tile cannot run faster
+    t       = start + min over tiles of [computeᵠ + memoryᵠ + serialᵠ]^(1/q) + join of the splits
+A product with fewer tiles than units splits its k (split-k, stream-K: Osama 2023).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
+from trueflops.clock.silicon import Silicon
+from trueflops.sizes import Array, Size
+
+TILES: Final = ((64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
+_SPEEDS: Final = ("tile_4096", "tile_8192", "tile_8192", "tile_16384", "", "")
+
+
+class MatmulWork(NamedTuple):
+    """`batch` products of [m,k]·[k,n]; `copies` sets of weights are read before these are again."""
+
+    batch: Size
+    m: Size
+    n: Size
+    k: Size
+    weight_bytes: Size
+    other_bytes: Size  # activations read and written
+    copies: Size
+    dtype: str
+
+    @property
+    def flop(self) -> Size:
+        """Multiplications and additions."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+
+class Tiling(NamedTuple):
+    """How tile shapes, along the first axis, cover a product on a chip; `explain` shows it."""
+
+    rows: Array
+    columns: Array
+    speed: Array  # efficiency of this tile shape, of the large ones'
+    tiles: Size
+    waves: Size
+    padded: Size  # computed over needed, tile edges included
+    quantised: Size  # whole waves over waves
+    split: Size  # ways in which k is divided
+    busy: Size  # part of the units that have work
+
+
+class Limits(NamedTuple):
+    """What bounds a product under each tiling, in seconds."""
+
+    compute: Size
+    memory: Size
+    serial: Size
+    join: Size
+
+
+def tiling(w: MatmulWork, chip: Silicon, p: Values) -> Tiling:
+    """Cover [m,n] with tiles of each shape and deal them to the units."""
+    deep = (len(TILES),) + (1,) * np.ndim(np.asarray(w.m) + np.asarray(w.n))
+    rows, columns = (np.array(side, np.float64).reshape(deep) for side in zip(*TILES, strict=True))
+    speed = np.array([p[name] if name else 1.0 for name in _SPEEDS]).reshape(deep)
+    down, across = np.ceil(w.m / rows), np.ceil(w.n / columns)
+    tiles = w.batch * down * across
+    waves = tiles / chip.units
+    most = np.maximum(1.0, p["split"] * np.sqrt(w.k / 1024.0))
+    split = np.clip(chip.units / tiles, 1.0, most)
+    return Tiling(
+        rows, columns, speed, tiles, waves,
+        padded=down * rows * across * columns / (w.m * w.n),
+        quantised=np.where(waves > 1.0, np.ceil(waves) / np.maximum(waves, 1e-9), 1.0),
+        split=split,
+        busy=np.minimum(1.0, tiles * split / chip.units),
+    )  # fmt: skip
+
+
+def hot_share(w: MatmulWork, chip: Silicon, p: Values) -> Size:
+    """Which part of the weights is still in the last-level cache from the time before."""
+    held = p["cache_share"] * chip.l2_bytes
+    return np.clip(held / (w.copies * w.weight_bytes + w.other_bytes), 0.0, 1.0) ** 2
+
+
+def limits(w: MatmulWork, chip: Silicon, at: Tiling, p: Values) -> Limits:
+    """Seconds that each limit alone would take."""
+    wave = at.quantised ** p["wave_loss"]
+    rate = chip.peak(w.dtype) * p["efficiency"] * at.speed * at.busy
+    compute = w.flop * at.padded * wave / rate * (1.0 + p["fill"] * at.split / w.k)
+    hot = hot_share(w, chip, p)
+    cold = (w.other_bytes + w.weight_bytes * (1.0 - hot)) / (p["bandwidth"] * chip.bandwidth)
+    cached = w.weight_bytes * hot / (chip.units * chip.hertz * p["cache_bytes"])
+    reach = p["idle_bandwidth"] + (1.0 - p["idle_bandwidth"]) * at.busy
+    serial = w.k / at.split * p["step_cycles"] / chip.hertz
+    join = p["join_cycles"] / chip.hertz * np.log2(at.split)
+    return Limits(compute, (cold + cached) / reach, serial, join)
+
+
+def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
+    """Seconds under each tile shape, along the first axis."""
+    each = limits(w, chip, tiling(w, chip, p), p)
+    taken = together(p["sharpness"], each.compute, each.memory, each.serial) + each.join
+    return np.asarray(p["start_cycles"] / chip.hertz + taken)
+
+
+def formula(w: MatmulWork, chip: Silicon, p: Values) -> Array:
+    """Seconds of the best tiling."""
+    return by_tile(w, chip, p).min(axis=0)
+
+
+def _features(w: MatmulWork, chip: Silicon) -> Array:
+    def loss(rows: int, columns: int) -> Size:
+        waves = w.batch * np.ceil(w.m / rows) * np.ceil(w.n / columns) / chip.units
+        return np.log2(np.clip(np.ceil(waves) / waves, 1.0, 4.0))
+
+    ragged = (np.asarray(w.m) % 8 != 0) & (np.asarray(w.m) > 16)  # rows that no vector load fits
+    return stacked(
+        log2(w.m), log2(w.n), log2(w.k), ragged * 1.0, loss(128, 128), loss(256, 128), loss(64, 64)
+    )
+
+
+MATMUL: Final = Law(
+    formula,
+    {
+        "start_cycles": Parameter(4000.0, 0.0, 12000.0, "cycles before the first tile runs"),
+        "efficiency": Parameter(0.8, 0.05, 1.1, "of the dense peak, inside a full tile"),
+        "bandwidth": Parameter(0.85, 0.2, 1.05, "of the memory's"),
+        "sharpness": Parameter(2.5, 1.2, 8.0, "exponent with which limits overlap"),
+        "fill": Parameter(120.0, 0.0, 800.0, "elements of k lost to filling the pipe"),
+        "step_cycles": Parameter(4.0, 0.0, 30.0, "cycles for one element of k in one tile"),
+        "split": Parameter(3.0, 1.0, 64.0, "most ways to divide a k of 1024"),
+        "wave_loss": Parameter(0.3, 0.0, 1.2, "how much of a ragged last wave is lost"),
+        "join_cycles": Parameter(900.0, 0.0, 5000.0, "cycles to add up, for each halving of k"),
+        "tile_4096": Parameter(0.6, 0.2, 1.0, "efficiency of 64×64 tiles, of the large ones'"),
+        "tile_8192": Parameter(0.75, 0.3, 1.0, "of 128×64"),
+        "tile_16384": Parameter(0.9, 0.5, 1.0, "of 128×128"),
+        "cache_bytes": Parameter(25.0, 5.0, 64.0, "bytes a cycle that one unit reads from cache"),
+        "cache_share": Parameter(0.5, 0.1, 1.0, "of the last-level cache that weights can keep"),
+        "idle_bandwidth": Parameter(0.5, 0.0, 1.0, "of the bandwidth that one unit alone reaches"),
+    },
+    _features,
+    reach=(3.0, 3.0, 3.0, 0.7, 1.5, 1.5, 1.5),
+)

@@ -1,0 +1,37 @@
+"""What the laws need to know of a chip: units, clock, cache, bandwidth and peaks, in SI units.
+
+Where the catalog does not know a fact, a usual value stands in; a law depends on it only weakly
+(a wave over unknown units, a start in cycles of an unknown clock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trueflops.catalog import Accelerator
+
+USUAL_UNITS = 128.0  # between an A100's 108 and an L40S's 142 multiprocessors
+USUAL_CLOCK = 1.7e9  # hertz
+
+
+@dataclass(frozen=True)
+class Silicon:
+    """One chip as a law sees it."""
+
+    units: float  # multiprocessors, compute units, tensor cores: what tiles are dealt to
+    hertz: float
+    l2_bytes: float
+    bandwidth: float
+    peak: Callable[[str], float]  # dense flop per second of a dtype
+
+    @classmethod
+    def of(cls, chip: Accelerator) -> Silicon:
+        """The facts of one accelerator."""
+        return cls(
+            chip.get("compute.units") or USUAL_UNITS,
+            chip.get("compute.clock") or USUAL_CLOCK,
+            chip.get("memory.l2") or 0.0,
+            chip.need("memory.bandwidth"),
+            chip.peak_flop_per_second,
+        )

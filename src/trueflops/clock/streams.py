@@ -1,0 +1,52 @@
+"""The law of ops that only move data: norms, activations, casts, lookups, the optimizer's step.
+
+    t = start + bytes / (b·BW)
+`bytes` are what the op must read and write at least. A kind that passes over its data more than
+once, or badly, has a share b of its own (`norm`, `softmax`, `norm_backward` …).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock.law import Law, Parameter, Values, stacked
+from trueflops.clock.silicon import Silicon
+from trueflops.sizes import Array, Size
+
+KINDS: Final = (
+    "norm", "norm_backward", "softmax", "softmax_backward", "activation", "activation_backward",
+    "dropout", "cast", "embedding", "embedding_backward", "cross_entropy",
+    "cross_entropy_backward", "optimizer",
+)  # fmt: skip
+
+
+class StreamWork(NamedTuple):
+    """Bytes that a kernel reads and writes; `kind` is its place in KINDS, −1 for a plain copy."""
+
+    moved_bytes: Size
+    kind: Array
+
+
+def _formula(w: StreamWork, chip: Silicon, p: Values) -> Array:
+    shares = np.array([*(p.get(kind, p["bandwidth"]) for kind in KINDS), p["bandwidth"]])
+    share = shares[np.asarray(w.kind, np.intp)]
+    moved = np.asarray(w.moved_bytes)
+    share = share.reshape(share.shape + (1,) * (moved.ndim - share.ndim))
+    return np.asarray(p["start_cycles"] / chip.hertz + moved / (share * chip.bandwidth))
+
+
+STREAM: Final = Law(
+    _formula,
+    {
+        "start_cycles": Parameter(4000.0, 500.0, 20000.0, "cycles before the first byte moves"),
+        "bandwidth": Parameter(0.8, 0.05, 1.0, "of the memory's, for a copy or an add"),
+        **{
+            kind: Parameter(0.6, 0.02, 1.0, f"of the memory's, for {kind.replace('_', ' ')}")
+            for kind in KINDS
+        },
+    },
+    lambda w, chip: stacked(np.asarray(w.moved_bytes)),
+    reach=(1.0,),
+)

@@ -1,0 +1,158 @@
+"""From ops of the IR to what the laws ask for: many ops of one class side by side, [op, plan]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from trueflops.clock.attention import ATTENTION, DECODE, AttentionWork
+from trueflops.clock.experts import EXPERTS, ExpertWork
+from trueflops.clock.law import Law
+from trueflops.clock.matmul import MATMUL, MatmulWork
+from trueflops.clock.streams import KINDS, STREAM, StreamWork
+from trueflops.graph.ir import Op
+from trueflops.graph.rules import (
+    AttentionShape,
+    ExpertShape,
+    MatmulShape,
+    Work,
+    attention_shape,
+    expert_shape,
+    matmul_shape,
+    total_bytes,
+)
+from trueflops.sizes import Array, Size
+
+LAWS: Final[dict[str, Law]] = {
+    "matmul": MATMUL,
+    "attention": ATTENTION,
+    "attention_backward": ATTENTION,
+    "attention_decode": DECODE,
+    "experts": EXPERTS,
+    "memory": STREAM,
+}
+EVER_COLD: Final = 1e6  # a model's other layers pass through the cache before these weights again
+
+
+def op_class(op: Op) -> str:
+    """Which law prices an op."""
+    if op.kind in ("matmul", "dgrad", "wgrad", "scores", "context", "product_backward"):
+        return "matmul"
+    return op.kind if op.kind in LAWS else "memory"
+
+
+def cause_of(op: Op) -> str:
+    """Under which heading its seconds are shown."""
+    kind = op_class(op)
+    if kind == "matmul" and (op.of or op).inputs[0].has("routed"):
+        return "experts"
+    return "attention" if kind.startswith("attention") else kind
+
+
+def curve_name(op: Op) -> str:
+    """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
+    kind = op_class(op)
+    if kind in ("matmul", "experts"):
+        parts = (kind, op.dtype if op.dtype != "bf16" else "", op.form)
+        return ".".join(dict.fromkeys(part for part in parts if part))
+    if op.kind == "cast" and op.form:
+        return f"cast.{op.form}"
+    if kind.startswith("attention"):
+        bits = op.facts.get("key_bits", op.inputs[1].bits)
+        kernel = op.form or ("kv8" if bits == 8.0 else "")
+        return f"{kind}.{kernel}" if kernel else kind
+    return kind
+
+
+def law_work(kind: str, ops: Sequence[Op], works: Sequence[Work]) -> Any:
+    """The ops of one class and curve as the law's own kind of work."""
+    return _BUILD[kind](ops, works)
+
+
+def stack(sizes: Sequence[Size]) -> Array:
+    """Numbers or equal-length arrays as one array [op, plan]."""
+    if not any(isinstance(s, np.ndarray) for s in sizes):
+        return np.array(sizes, dtype=np.float64)
+    return np.stack([np.asarray(a, np.float64) for a in np.broadcast_arrays(*sizes)])
+
+
+def align(*arrays: Array) -> tuple[Array, ...]:
+    """Give arrays of [op] a second axis where others are [op, plan]."""
+    deepest = max(a.ndim for a in arrays)
+    return tuple(a if a.ndim == deepest else a[:, None] for a in arrays)
+
+
+def _columns(rows: Sequence[tuple[Size, ...]]) -> tuple[Array, ...]:
+    """One array per field of rows that are tuples of sizes."""
+    return align(*(stack(column) for column in zip(*rows, strict=True)))
+
+
+def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
+    rows = []
+    for op, done in zip(ops, works, strict=True):
+        shape, others = _product_shape(op), total_bytes(op.inputs) + done.bytes_written
+        weights = done.bytes_read + done.bytes_written - others  # of experts, those touched
+        rows.append((*shape, weights, others, op.facts.get("copies", EVER_COLD)))
+    return MatmulWork(*_columns(rows), ops[0].dtype)
+
+
+def _product_shape(op: Op) -> MatmulShape:
+    """[m,k]·[k,n] of any product; those of unfused attention are one per sequence and head."""
+    if op.kind not in ("scores", "context", "product_backward"):
+        return matmul_shape(op)
+    forward = op.of or op
+    size = dict((forward.outputs[0] if forward.kind == "scores" else forward.inputs[0]).dims)
+    both = 2.0 if op.kind == "product_backward" else 1.0  # a product has two gradients
+    batch = both * size["batch"] * size["heads"]
+    if forward.kind == "scores":
+        return MatmulShape(batch, size["seq"], size["keys"], op.facts["inner"])
+    return MatmulShape(batch, size["seq"], op.facts["inner"], size["keys"])
+
+
+def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
+    rows = []
+    for op, done in zip(ops, works, strict=True):
+        others = op.inputs[0].bytes + done.bytes_written
+        products = 2.5 if op.kind == "attention_backward" else 1.0
+        cache = done.bytes_read + done.bytes_written - others
+        rows.append((*attention_shape(op), cache, others, products))
+    *shape, cached, others, products = _columns(rows)
+    return AttentionWork(AttentionShape(*shape), cached, others, products, ops[0].dtype)
+
+
+def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
+    rows = [(*expert_shape(op), op.facts.get("skewed", 0.0)) for op in ops]
+    *shape, skewed = _columns(rows)
+    return ExpertWork(ExpertShape(*shape), ops[0].weights[-1].bits, skewed, ops[0].dtype)
+
+
+def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
+    moved = stack([done.bytes_read + done.bytes_written for done in works])
+    return StreamWork(moved, stack([_index(stream_kind(op)) for op in ops]))
+
+
+def stream_kind(op: Op) -> str:
+    """Whose share of the bandwidth a memory-bound op has: that of its costliest part."""
+    forward = op.of or op
+    kinds = {part.kind for part in forward.fused} or {forward.kind}
+    name = next((kind for kind in _COSTLIEST if kind in kinds), "")
+    return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name
+
+
+def _index(kind: str) -> float:
+    return float(KINDS.index(kind)) if kind in KINDS else -1.0
+
+
+_COSTLIEST: Final = (
+    "optimizer", "cross_entropy", "embedding", "softmax", "norm", "dropout", "activation", "cast",
+)  # fmt: skip
+_BUILD: Final = {
+    "matmul": _matmul,
+    "attention": _attention,
+    "attention_backward": _attention,
+    "attention_decode": _attention,
+    "experts": _experts,
+    "memory": _stream,
+}

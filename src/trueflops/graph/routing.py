@@ -1,0 +1,56 @@
+"""Where tokens go among experts: rows of the fullest rank, and how many experts have any.
+
+balanced   every expert in turn
+power law  shares of the experts drawn from a truncated power law, the heaviest on one rank: how
+           aiconfigurator (ai-dynamo, Apache-2.0) draws the skewed rows of its tables
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+# The fullest of n ranks stands about 0.85·√(2 ln n) deviations above their mean: the asymptote of
+# a normal's largest (Gumbel), shrunk as it is for few ranks.
+_LARGEST_OF_MANY = 0.85
+_HEAVIEST_SHARE = 0.8  # of the tokens that one expert may draw
+
+
+class Load(NamedTuple):
+    """What the fullest rank of experts has to do."""
+
+    rows: float
+    touched: float
+
+
+@lru_cache(maxsize=1 << 16)
+def load(tokens: float, per_token: float, experts: float, ranks: float, power: float) -> Load:
+    """Rows and touched experts of the fullest rank; a `power` of 0 is balanced."""
+    own, copies = experts / ranks, tokens * per_token
+    if power == 0.0:
+        rows = max(copies / ranks, 1.0)
+        return Load(rows, float(np.clip(copies / ranks, 1.0, own)))
+    shares = _power_law(tokens, copies, int(experts), power)
+    whole = np.round(shares)
+    left = max(copies - whole.sum(), 0.0)  # handed out one by one, to the heaviest first
+    touched = max(float((whole >= 1.0).sum()), min(experts, left), 1.0)
+    if ranks == 1.0:
+        return Load(float(shares.sum()), touched)
+    mean, deviation = float(shares.mean()), float(shares.std())
+    above = deviation * np.sqrt(own) * _LARGEST_OF_MANY * np.sqrt(2.0 * np.log(ranks))
+    rows = min(own * mean + above, float(shares.max()) + (own - 1.0) * mean)
+    return Load(max(float(rows), 1.0), float(np.clip(1.1 * own * touched / experts, 1.0, own)))
+
+
+def _power_law(tokens: float, copies: float, experts: int, power: float) -> np.ndarray:
+    """Quantiles of a power law between its ends, scaled to all copies, at most one per token."""
+    few = copies <= experts
+    low, high = (0.01, 2.0) if few else (1.0, max(_HEAVIEST_SHARE * tokens, 1.0001))
+    at = (np.arange(experts) + 0.5) / experts
+    inverse = 1.0 - power
+    shares = ((high**inverse - low**inverse) * at + low**inverse) ** (1.0 / inverse)
+    for _ in range(3):  # capping some raises the others
+        shares = np.minimum(shares / shares.sum() * copies, tokens)
+    return shares

@@ -1,0 +1,235 @@
+"""One builder per kind of kernel table: columns of numbers become ops of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.graph.build import Pass
+from trueflops.graph.ir import Collective, Op, Tensor
+from trueflops.graph.passes import Format, number_format
+from trueflops.graph.routing import load
+from trueflops.sizes import Array, Size
+
+# How measured tables call a format -> ours.
+DTYPES: Final[Mapping[str, str]] = {
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "half": "fp16",
+    "float16": "fp16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "tf32": "tf32",
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "sq": "int8",
+    "int8": "int8",
+    "int8_wo": "w8a16",
+    "w8a16": "w8a16",
+    "int4_wo": "int4",
+    "int4": "int4",
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4_fp8",
+}
+COLLECTIVES: Final[Mapping[str, str]] = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "send_recv": "send_recv",
+    "sendrecv": "send_recv",
+}
+Columns = Mapping[str, Array]
+Built = tuple[tuple[Op, ...], Collective | None]
+
+
+class Form(NamedTuple):
+    """What rows must share to be priced in one call."""
+
+    name: str  # number format, kind of collective, kind of memory-bound op
+    variant: str = ""  # kernel or library, where it matters
+    cast: bool = True  # whether narrowed inputs are narrowed as part of the row
+
+
+class Kind(NamedTuple):
+    """Columns a kind of table must or may have (with their default), and its builder."""
+
+    columns: Mapping[str, float | None]
+    build: Callable[[Columns, Form], Built]
+
+
+def _product(
+    name: str, x: Tensor, w: Tensor, y: Tensor, form: Format, *, cast: bool = True, **facts: Size
+) -> tuple[Op, ...]:
+    """A matmul in a format: narrowed inputs are cast first, narrow weights are read as such."""
+    ops = []
+    if form.input_bits:
+        narrow = Tensor(f"{x.name}.narrow", x.dims, form.input_bits)
+        if cast:
+            ops.append(Op(f"{name}.cast", "cast", (x,), (narrow,), form=form.name))
+        x = narrow
+    dtype = form.compute or ("fp16" if form.name == "fp16" else "bf16")
+    form_name = "" if form.name == dtype else form.name
+    product = Op(name, "matmul", (x,), (y,), (w,), dtype=dtype, facts=facts, form=form_name)
+    return (*ops, product)
+
+
+def _matmul(c: Columns, form: Form) -> Built:
+    numbers = format_of(form.name)
+    wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
+    x = Tensor("x", (("rows", c["m"]), ("inner", c["k"])), wide)
+    w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, "weight")
+    y = Tensor("y", (("rows", c["m"]), ("columns", c["n"])), wide)
+    return _product("matmul", x, w, y, numbers, cast=form.cast, copies=c["copies"]), None
+
+
+def format_of(name: str) -> Format:
+    """A format of the quantise pass, or tf32, which narrows nothing that is stored."""
+    return Format("tf32", 32.0, "tf32") if name == "tf32" else number_format(name)
+
+
+def _attention(c: Columns, form: Form) -> Built:
+    """A prompt: every query sees itself and the keys before it, at most a window of them."""
+    forward = _attend(c, c["isl"], c["isl"], form, "attention")
+    if not form.variant.endswith("backward"):
+        return (forward,), None
+    reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
+    writes = tuple(t.gradient() for t in forward.inputs)
+    backward = Op("attention", "attention_backward", reads, writes, facts=forward.facts, of=forward)
+    backward.form = forward.form
+    return (backward,), None
+
+
+def _decode(c: Columns, form: Form) -> Built:
+    one = np.ones_like(c["kv_len"])
+    return (_attend(c, one, c["kv_len"], form, "attention_decode"),), None
+
+
+def _attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op:
+    run = Pass(c["batch"], queries, keys - queries)
+    window = np.where(c["window"] > 0, c["window"], keys)
+    tokens = (("batch", c["batch"]), ("seq", queries))
+    narrow = 8.0 if form.name == "fp8" else 16.0
+    kv = ("kv_heads", c["num_kv_heads"])
+    value = ("value_dim", c["head_dim"])
+    q = Tensor("q", (*tokens, ("heads", c["num_heads"]), ("head_dim", c["head_dim"])))
+    k = Tensor("k", (*tokens, kv, ("head_dim", c["head_dim"])), narrow)
+    v = Tensor("v", (*tokens, kv, value), narrow)
+    out = Tensor("out", (*tokens, ("heads", c["num_heads"]), value))
+    facts = {"keys": run.keys_read(window), "seen": run.keys_seen(window)}
+    kernel = form.variant.partition(" ")[0]
+    return Op("attention", kind, (q, k, v), (out,), facts=facts, form=kernel)
+
+
+def _experts(c: Columns, form: Form) -> Built:
+    """Gate and up, activation, down in one kernel: the fullest rank and the tokens it gets."""
+    numbers = format_of(form.name)
+    power = float(form.variant or 0.0)
+    names = ("num_tokens", "topk", "experts", "moe_ep")
+    loads = [load(*map(float, row), power) for row in zip(*(c[n] for n in names), strict=True)]
+    rows, touched = (np.array(column) for column in zip(*loads, strict=True))
+    experts, hidden = ("experts", c["experts"] / c["moe_ep"]), ("hidden", c["hidden"])
+    wide = ("expert_ffn", c["inter"] / c["moe_tp"])
+    x, y = (Tensor(name, (("routed", rows), hidden)) for name in "xy")
+    up = Tensor("up", (experts, ("two", 2.0), wide, hidden), numbers.weight_bits, "weight")
+    down = Tensor("down", (experts, hidden, wide), numbers.weight_bits, "weight")
+    dtype = numbers.compute or "bf16"
+    facts: dict[str, Size] = {
+        "chosen": c["topk"] / c["experts"],
+        "per_token": c["topk"],
+        "tokens": c["num_tokens"],
+        "touched": touched,
+        "skewed": 1.0 if power else 0.0,
+    }
+    name = "" if numbers.name == dtype else numbers.name
+    return (Op("experts", "experts", (x,), (y,), (up, down), dtype, facts=facts, form=name),), None
+
+
+def _collective(c: Columns, form: Form) -> Built:
+    buffer = Tensor("buffer", (("bytes", c["bytes"]),), 8.0)
+    sent = Collective(form.name, form.name, "tp", c["gpus"], buffer)  # type: ignore[arg-type]
+    sent.library = form.variant
+    return (), sent
+
+
+# Bits read and written per element, at least, and whose share of the bandwidth it has.
+MEMORY_KINDS: Final[Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]]]] = {
+    "copy": ("stream", (16.0,), (16.0,)),
+    "add": ("stream", (16.0, 16.0), (16.0,)),
+    "gelu": ("activation", (16.0,), (16.0,)),
+    "gelu_backward": ("activation_backward", (16.0, 16.0), (16.0,)),
+    "silu": ("activation", (16.0,), (16.0,)),
+    "silu_backward": ("activation_backward", (16.0, 16.0), (16.0,)),
+    "dropout": ("dropout", (16.0,), (16.0, 8.0)),
+    "layer_norm": ("norm", (16.0,), (16.0,)),
+    "layer_norm_backward": ("norm_backward", (16.0, 16.0), (16.0,)),
+    "rms_norm": ("norm", (16.0,), (16.0,)),
+    "rms_norm_backward": ("norm_backward", (16.0, 16.0), (16.0,)),
+    "softmax": ("softmax", (16.0,), (16.0,)),
+    "softmax_backward": ("softmax_backward", (16.0, 16.0), (16.0,)),
+    "to_fp32": ("cast", (16.0,), (32.0,)),
+    "cross_entropy": ("cross_entropy", (16.0,), ()),
+    "cross_entropy_backward": ("cross_entropy_backward", (16.0,), (16.0,)),
+    "embedding": ("embedding", (16.0,), (16.0,)),
+    "embedding_backward": ("embedding_backward", (16.0,), (16.0,)),
+    "adamw_fused": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
+}
+
+
+def _memory(c: Columns, form: Form) -> Built:
+    kind, read, written = MEMORY_KINDS[form.name]
+    dims = (("rows", c["rows"]), ("columns", c["columns"]))
+    inputs = tuple(Tensor(f"in{i}", dims, bits) for i, bits in enumerate(read))
+    outputs = tuple(Tensor(f"out{i}", dims, bits) for i, bits in enumerate(written))
+    name, _, back = kind.partition("_backward")
+    forward = Op(form.name, name, inputs, outputs) if back or kind.endswith("backward") else None
+    made = Op(form.name, "stream" if forward else kind, inputs, outputs, of=forward)
+    return (made,), None
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "matmul": Kind({"m": None, "n": None, "k": None, "copies": 6.0}, _matmul),
+    "attention": Kind(
+        {
+            "num_heads": None,
+            "num_kv_heads": None,
+            "head_dim": None,
+            "batch": None,
+            "isl": None,
+            "window": 0.0,
+        },
+        _attention,
+    ),
+    "attention_decode": Kind(
+        {
+            "num_heads": None,
+            "num_kv_heads": None,
+            "head_dim": None,
+            "batch": None,
+            "kv_len": None,
+            "window": 0.0,
+        },
+        _decode,
+    ),
+    "experts": Kind(
+        {
+            "num_tokens": None,
+            "hidden": None,
+            "inter": None,
+            "topk": None,
+            "experts": None,
+            "moe_tp": 1.0,
+            "moe_ep": 1.0,
+        },
+        _experts,
+    ),
+    "collective": Kind({"gpus": None, "bytes": None}, _collective),
+    "memory": Kind({"rows": None, "columns": None}, _memory),
+}

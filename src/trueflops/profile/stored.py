@@ -1,0 +1,105 @@
+"""Profiles as JSON files: those that are shipped, and those that a user names with --profile.
+
+{"schema_version": 1, "name": …, "accelerator": …, "curves": {"matmul": {"values": {…},
+"error": 0.05, "origin": "measured", "source": …, "fitted_rows": 3520,
+"held_out": {"rows": 880, "median": 0.04, "p90": 0.12},
+"landmarks": {"reach": […], "points": [[…], …], "weights": […]}}}}
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from trueflops.errors import BadInput, printable, shorten
+from trueflops.files import is_file, read_file
+from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
+
+SCHEMA: Final = 1
+DATA: Final = Path(__file__).parent / "data"
+LARGEST: Final = 32 * 1024 * 1024
+
+
+@cache
+def shipped(accelerator: str) -> Profile | None:
+    """The profile that was fitted to this chip's own measurements, if there is one."""
+    path = DATA / f"{accelerator}.json"
+    return read_profile(path) if is_file(path) else None
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile; anything wrong is one error that says where."""
+    where = printable(str(path))
+    try:
+        raw = json.loads(read_file(path, LARGEST))
+        if raw["schema_version"] != SCHEMA:
+            found = shorten(str(raw["schema_version"]))
+            raise BadInput(f"{where}: schema {found}, this version reads {SCHEMA}")
+        curves = {name: _curve(curve) for name, curve in raw["curves"].items()}
+        return Profile(str(raw["name"]), str(raw["accelerator"]), curves)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{where}: not a profile ({shorten(repr(error), 120)})") from None
+
+
+def _curve(raw: dict[str, Any]) -> Curve:
+    values = {name: float(value) for name, value in raw["values"].items()}
+    if not all(np.isfinite(v) for v in values.values()) or not 0.0 <= float(raw["error"]) < 10.0:
+        raise ValueError("a value is not a number")
+    marks, held = raw.get("landmarks"), raw.get("held_out")
+    landmarks = None
+    if marks:
+        landmarks = Landmarks(*(np.array(marks[k], float) for k in ("points", "reach", "weights")))
+    return Curve(
+        values,
+        float(raw["error"]),
+        raw["origin"],
+        str(raw["source"]),
+        landmarks,
+        int(raw.get("fitted_rows", 0)),
+        HeldOut(int(held["rows"]), float(held["median"]), float(held["p90"])) if held else None,
+    )
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Write a profile, whole or not at all."""
+    curves = {name: _record(curve) for name, curve in sorted(profile.curves.items())}
+    raw = {"schema_version": SCHEMA, "name": profile.name, "accelerator": profile.accelerator}
+    lines = [f" {json.dumps(name)}: {json.dumps(record)}" for name, record in curves.items()]
+    head = json.dumps(raw)[:-1]
+    text = f'{head}, "curves": {{\n' + ",\n".join(lines) + "\n}}\n"
+    beside = path.with_suffix(".part")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+def _record(curve: Curve) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "values": {name: _short(value) for name, value in curve.values.items()},
+        "error": _short(curve.error),
+        "origin": curve.origin,
+        "source": curve.source,
+    }
+    if curve.fitted_rows:
+        record["fitted_rows"] = curve.fitted_rows
+    if curve.held_out:
+        held = curve.held_out
+        record["held_out"] = {
+            "rows": held.rows, "median": _short(held.median), "p90": _short(held.p90)
+        }  # fmt: skip
+    if curve.landmarks:
+        marks = curve.landmarks
+        record["landmarks"] = {
+            "reach": marks.reach.tolist(),
+            "points": [[_short(x) for x in point] for point in marks.points.tolist()],
+            "weights": [round(w, 4) for w in marks.weights.tolist()],
+        }
+    return record
+
+
+def _short(value: float) -> float:
+    """Four digits are more than any fit knows."""
+    return float(f"{value:.4g}")
