@@ -6,8 +6,9 @@ are robust: tables hold outliers (a kernel chosen badly, a clock that fell) that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from trueflops.sizes import Array
 
 TOLERATED: Final = 0.05  # errors of log(time) beyond this count linearly
 MOST_ROWS: Final = 2500  # of one table, enough for fifteen parameters
+PRIOR_ROWS: Final = 1.0
 ROUNDS: Final = 6  # of reweighting
 LEAST_SHARE: Final = 0.3  # what a matmul takes at least of a row that also casts its input
 
@@ -92,21 +94,29 @@ class Fitted:
     cast: dict[str, float]
 
 
-def fit_values(law: Law, samples: Sequence[Sample], only: Sequence[str] = ()) -> Fitted:
-    """The parameters under which the law comes closest to all samples together."""
+def fit_values(
+    law: Law, samples: Sequence[Sample], near: Mapping[str, float] = MappingProxyType({})
+) -> Fitted:
+    """The parameters under which the law comes closest to all samples together.
+
+    What the rows do not tell stays near the law's usual value, or the one given in `near`.
+    """
     few = [_thin(sample) for sample in samples]
     casts = any(sample.cast_bytes is not None for sample in few)
     named = {**law.parameters, **({f"cast.{k}": p for k, p in CAST.items()} if casts else {})}
-    usual = {name: p.usual for name, p in named.items()}
-    free = [name for name in named if not only or name in only]
-    low, high, start = (
-        np.array([getattr(named[n], bound) for n in free]) for bound in ("low", "high", "usual")
+    low, high, usual = (
+        np.array([getattr(p, bound) for p in named.values()]) for bound in ("low", "high", "usual")
     )
-    weights = np.concatenate([np.full(len(s.seconds), np.sqrt(1.0 / len(s.seconds))) for s in few])
-    weights = weights / weights.max()
+    start = np.array([near.get(name, p.usual) for name, p in named.items()])
+    start = np.clip(start, low + 1e-6 * (high - low), high - 1e-6 * (high - low))
+    scale = np.maximum(usual, (high - low) / 20.0)
+    # Chips weigh alike; a parameter off by its scale costs as much as PRIOR_ROWS rows off by 5 %.
+    each = [np.sqrt(len(few[0].seconds) / len(s.seconds)) for s in few]
+    weights = np.concatenate([np.full(len(s.seconds), w) for s, w in zip(few, each, strict=True)])
+    loose = np.sqrt(PRIOR_ROWS) * TOLERATED
 
     def split(point: Array) -> Fitted:
-        values = {**usual, **dict(zip(free, point.tolist(), strict=True))}
+        values = dict(zip(named, point.tolist(), strict=True))
         cast = {k.removeprefix("cast."): v for k, v in values.items() if k.startswith("cast.")}
         return Fitted({k: v for k, v in values.items() if not k.startswith("cast.")}, cast)
 
@@ -116,10 +126,10 @@ def fit_values(law: Law, samples: Sequence[Sample], only: Sequence[str] = ()) ->
         for sample in few:
             plain = law.formula(sample.work, sample.chip, at.values).reshape(-1)
             found.append(np.log((plain + cast_seconds(sample, at.cast)) / sample.seconds))
-        return weights * np.concatenate(found)
+        return np.concatenate([weights * np.concatenate(found), loose * (point - start) / scale])
 
     best = least_squares(
-        misses, start, bounds=(low, high), x_scale=np.maximum(start, (high - low) / 20.0),
+        misses, start, bounds=(low, high), x_scale=scale,
         loss="soft_l1", f_scale=TOLERATED, diff_step=1e-3, max_nfev=60,
     )  # fmt: skip
     return split(best.x)

@@ -34,13 +34,17 @@ DETAILS: Final[Mapping[str, Detail]] = {
     "attention_decode": Detail(200, 0.1),
     "experts": Detail(160, 0.1),
 }
+ALONE: Final = 1.5  # how much worse a law of one chip is taken to be on others
 FEW: Final = 150  # with fewer rows than this a landmark would learn one row by heart
 
 
-def own_curves(name: str, split: Split, source: str) -> dict[str, Curve]:
-    """The curve of one class on one chip, and that of the cast before it where there is one."""
+def own_curves(name: str, split: Split, source: str, like: Curve | None = None) -> dict[str, Curve]:
+    """The curve of one class on one chip, and that of the cast before it where there is one.
+
+    What few rows cannot tell is taken from the curve `like` it.
+    """
     law, detail = LAWS[split.kind], DETAILS.get(split.kind, Detail(0, 0.0))
-    fitted = fit_values(law, [split.fitted])
+    fitted = fit_values(law, [split.fitted], like.values if like else {})
     rows = len(split.fitted.seconds)
     count = detail.landmarks if rows >= FEW else 0
     marks = fit_landmarks(law, split.fitted, fitted, count, detail.noise)
@@ -53,18 +57,25 @@ def own_curves(name: str, split: Split, source: str) -> dict[str, Curve]:
     return curves
 
 
-def transferred_curve(splits: Sequence[Split], source: str) -> tuple[Curve, Fitted]:
+def transferred_curve(
+    splits: Sequence[Split], source: str, like: Curve | None = None
+) -> tuple[Curve, Fitted]:
     """One curve for chips without data: parameters fitted across all others."""
     law = LAWS[splits[0].kind]
     samples = [split.fitted for split in splits]
-    fitted = fit_values(law, samples)
+    near = like.values if like else {}
+    fitted = fit_values(law, samples, near)
     misses = [
-        log_error(law, left.held_out, fit_values(law, [s for s in samples if s is not left.fitted]))
+        log_error(
+            law,
+            left.held_out,
+            fit_values(law, [s for s in samples if s is not left.fitted], near),
+        )
         for left in splits
         if len(splits) > 1 and len(left.held_out.seconds)
     ]
     if not misses:  # one chip alone cannot say how well it speaks for others
-        misses = [3.0 * log_error(law, splits[0].held_out, fitted)]
+        misses = [ALONE * log_error(law, splits[0].held_out, fitted)]
     held, error = summarise(np.concatenate(misses))
     rows = sum(len(s.seconds) for s in samples)
     return Curve(fitted.values, error, "derived", source, None, rows, held), fitted

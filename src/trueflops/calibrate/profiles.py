@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from trueflops.calibrate.collectives import collective_curves
 from trueflops.calibrate.fit import Fitted
@@ -21,6 +21,7 @@ from trueflops.profile import Curve, Profile, write_profile
 TABLES: Final = "kernel tables of ai-dynamo/aiconfigurator (Apache-2.0), ops/*.csv"
 OURS: Final = "our own measurements on an H200, truth/h200"
 TRANSFER: Final = "transfer"
+Found = TypeVar("Found")
 
 
 def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list[Path]:
@@ -35,8 +36,9 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
     written = []
     for chip, splits in sorted(samples.items()):
         curves: dict[str, Curve] = dict(sent.get(chip, {}))
-        for name, split in splits.items():
-            curves |= own_curves(name, split, _source(name, chip))
+        for name, split in _plain_first(splits).items():
+            like = curves.get(name.partition(".")[0])
+            curves |= own_curves(name, split, _source(name, chip), like)
             say(f"{chip}: {name}")
         written.append(_write(Profile(f"{chip}, fitted", chip, curves), into))
     written.append(_write(transfer(samples, say), into))
@@ -50,8 +52,9 @@ def transfer(samples: Mapping[str, Mapping[str, Split]], say: Callable[[str], No
         for name, split in splits.items():
             classes[name].append(split)
     curves: dict[str, Curve] = {}
-    for name, found in classes.items():
-        curve, fitted = transferred_curve(found, _source(name, ""))
+    for name, found in _plain_first(classes).items():
+        like = curves.get(name.partition(".")[0])
+        curve, fitted = transferred_curve(found, _source(name, ""), like)
         curves[name] = curve
         say(f"across chips: {name}")
         if fitted.cast:
@@ -59,6 +62,11 @@ def transfer(samples: Mapping[str, Mapping[str, Split]], say: Callable[[str], No
     curves["cast"] = curves["memory"]
     curves["attention_backward"] = curves["attention_backward.cudnn"]
     return Profile("across chips", "any", curves)
+
+
+def _plain_first(found: Mapping[str, Found]) -> dict[str, Found]:
+    """Curves by name, `matmul` before `matmul.fp8`: each starts from the plainer one."""
+    return dict(sorted(found.items()))
 
 
 def _cast(curve: Curve, fitted: Fitted) -> Curve:

@@ -1,6 +1,6 @@
 """The law of ops that only move data: norms, activations, casts, lookups, the optimizer's step.
 
-    t = start + bytes / (b·BW)
+    t = start (+ a reduction's own wait) + bytes / (b·BW)
 `bytes` are what the op must read and write at least. A kind that passes over its data more than
 once, or badly, has a share b of its own (`norm`, `softmax`, `norm_backward` …).
 """
@@ -17,9 +17,9 @@ from trueflops.sizes import Array, Size
 
 KINDS: Final = (
     "norm", "norm_backward", "softmax", "softmax_backward", "activation", "activation_backward",
-    "dropout", "cast", "embedding", "embedding_backward", "cross_entropy",
-    "cross_entropy_backward", "optimizer",
+    "dropout", "cast", "embedding", "cross_entropy", "cross_entropy_backward", "optimizer",
 )  # fmt: skip
+_REDUCES: Final = np.array([*(k.startswith(("norm", "softmax")) * 1.0 for k in KINDS), 0.0])
 
 
 class StreamWork(NamedTuple):
@@ -30,17 +30,18 @@ class StreamWork(NamedTuple):
 
 
 def _formula(w: StreamWork, chip: Silicon, p: Values) -> Array:
-    shares = np.array([*(p.get(kind, p["bandwidth"]) for kind in KINDS), p["bandwidth"]])
-    share = shares[np.asarray(w.kind, np.intp)]
-    moved = np.asarray(w.moved_bytes)
-    share = share.reshape(share.shape + (1,) * (moved.ndim - share.ndim))
-    return np.asarray(p["start_cycles"] / chip.hertz + moved / (share * chip.bandwidth))
+    kind, moved = np.asarray(w.kind, np.intp), np.asarray(w.moved_bytes)
+    kind = kind.reshape(kind.shape + (1,) * (moved.ndim - kind.ndim))
+    share = np.array([*(p.get(k, p["bandwidth"]) for k in KINDS), p["bandwidth"]])[kind]
+    waits = p["start_cycles"] + p.get("reduce_cycles", 0.0) * _REDUCES[kind]
+    return np.asarray(waits / chip.hertz + moved / (share * chip.bandwidth))
 
 
 STREAM: Final = Law(
     _formula,
     {
         "start_cycles": Parameter(4000.0, 500.0, 20000.0, "cycles before the first byte moves"),
+        "reduce_cycles": Parameter(4000.0, 0.0, 30000.0, "more before a row is summed"),
         "bandwidth": Parameter(0.8, 0.05, 1.0, "of the memory's, for a copy or an add"),
         **{
             kind: Parameter(0.6, 0.02, 1.0, f"of the memory's, for {kind.replace('_', ' ')}")

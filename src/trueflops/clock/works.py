@@ -33,6 +33,7 @@ LAWS: Final[dict[str, Law]] = {
     "experts": EXPERTS,
     "memory": STREAM,
 }
+_HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
 EVER_COLD: Final = 1e6  # a model's other layers pass through the cache before these weights again
 
 
@@ -55,7 +56,7 @@ def curve_name(op: Op) -> str:
     """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
     kind = op_class(op)
     if kind in ("matmul", "experts"):
-        parts = (kind, op.dtype if op.dtype != "bf16" else "", op.form)
+        parts = (kind, "" if op.dtype in _HALVES else op.dtype, op.form)
         return ".".join(dict.fromkeys(part for part in parts if part))
     if op.kind == "cast" and op.form:
         return f"cast.{op.form}"

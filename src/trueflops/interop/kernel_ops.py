@@ -178,7 +178,6 @@ MEMORY_KINDS: Final[Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]
     "cross_entropy": ("cross_entropy", (16.0,), ()),
     "cross_entropy_backward": ("cross_entropy_backward", (16.0,), (16.0,)),
     "embedding": ("embedding", (16.0,), (16.0,)),
-    "embedding_backward": ("embedding_backward", (16.0,), (16.0,)),
     "adamw_fused": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
 }
 
