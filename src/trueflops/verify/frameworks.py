@@ -34,14 +34,17 @@ class Habits:
     zero: int
     fused: bool = True  # pointwise chains run as one kernel (hand-written, compiled or XLA)
     sp: bool = True  # sequence parallelism beside tp
+    selective_layers: float = 0.0
+    """What it calls selective recomputation: 0 attention's scores (Korthikanti et al. 2022), else
+    about this share of the work (every other product, or every other layer) run again."""
 
 
 HABITS: Final = {
     "megatron": Habits(zero=1),
     "megatron-deepspeed": Habits(zero=1, sp=False),
     "deepspeed": Habits(zero=1, fused=False, sp=False),
-    "fsdp": Habits(zero=3, fused=False),
-    "torchtitan": Habits(zero=3),
+    "fsdp": Habits(zero=3, fused=False, selective_layers=0.5),
+    "torchtitan": Habits(zero=3, selective_layers=0.5),
     "maxtext": Habits(zero=3),
     "neuron": Habits(zero=1),
     "internevo": Habits(zero=1),

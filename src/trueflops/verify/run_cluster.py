@@ -51,7 +51,7 @@ def read_machine(row: Row, framework: str) -> Machine:
     chip = find_chip(said, (capacity or 0.0) * cores)
     chip = accelerator(_HOUSE_CHIPS.get((framework, chip.name), chip.name))
     network = _network_bytes_per_second(text(row, "notes"))
-    return Machine(_cluster(devices // cores, chip.name, network), devices, cores)
+    return Machine(chips(devices // cores, chip.name, network), devices, cores)
 
 
 def find_chip(said: str, capacity_gb: float) -> Accelerator:
@@ -107,7 +107,7 @@ def _network_bytes_per_second(notes: str) -> float | None:
 
 
 @cache
-def _cluster(count: int, name: str, network: float | None) -> Cluster:
+def chips(count: int, name: str, network: float | None = None) -> Cluster:
     """So many chips in nodes that they fill; its network between nodes as the row says."""
     host = default_node(accelerator(name))
     size = host.count if host else count

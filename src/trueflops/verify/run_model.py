@@ -23,6 +23,8 @@ from trueflops.verify.cells import Missing, needed, number, text, whole
 
 USUAL_VOCAB: Final = 51200  # GPT-2's 50,257 padded as Megatron does; where a row gives none
 USUAL_HEAD: Final = 128
+GPT_DROPOUT: Final = 0.1  # GPT-2's and Megatron-LM's default, on until models trained without
+LAST_WITH_DROPOUT: Final = 2022
 UNUSUAL: Final = 0.01  # an unusual structure must come nearer to params_b by this share
 
 
@@ -37,10 +39,11 @@ class Shape:
     head_dim: int
     ffn: int
     vocab: int
-    experts: int
-    per_token: int
-    parameters: float
-    active: float
+    experts: int = 0
+    per_token: int = 0
+    parameters: float = 0.0
+    active: float = 0.0
+    dropout: float = 0.0
 
 
 def read_run_model(row: Row) -> Model:
@@ -75,6 +78,7 @@ def _shape(row: Row) -> Shape:
         per_token=size("moe_topk"),
         parameters=(number(row, "params_b") or 0.0) * units.GIGA,
         active=(number(row, "active_params_b") or 0.0) * units.GIGA,
+        dropout=GPT_DROPOUT if (number(row, "year") or 9999) <= LAST_WITH_DROPOUT else 0.0,
     )
 
 
@@ -132,7 +136,7 @@ def _build(name: str, shape: Shape) -> Model:
     for gated, tied, dim, shared in product(
         (True, False), (True, False), dims, (False, True) if shape.experts else (False,)
     ):
-        model = _assemble(name, shape, gated=gated, tied=tied, dim=dim, shared=shared)
+        model = assemble(name, shape, gated=gated, tied=tied, dim=dim, shared=shared)
         # GPTs tie and are plain, LLaMAs neither; without a count the FFN's width tells them apart.
         odd = (tied == gated) + (dim != own_dim and not shape.head_dim) + shared
         odd += gated == (shape.ffn == 4 * shape.hidden and not shape.experts)
@@ -148,8 +152,8 @@ def _distance(model: Model, shape: Shape) -> float:
     return far
 
 
-def _assemble(
-    name: str, shape: Shape, *, gated: bool, tied: bool, dim: int, shared: bool
+def assemble(
+    name: str, shape: Shape, *, gated: bool, tied: bool, dim: int, shared: bool = False
 ) -> Model:
     """One structure of these sizes: LLaMA's where the FFN is gated, GPT's where it is plain."""
     bias = not gated
@@ -177,6 +181,8 @@ def _assemble(
         experts,
         norm="rms" if gated else "layer",
         norm_bias=bias,
+        dropout=0.0 if gated else shape.dropout,
+        attention_dropout=0.0 if gated else shape.dropout,
     )
     return Model(
         name=name,

@@ -26,6 +26,7 @@ GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d+)"
 MICRO_BATCH: Final = r"\bMBS[ =:]*(\d+)"
 FIRST_WITH_SP: Final = 2022  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
+FIRST_WITH_OVERLAP: Final = 2023  # Megatron-LM's gradients wait for the whole backward before
 FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
 
 
@@ -54,8 +55,12 @@ def read_degrees(row: Row, machine: Machine) -> Degrees:
         if not micro:
             raise Missing("global_batch and micro_batch are empty")
         batch = micro * dp * (noted(row, ACCUMULATION) or 1)
+    if micro > batch:  # no micro-batch is larger than its batch: the two were swapped
+        micro, batch = batch, micro
     if batch < dp:
-        raise Missing(f"global_batch {batch} is less than the {dp} replicas of tp, pp and cp")
+        empty = [column for column in ("tp", "pp", "cp") if not text(row, column)]
+        said = f"{' and '.join(empty)} empty, and taken as 1 " if empty else ""
+        raise Missing(f"{said}tp, pp and cp leave more replicas than global_batch has sequences")
     # Cores of one chip share its memory: what they split among them is inside one accelerator.
     for of_core in divisors(machine.cores)[::-1]:
         if tp % of_core == 0 and dp % (machine.cores // of_core) == 0:
@@ -86,8 +91,9 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "sp": _sequence_parallel(degrees.tp, model, notes, framework, year),
         "flash": _flash(row, year),
         "fused": _fused(notes, framework),
+        "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
         **read_dtypes(row, cluster.accelerator),
-        **_recompute(row, notes),
+        **_recompute(row, model.layers // degrees.pp, framework),
     }
     return Plan(**fields)
 
@@ -187,9 +193,12 @@ def _fused(notes: str, framework: str) -> bool:
     return HABITS[framework].fused or "compile" in notes
 
 
-def _recompute(row: Row, notes: str) -> dict[str, Any]:
+def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
+    """Kind and layers of a stage; a share of the layers in full stands for a share of the ops."""
     said = text(row, "recompute").casefold()
+    share = HABITS[framework].selective_layers
+    if "selective" in said and share:
+        return {"recompute": "full", "recompute_layers": max(round(share * layers), 1)}
     kind = next((k for k in ("full", "selective") if k in said), "none")
-    counted = re.search(r"recomput\w*\s+(\d+)\s+layers", notes)
-    layers = float(counted[1]) if counted and kind == "full" else np.inf
-    return {"recompute": kind, "recompute_layers": layers}
+    counted = noted(row, r"recomput\w*\s+(\d+)\s+layers") if kind == "full" else None
+    return {"recompute": kind, "recompute_layers": counted or np.inf}
