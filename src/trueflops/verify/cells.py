@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Final
 
 from trueflops.errors import BadInput, shorten
 from trueflops.interop.tables import Row
+
+MOST: Final = 10**9
 
 
 class Missing(BadInput):
@@ -37,8 +40,8 @@ def whole(row: Row, column: str) -> int | None:
     value = number(row, column)
     if value is None:
         return None
-    if value != int(value):
-        raise Missing(f"{column} is not a whole number: {value:g}")
+    if value != int(value) or value > MOST:
+        raise Missing(f"{column} is not a whole number up to {MOST:,}: {value:g}")
     return int(value)
 
 

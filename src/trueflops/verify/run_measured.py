@@ -10,15 +10,17 @@ from __future__ import annotations
 from trueflops import units
 from trueflops.interop.tables import Row
 from trueflops.model import Model
-from trueflops.verify.cells import number, text
+from trueflops.verify.cells import number, text, whole
 from trueflops.workload import Training
 
 
 def step_seconds(row: Row, model: Model, workload: Training, devices: int) -> float | None:
     """The step's time; None where the row measured none."""
-    for column in ("step_time_s", "step_time_derived_s"):
-        if seconds := number(row, column):
-            return seconds
+    if seconds := number(row, "step_time_s"):
+        return seconds
+    as_printed = whole(row, "global_batch") == workload.global_batch
+    if as_printed and (seconds := number(row, "step_time_derived_s")):
+        return seconds
     for column in ("tokens_per_s_per_gpu", "tok_s_gpu_derived"):
         if rate := number(row, column):
             return workload.tokens_per_step / (rate * devices)

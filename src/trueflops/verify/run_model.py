@@ -25,6 +25,7 @@ USUAL_VOCAB: Final = 51200  # GPT-2's 50,257 padded as Megatron does; where a ro
 USUAL_HEAD: Final = 128
 GPT_DROPOUT: Final = 0.1  # GPT-2's and Megatron-LM's default, on until models trained without
 LAST_WITH_DROPOUT: Final = 2022
+MOST_LAYERS: Final = 10_000
 UNUSUAL: Final = 0.01  # an unusual structure must come nearer to params_b by this share
 
 
@@ -57,6 +58,8 @@ def read_run_model(row: Row) -> Model:
         return replace(known, vocab=shape.vocab) if shape.vocab else known
     for column in ("layers", "hidden", "heads"):
         needed(row, column)
+    if shape.layers > MOST_LAYERS:
+        raise Missing(f"layers {shape.layers} are more than {MOST_LAYERS:,}")
     if shape.heads % (shape.kv_heads or shape.heads):
         raise Missing(f"kv_heads {shape.kv_heads} do not divide heads {shape.heads}")
     return _build(name or "unnamed", shape)
@@ -158,9 +161,7 @@ def assemble(
     """One structure of these sizes: LLaMA's where the FFN is gated, GPT's where it is plain."""
     bias = not gated
     kv = shape.kv_heads or shape.heads
-    attention = Attention(
-        shape.heads, kv, dim, dim, rope=gated, qkv_bias=bias, out_bias=bias
-    )
+    attention = Attention(shape.heads, kv, dim, dim, rope=gated, qkv_bias=bias, out_bias=bias)
     activation = "silu" if gated else "gelu"
     experts = None
     if shape.experts:

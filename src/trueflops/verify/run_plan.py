@@ -59,8 +59,8 @@ def read_degrees(row: Row, machine: Machine) -> Degrees:
         micro, batch = batch, micro
     if batch < dp:
         empty = [column for column in ("tp", "pp", "cp") if not text(row, column)]
-        said = f"{' and '.join(empty)} empty, and taken as 1 " if empty else ""
-        raise Missing(f"{said}tp, pp and cp leave more replicas than global_batch has sequences")
+        why = f"{', '.join(empty)} empty: " if empty else ""
+        raise Missing(f"{why}more replicas than global_batch has sequences")
     # Cores of one chip share its memory: what they split among them is inside one accelerator.
     for of_core in divisors(machine.cores)[::-1]:
         if tp % of_core == 0 and dp % (machine.cores // of_core) == 0:
@@ -102,7 +102,7 @@ def read_sharding(
     row: Row, dp: int, cluster: Cluster, framework: str, year: int
 ) -> tuple[int, int]:
     """ZeRO stage and how many replicas share, from texts as 'HSDP' or 'ZeRO-1 group 8'."""
-    said = text(row, "zero_or_fsdp").casefold()
+    said = text(row, "zero_or_fsdp").casefold().replace("fsdp=0", "")
     zero = _stage(said)
     if zero is None:
         zero = HABITS[framework].zero
@@ -131,9 +131,7 @@ def _stage(said: str) -> int | None:
         return 2
     if "dist-opt" in said or "distributed optimizer" in said or "dist_opt" in said:
         return 1
-    if "fsdp=0" not in said and ("fsdp" in said or "hsdp" in said or "full_shard" in said):
-        return 3
-    return 0
+    return 3 if any(word in said for word in ("fsdp", "hsdp", "full_shard")) else 0
 
 
 def read_dtypes(row: Row, chip: Accelerator) -> dict[str, Any]:

@@ -6,12 +6,12 @@ refused only where an input is really missing; rows of doubtful worth are shown 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from trueflops.catalog import Cluster
-from trueflops.errors import BadInput
+from trueflops.errors import TrueflopsError
 from trueflops.interop.tables import Row, Table
 from trueflops.model import Model
 from trueflops.plan import Plan
@@ -86,19 +86,22 @@ class Predictor:
 
 def verify_training(table: Table, profiles: Profiles) -> Findings:
     """Every row predicted, or refused with its reason."""
-    return judge_rows(table, ((row_id(line, row), row) for line, row in table.rows), profiles)
+    rows = ((row_id(line, row), row) for line, row in table.rows)
+    return judge_rows(table, rows, profiles, read_case)
 
 
 def judge_rows(
-    table: Table, rows: Iterable[tuple[str, Row]], profiles: Profiles, read: Any = None
+    table: Table,
+    rows: Iterable[tuple[str, Row]],
+    profiles: Profiles,
+    read: Callable[[Row, str], Case],
 ) -> Findings:
     """Read each row as a case and predict it."""
-    reader = read or read_case
     findings, predictor = Findings(), Predictor(profiles)
     for name, row in rows:
         try:
-            findings.rows += predictor.judge(table.where, reader(row, name))
-        except BadInput as error:
+            findings.rows += predictor.judge(table.where, read(row, name))
+        except TrueflopsError as error:  # one row must not cost all others their answer
             findings.refused.append(Refusal(table.where, name, str(error)))
     return findings
 
