@@ -177,6 +177,7 @@ class TestTraining:
             ({"global_batch": ""}, "global_batch and micro_batch are empty"),
             ({"global_batch": "-8"}, "global_batch is not a number"),
             ({"tp": "3"}, "does not divide n_devices"),
+            ({"pp": "8", "vpp": "1000000000"}, "more pieces than 32 layers"),
             ({"model": "unheard of"}, "layers is empty"),
             ({"layers": "999999999", "hidden": "64", "heads": "1"}, "layers"),
             ({"tokens_per_s_per_gpu": ""}, "nothing measured"),

@@ -82,7 +82,7 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "tp": degrees.tp,
         "pp": degrees.pp,
         "cp": degrees.cp,
-        "vpp": degree(row, "vpp") if degrees.pp > 1 else 1,
+        "vpp": _interleaved(row, degrees.pp, model.layers),
         "dp_replicate": degrees.dp // shard,
         "dp_shard": shard,
         "zero": zero,
@@ -157,6 +157,14 @@ def read_dtypes(row: Row, chip: Accelerator) -> dict[str, Any]:
         "gradient_dtype": wide,
         "optimizer": optimizer,
     }
+
+
+def _interleaved(row: Row, pp: int, layers: int) -> int:
+    """vpp; some pieces may hold only the embedding, the head or an extra predictor, but not most."""
+    vpp = degree(row, "vpp") if pp > 1 else 1
+    if pp * vpp > 2 * layers:
+        raise Missing(f"pp {pp} × vpp {vpp} are more pieces than {layers} layers can fill")
+    return vpp
 
 
 def _expert_degree(row: Row, degrees: Degrees, model: Model) -> int:
