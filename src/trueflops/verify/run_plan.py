@@ -160,7 +160,7 @@ def read_dtypes(row: Row, chip: Accelerator) -> dict[str, Any]:
 
 
 def _interleaved(row: Row, pp: int, layers: int) -> int:
-    """vpp; some pieces may hold only the embedding, the head or an extra predictor, but not most."""
+    """vpp; some pieces may hold only the embedding or the head, but not most."""
     vpp = degree(row, "vpp") if pp > 1 else 1
     if pp * vpp > 2 * layers:
         raise Missing(f"pp {pp} × vpp {vpp} are more pieces than {layers} layers can fill")
