@@ -147,7 +147,13 @@ DEPARTURES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     ),
     "TITAN V": (("fp16",), "printed at 1.34 GHz, below the boost clock"),
     **dict.fromkeys(
-        ("H100-SXM5-80GB", "H200-SXM-141GB", "GH200-96GB", "GH200-144GB"),
+        (
+            "H100-SXM5-80GB",
+            "H100-SXM5-96GB-HBM2e",
+            "H200-SXM-141GB",
+            "GH200-96GB",
+            "GH200-144GB",
+        ),
         (("fp64", "fp64_tensor", "fp32"), "vector rates are printed at 1.98 GHz"),
     ),
     "H800-SXM5-80GB": (("fp64", "fp64_tensor", "fp32"), "fp64 cut; fp32 printed at 1.98 GHz"),

@@ -125,6 +125,9 @@ def parser() -> Parser:
     _calibrate(
         commands.add_parser(
             "calibrate", help="rebuild the shipped profiles from measurements", allow_abbrev=False
+    _verify(
+        commands.add_parser(
+            "verify", help="predicted against measured, by source", allow_abbrev=False
         )
     )
     return top
@@ -338,4 +341,17 @@ def _ops(p: argparse.ArgumentParser) -> None:
         "op,gpus,bytes",
     )
     p.add_argument("--on", metavar="CHIP", required=True, help="H100, or 8xH100 for collectives")
+    _common(p)
+
+
+def _verify(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "files", nargs="+", metavar="FILE.csv", help="measured results, known by their header"
+    )
+    p.add_argument(
+        "--profile", metavar="FILE.toml", help="predict the chip it names with this profile"
+    )
+    p.add_argument(
+        "--held-out", action="store_true", help="only the rows that nothing was fitted to"
+    )
     _common(p)

@@ -1,0 +1,24 @@
+"""trueflops verify: predicted against measured."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from trueflops.interop.tables import read_table
+from trueflops.report import encode
+from trueflops.report.verify import encode_findings, show_findings
+from trueflops.verify.profiles import profiles_from
+from trueflops.verify.recognise import verify_tables
+
+
+def run(options: argparse.Namespace) -> int:
+    """Predict every row of every file and show by how much it was missed."""
+    tables = [read_table(Path(file)) for file in options.files]
+    profiles = profiles_from(options.profile)
+    findings = verify_tables(tables, profiles, only_held_out=options.held_out)
+    if options.json:
+        print(encode.to_json(encode_findings(findings)))
+    else:
+        show_findings(findings)
+    return 0

@@ -1,0 +1,98 @@
+"""Predicted against measured: the table by group and over all groups, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rich.markup import escape
+
+from trueflops.report.tables import Column, Grid, console, grid, plural
+from trueflops.verify.findings import Findings
+from trueflops.verify.score import Overall, Score, overall, summary
+
+RIGHT: Final[tuple[Column, ...]] = (
+    ("rows", "right"),
+    ("MAPE", "right"),
+    ("median", "right"),
+    ("p90", "right"),
+)
+LISTED = 12  # reasons of refusal on a terminal; --json has them all
+
+
+def encode_findings(findings: Findings) -> dict[str, Any]:
+    """Every row, every refusal, and the scores: errors as fractions, the rest in SI units."""
+    return {
+        "rows": [
+            {
+                "file": row.file,
+                "id": row.id,
+                "group": row.group,
+                "quantity": row.quantity,
+                "measured": row.measured,
+                "predicted": row.predicted,
+                "low": row.low,
+                "high": row.high,
+                "error": row.error,
+            }
+            for row in findings.rows
+        ],
+        "refused": [row._asdict() for row in findings.refused],
+        "summary": [_without_scored(score) for score in summary(findings)],
+        "overall": [row._asdict() for row in overall(findings)],
+    }
+
+
+def _without_scored(score: Score) -> dict[str, Any]:
+    return {key: value for key, value in score._asdict().items() if key != "scored"}
+
+
+def show_findings(findings: Findings) -> None:
+    """A table of groups for every quantity, one over all groups, then why rows were refused."""
+    out = console()
+    scores = summary(findings)
+    for quantity in dict.fromkeys(score.quantity for score in scores):
+        out.print(_by_group(quantity, [score for score in scores if score.quantity == quantity]))
+        out.print()
+    if any(not score.scored for score in scores):
+        out.print("[dim]* shown, but left out of the overall figures[/]\n")
+    if totals := overall(findings):
+        out.print(_over_all(totals))
+    reasons = Counter(row.reason for row in findings.refused)
+    if reasons:
+        out.print(f"\n{plural(len(findings.refused), 'row')} refused")
+        for reason, rows in reasons.most_common(LISTED):
+            out.print(f"{rows:>6,}  {escape(reason)}", soft_wrap=True)
+        if len(reasons) > LISTED:
+            out.print(f"[dim]  … {len(reasons) - LISTED:,} more reasons; --json lists them all[/]")
+
+
+def _by_group(quantity: str, scores: Iterable[Score]) -> Grid:
+    table = grid(
+        "group", *RIGHT, ("bias", "right"), ("in 90 %", "right"), title=quantity, gives_way=0
+    )
+    for s in scores:
+        table.add_row(
+            escape(s.group) + ("" if s.scored else " [dim]*[/]"),
+            f"{s.rows:,}",
+            *(f"{100 * share:.1f} %" for share in (s.mape, s.median, s.p90)),
+            f"{100 * s.bias:+.1f} %",
+            f"{100 * s.coverage:.0f} %",
+        )
+    return table
+
+
+def _over_all(totals: Iterable[Overall]) -> Grid:
+    table = grid(
+        "all scored groups", ("groups", "right"), *RIGHT, ("in 90 %", "right"), gives_way=0
+    )
+    for t in totals:
+        table.add_row(
+            t.quantity,
+            f"{t.groups}",
+            f"{t.rows:,}",
+            *(f"{100 * share:.1f} %" for share in (t.macro_mape, t.median, t.p90)),
+            f"{100 * t.coverage:.0f} %",
+        )
+    return table

@@ -1,0 +1,64 @@
+"""Cells of a table of runs: empty ones are None, texts that should be numbers a clear reason."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from trueflops.errors import BadInput, shorten
+from trueflops.interop.tables import Row
+
+MOST: Final = 10**9
+
+
+class Missing(BadInput):
+    """A row lacks an input that no prediction can do without; the message names the column."""
+
+
+def text(row: Row, column: str) -> str:
+    """A cell without the spaces around it; empty where the column does not exist."""
+    return row.get(column, "").strip()
+
+
+def number(row: Row, column: str) -> float | None:
+    """A finite number above zero; None where the cell is empty or a zero."""
+    cell = text(row, column)
+    if not cell:
+        return None
+    try:
+        value = float(cell.replace(",", ""))
+    except ValueError:
+        raise Missing(f"{column} is not a number: {shorten(cell, 30)!r}") from None
+    if not math.isfinite(value) or value < 0:
+        raise Missing(f"{column} is not a number of at least 0: {shorten(cell, 30)!r}")
+    return value or None
+
+
+def whole(row: Row, column: str) -> int | None:
+    """A count; None where the cell is empty."""
+    value = number(row, column)
+    if value is None:
+        return None
+    if value != int(value) or value > MOST:
+        raise Missing(f"{column} is not a whole number up to {MOST:,}: {value:g}")
+    return int(value)
+
+
+def degree(row: Row, column: str) -> int:
+    """A parallel degree: 1 where nothing is said."""
+    return whole(row, column) or 1
+
+
+def needed(row: Row, column: str) -> int:
+    """A count that no prediction can do without."""
+    value = whole(row, column)
+    if value is None:
+        raise Missing(f"{column} is empty")
+    return value
+
+
+def noted(row: Row, pattern: str) -> int | None:
+    """A whole number that the free text of `notes` gives, found by a pattern with one group."""
+    match = re.search(pattern, text(row, "notes"), re.IGNORECASE)
+    return int(match[1]) if match else None

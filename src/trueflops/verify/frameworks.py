@@ -1,0 +1,61 @@
+"""The free text of `framework` as one key, and what such a framework does unless a row says else.
+
+The key names the software that runs the step: the same plan takes other kernels and other
+collectives under another one. The first line of the table whose words all occur decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (("neuron",), "neuron"),
+    (("megatron", "deepspeed"), "megatron-deepspeed"),
+    (("deepspeed",), "deepspeed"),
+    (("torchtitan",), "torchtitan"),
+    (("maxtext",), "maxtext"),
+    (("pax",), "maxtext"),
+    (("jax",), "maxtext"),
+    (("internevo",), "internevo"),
+    (("megatron",), "megatron"),
+    (("nemo",), "megatron"),
+    (("primus",), "megatron"),
+    (("foundry",), "fsdp"),
+    (("composer",), "fsdp"),
+    (("fsdp",), "fsdp"),
+)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What a framework does where a published row is silent."""
+
+    zero: int
+    fused: bool = True  # pointwise chains run as one kernel (hand-written, compiled or XLA)
+    sp: bool = True  # sequence parallelism beside tp
+    selective_layers: float = 0.0
+    """What it calls selective recomputation: 0 attention's scores (Korthikanti et al. 2022), else
+    about this share of the work (every other product, or every other layer) run again."""
+
+
+HABITS: Final = {
+    "megatron": Habits(zero=1),
+    "megatron-deepspeed": Habits(zero=1, sp=False),
+    "deepspeed": Habits(zero=1, fused=False, sp=False),
+    "fsdp": Habits(zero=3, fused=False, selective_layers=0.5),
+    "torchtitan": Habits(zero=3, selective_layers=0.5),
+    "maxtext": Habits(zero=3),
+    "neuron": Habits(zero=1),
+    "internevo": Habits(zero=1),
+    "plain": Habits(zero=0, fused=False),
+}
+
+
+def framework_key(text: str) -> str:
+    """The canonical key of a framework's free text; what no line knows is `plain`."""
+    folded = text.casefold()
+    for words, key in _KEYS:
+        if all(word in folded for word in words):
+            return key
+    return "plain"

@@ -1,0 +1,40 @@
+"""Which profile a run is predicted with: the one place that chooses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from trueflops.catalog import Accelerator, accelerator
+from trueflops.profile import Profile, profile_of, read_profile
+
+Profiles = Callable[[Accelerator, str], Profile]
+"""A chip and a framework's key (see frameworks.py) in, the profile to predict with out."""
+
+
+def best_known(chip: Accelerator, framework: str) -> Profile:
+    """What is known of the chip, under the framework."""
+    return _best_known(chip.name, framework)
+
+
+def profiles_from(path: str | None) -> Profiles:
+    """The curves of a file for the chip that it names; the best known for all else."""
+    if path is None:
+        return best_known
+    given = read_profile(Path(path))
+
+    @cache
+    def own(framework: str) -> Profile:
+        return _best_known(given.accelerator, framework).having(given.curves).named(given.name)
+
+    def choose(chip: Accelerator, framework: str) -> Profile:
+        return own(framework) if chip.name == given.accelerator else best_known(chip, framework)
+
+    return choose
+
+
+@cache
+def _best_known(name: str, framework: str) -> Profile:
+    """One object a chip, so that rows of the same chip share what was computed for it."""
+    return profile_of(accelerator(name))

@@ -1,0 +1,53 @@
+"""Which reader a table of measured results needs: known by its header alone.
+
+A new kind of table is one line of READERS. The first whose columns are all there reads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from trueflops.errors import BadInput, shorten
+from trueflops.interop.tables import Table
+from trueflops.verify import training, vtrain
+from trueflops.verify.findings import Findings
+from trueflops.verify.profiles import Profiles
+from trueflops.verify.split import held_out
+
+
+class Reader(NamedTuple):
+    """The columns that tell a kind of table, and what predicts its rows."""
+
+    what: str
+    columns: tuple[str, ...]
+    read: Callable[[Table, Profiles], Findings]
+
+
+READERS: Final[tuple[Reader, ...]] = (
+    Reader("training runs", training.COLUMNS, training.verify_training),
+    Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
+)
+
+
+def verify_tables(
+    tables: Iterable[Table], profiles: Profiles, *, only_held_out: bool = False
+) -> Findings:
+    """Predict every row of every table; with `only_held_out`, keep the rows that are held out."""
+    whole = Findings().extend([reader_of(table).read(table, profiles) for table in tables])
+    if not only_held_out:
+        return whole
+    return Findings(
+        [row for row in whole.rows if held_out(row.id)],
+        [row for row in whole.refused if held_out(row.id)],
+    )
+
+
+def reader_of(table: Table) -> Reader:
+    """The reader of a table; an unknown header is an error that names the known ones."""
+    for reader in READERS:
+        if table.has(*reader.columns):
+            return reader
+    known = "; ".join(f"{r.what} ({', '.join(r.columns)})" for r in READERS)
+    seen = shorten(", ".join(table.columns))
+    raise BadInput(f"{table.where}: the header {seen!r} is none of those known: {known}")

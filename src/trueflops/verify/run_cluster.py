@@ -1,0 +1,126 @@
+"""The cluster of a row: its accelerator's free text as a chip of the catalog, so many of them.
+
+Some tables count cores where software sees chips of several; `cores` says how many make one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
+from typing import Final
+
+from trueflops import units
+from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
+from trueflops.catalog.names import find, index
+from trueflops.catalog.nodes import default_node
+from trueflops.errors import UnknownName
+from trueflops.interop.tables import Row
+from trueflops.verify.cells import Missing, needed, noted, number, text
+
+_CORES: Final = re.compile(r"(\d+)\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
+_RAILS: Final = re.compile(r"\b(\d+)\s*x\s*(\d+)\s*Gb(?:ps|it|/s)?\b")
+_TOTAL: Final = re.compile(r"\b(\d+)\s*Gbps\b")
+_OTHER_SIZE: Final = 0.12  # a memory further off than this share is another chip's
+
+# torchtitan's published runs are all on one cluster whose "H100" has 96 GB of HBM2e and 500 W.
+_HOUSE_CHIPS: Final = {("torchtitan", "H100-SXM5-80GB"): "H100-SXM5-96GB-HBM2e"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a row ran. `devices` counts as the row does, `cores` of them are one accelerator."""
+
+    cluster: Cluster
+    devices: int
+    cores: int
+
+
+def read_machine(row: Row, framework: str) -> Machine:
+    """The cluster that a row names; Missing where it names none."""
+    said = text(row, "accelerator")
+    if not said:
+        raise Missing("accelerator is empty")
+    devices = needed(row, "n_devices")
+    cores_said = _CORES.search(said)
+    cores = int(cores_said[1]) if cores_said else 1
+    if devices % cores:
+        raise Missing(f"n_devices {devices} is not a multiple of {cores} cores a chip")
+    capacity = number(row, "memory_gb")
+    chip = find_chip(said, (capacity or 0.0) * cores)
+    chip = accelerator(_HOUSE_CHIPS.get((framework, chip.name), chip.name))
+    network = _network_bytes_per_second(text(row, "notes"))
+    return Machine(chips(devices // cores, chip.name, network), devices, cores)
+
+
+def find_chip(said: str, capacity_gb: float) -> Accelerator:
+    """The catalog's chip for a free text such as 'NVIDIA H100-80GB-SXM (8 per node)'."""
+    words = re.findall(r"[A-Za-z0-9.]+", re.sub(r"\([^)]*\)", " ", said))
+    for length in range(len(words), 0, -1):
+        for start in range(len(words) - length + 1):
+            tried = "-".join(words[start : start + length])
+            if find("accelerators", tried):
+                return _of_capacity(accelerator(tried), words, capacity_gb)
+    try:
+        return accelerator(said)
+    except UnknownName as error:
+        raise Missing(str(error)) from None
+
+
+def _of_capacity(chip: Accelerator, words: list[str], capacity_gb: float) -> Accelerator:
+    """The member of the chip's family with the form that is written and the memory that is given.
+
+    Without either, the chip stands as found.
+    """
+    folded = [word.casefold() for word in words]
+    sizes = [float(w.removesuffix("gb")) for w in folded if re.fullmatch(r"\d+gb", w)]
+    wanted = sizes[0] if sizes else capacity_gb
+    pcie, is_pcie = "pcie" in folded, "pcie" in chip.name.casefold()
+    if pcie == is_pcie and not _differs(chip, wanted):
+        return chip
+    family = chip.name.split("-")[0]
+    others = [
+        accelerator(path.stem)
+        for path in index("accelerators").values()
+        if path.stem.split("-")[0] == family and ("pcie" in path.stem.casefold()) == pcie
+    ]
+    fitting = [other for other in others if not _differs(other, wanted)]
+    return fitting[0] if fitting else chip
+
+
+def _differs(chip: Accelerator, capacity_gb: float) -> bool:
+    if not capacity_gb:
+        return False
+    own = chip.need("memory.capacity") / units.GIBI
+    return abs(own / capacity_gb - 1.0) > _OTHER_SIZE
+
+
+def _network_bytes_per_second(notes: str) -> float | None:
+    """What a row says of the network of a node, one direction: '4x100Gb', '1600 Gbps'."""
+    bits = None
+    if rails := _RAILS.search(notes):
+        bits = float(rails[1]) * float(rails[2])
+    elif total := _TOTAL.search(notes):
+        bits = float(total[1])
+    return bits * units.GIGA / units.BITS_PER_BYTE if bits else None
+
+
+@cache
+def chips(count: int, name: str, network: float | None = None) -> Cluster:
+    """So many chips in nodes that they fill; its network between nodes as the row says."""
+    host = default_node(accelerator(name))
+    size = host.count if host else count
+    per_node = max(d for d in range(1, min(size, count) + 1) if count % d == 0)
+    filled = per_node == min(size, count)
+    whole = cluster(f"{count}x{name}" if filled else f"{count // per_node}x{per_node}x{name}")
+    if network is None or not whole.tiers or whole.tiers[-1].reach != inf:
+        return whole
+    *inner, outer = whole.tiers
+    outer = replace(outer, bandwidth=network / size, origin="assumed")
+    return replace(whole, tiers=(*inner, outer))
+
+
+def slices(row: Row) -> int | None:
+    """Into how many separately cabled slices a row says that its accelerators fall."""
+    return noted(row, r"\b(\d+) slice")

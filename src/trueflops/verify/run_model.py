@@ -1,0 +1,209 @@
+"""The model of a row: the catalog's where name and shape agree, else built from the columns.
+
+Tables of runs give sizes, not structure. What they leave open (gated or plain FFN, tied or own
+head, width of a head, a shared expert) is what brings the parameter count nearest to `params_b`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import log
+from typing import Final
+
+from trueflops import units
+from trueflops.catalog.names import find, index
+from trueflops.errors import BadInput
+from trueflops.interop.tables import Row
+from trueflops.model import Model, read_model
+from trueflops.model.architecture import Attention, Block, Experts, Ffn
+from trueflops.verify.cells import Missing, needed, number, text, whole
+
+USUAL_VOCAB: Final = 51200  # GPT-2's 50,257 padded as Megatron does; where a row gives none
+USUAL_HEAD: Final = 128
+GPT_DROPOUT: Final = 0.1  # GPT-2's and Megatron-LM's default, on until models trained without
+LAST_WITH_DROPOUT: Final = 2022
+MOST_LAYERS: Final = 10_000
+UNUSUAL: Final = 0.01  # an unusual structure must come nearer to params_b by this share
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes that a row gives; 0 where it gives none."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    experts: int = 0
+    per_token: int = 0
+    parameters: float = 0.0
+    active: float = 0.0
+    dropout: float = 0.0
+
+
+def read_run_model(row: Row) -> Model:
+    """The model that a row names; Missing where neither the catalog nor the row knows its shape."""
+    name = text(row, "model")
+    shape = _shape(row)
+    known = find_model(name)
+    if known is None and not shape.layers:
+        known = _of_like_name(name, shape.parameters)
+    if known is not None and _agrees(known, shape):
+        return replace(known, vocab=shape.vocab) if shape.vocab else known
+    for column in ("layers", "hidden", "heads"):
+        needed(row, column)
+    if shape.layers > MOST_LAYERS:
+        raise Missing(f"layers {shape.layers} are more than {MOST_LAYERS:,}")
+    if shape.heads % (shape.kv_heads or shape.heads):
+        raise Missing(f"kv_heads {shape.kv_heads} do not divide heads {shape.heads}")
+    return _build(name or "unnamed", shape)
+
+
+def _shape(row: Row) -> Shape:
+    def size(column: str) -> int:
+        return whole(row, column) or 0
+
+    return Shape(
+        layers=size("layers"),
+        hidden=size("hidden"),
+        heads=size("heads"),
+        kv_heads=size("kv_heads"),
+        head_dim=size("head_dim"),
+        ffn=size("ffn"),
+        vocab=size("vocab"),
+        experts=size("moe_experts"),
+        per_token=size("moe_topk"),
+        parameters=(number(row, "params_b") or 0.0) * units.GIGA,
+        active=(number(row, "active_params_b") or 0.0) * units.GIGA,
+        dropout=GPT_DROPOUT if (number(row, "year") or 9999) <= LAST_WITH_DROPOUT else 0.0,
+    )
+
+
+@cache
+def find_model(name: str) -> Model | None:
+    """The catalog's model of this name, also where it is written 'LLaMA V2 7B'."""
+    for tried in (name, re.sub(r"(?i)(?<=[a-z])[ _-]*v(?=\d)", "-", name)):
+        if tried.strip() and find("models", tried):
+            return read_model(tried)
+    return None
+
+
+def _of_like_name(name: str, parameters: float) -> Model | None:
+    """A model whose name has all words of this one and, where it is known, about its size."""
+    words = set(_words(name))
+    for path in index("models").values():
+        if words and words <= set(_words(path.stem)):
+            try:
+                model = read_model(path.stem)
+            except BadInput:
+                continue
+            if not parameters or abs(log(model.parameter_count / parameters)) < 0.15:
+                return model
+    return None
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z]+|\d[\w.]*", name.casefold())
+
+
+def _agrees(model: Model, shape: Shape) -> bool:
+    """Whether nothing that the row gives speaks against the catalog's model."""
+    attention = model.blocks[-1].attention
+    given = [
+        (shape.layers, model.layers),
+        (shape.hidden, model.hidden),
+        (shape.heads, attention.heads),
+    ]
+    if not attention.latent:
+        given.append((shape.kv_heads, attention.kv_heads))
+    experts = next((b.experts for b in model.blocks if b.experts), None)
+    given.append((shape.experts, experts.count if experts else 0))
+    if experts is None:
+        dense = model.blocks[-1].ffn
+        given.append((shape.ffn, dense.width if dense else 0))
+    return all(not said or said == own for said, own in given)
+
+
+@cache
+def _build(name: str, shape: Shape) -> Model:
+    """The structure whose parameter count is nearest to the published one."""
+    own_dim = max(shape.hidden // shape.heads, 1)
+    dims = [shape.head_dim] if shape.head_dim else sorted({own_dim, USUAL_HEAD})
+    found: list[tuple[float, Model]] = []
+    for gated, tied, dim, shared in product(
+        (True, False), (True, False), dims, (False, True) if shape.experts else (False,)
+    ):
+        model = assemble(name, shape, gated=gated, tied=tied, dim=dim, shared=shared)
+        # GPTs tie and are plain, LLaMAs neither; without a count the FFN's width tells them apart.
+        odd = (tied == gated) + (dim != own_dim and not shape.head_dim) + shared
+        odd += gated == (shape.ffn == 4 * shape.hidden and not shape.experts)
+        found.append((_distance(model, shape) + UNUSUAL * odd, model))
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _distance(model: Model, shape: Shape) -> float:
+    """How far the counts lie from the published ones, all and active parameters alike."""
+    far = abs(log(model.parameter_count / shape.parameters)) if shape.parameters else 0.0
+    if shape.active:
+        far += abs(log(model.active_parameter_count / shape.active))
+    return far
+
+
+def assemble(
+    name: str, shape: Shape, *, gated: bool, tied: bool, dim: int, shared: bool = False
+) -> Model:
+    """One structure of these sizes: LLaMA's where the FFN is gated, GPT's where it is plain."""
+    bias = not gated
+    kv = shape.kv_heads or shape.heads
+    attention = Attention(shape.heads, kv, dim, dim, rope=gated, qkv_bias=bias, out_bias=bias)
+    activation = "silu" if gated else "gelu"
+    experts = None
+    if shape.experts:
+        width = shape.ffn or _expert_width(shape, dim)
+        experts = Experts(
+            shape.experts,
+            min(shape.per_token or 1, shape.experts),
+            width,
+            gated=gated,
+            shared_width=width if shared else 0,
+            activation=activation,
+        )
+    usual = 4 * shape.hidden if not gated else round(8 * shape.hidden / 3 / 256) * 256
+    dense = Ffn(shape.ffn or max(usual, 1), gated, bias, activation)
+    block = Block(
+        attention,
+        None if experts else dense,
+        experts,
+        norm="rms" if gated else "layer",
+        norm_bias=bias,
+        dropout=0.0 if gated else shape.dropout,
+        attention_dropout=0.0 if gated else shape.dropout,
+    )
+    return Model(
+        name=name,
+        family="",
+        hidden=shape.hidden,
+        vocab=shape.vocab or USUAL_VOCAB,
+        blocks=(block,),
+        pattern=(0,) * shape.layers,
+        tied=tied,
+        max_positions=0,
+    )
+
+
+def _expert_width(shape: Shape, dim: int) -> int:
+    """The width of an expert that the whole count leaves room for, or the usual 4·hidden."""
+    if not shape.parameters:
+        return 4 * shape.hidden
+    kv = shape.kv_heads or shape.heads
+    attention = 2 * shape.hidden * dim * (shape.heads + kv)
+    ends = 2 * (shape.vocab or USUAL_VOCAB) * shape.hidden
+    left = shape.parameters - ends - shape.layers * attention
+    width = left / (3 * shape.layers * shape.experts * shape.hidden)
+    return max(round(width / 64) * 64, 64)

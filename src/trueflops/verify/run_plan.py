@@ -1,0 +1,210 @@
+"""The plan of a row: degrees as given, the rest from texts that frameworks and papers use.
+
+What a row leaves open is 1, none, or its framework's habit (frameworks.py). Only where degrees and
+devices cannot be put together is the row refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from trueflops.catalog import Accelerator, Cluster
+from trueflops.interop.tables import Row
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.sizes import divisors
+from trueflops.verify.cells import Missing, degree, noted, number, text, whole
+from trueflops.verify.frameworks import HABITS
+from trueflops.verify.run_cluster import Machine, slices
+
+ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d+)"
+GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d+)"
+MICRO_BATCH: Final = r"\bMBS[ =:]*(\d+)"
+FIRST_WITH_SP: Final = 2022  # sequence parallelism: Korthikanti et al., May 2022
+FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
+FIRST_WITH_OVERLAP: Final = 2023  # Megatron-LM's gradients wait for the whole backward before
+FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """How a row's accelerators are split, and the batch that they share."""
+
+    tp: int
+    pp: int
+    cp: int
+    dp: int
+    micro_batch: int
+    global_batch: int
+
+
+def read_degrees(row: Row, machine: Machine) -> Degrees:
+    """Put degrees, devices and batches together; Missing where they contradict each other."""
+    tp, pp, cp = (degree(row, column) for column in ("tp", "pp", "cp"))
+    devices = machine.devices
+    if devices % (tp * pp * cp):
+        raise Missing(f"tp {tp} × pp {pp} × cp {cp} does not divide n_devices {devices}")
+    dp = devices // (tp * pp * cp)
+    micro = whole(row, "micro_batch") or noted(row, MICRO_BATCH) or 0
+    batch = whole(row, "global_batch") or noted(row, GLOBAL_BATCH) or 0
+    if not batch:
+        if not micro:
+            raise Missing("global_batch and micro_batch are empty")
+        batch = micro * dp * (noted(row, ACCUMULATION) or 1)
+    if micro > batch:  # no micro-batch is larger than its batch: the two were swapped
+        micro, batch = batch, micro
+    if batch < dp:
+        empty = [column for column in ("tp", "pp", "cp") if not text(row, column)]
+        why = f"{', '.join(empty)} empty: " if empty else ""
+        raise Missing(f"{why}more replicas than global_batch has sequences")
+    # Cores of one chip share its memory: what they split among them is inside one accelerator.
+    for of_core in divisors(machine.cores)[::-1]:
+        if tp % of_core == 0 and dp % (machine.cores // of_core) == 0:
+            tp, dp = tp // of_core, dp // (machine.cores // of_core)
+            break
+    else:
+        raise Missing(f"tp {tp} and dp {dp} cannot be counted in chips of {machine.cores} cores")
+    each = batch // dp
+    fitting = [d for d in divisors(each) if d <= max(micro, 1)]
+    return Degrees(tp, pp, cp, dp, fitting[-1], batch // dp * dp)
+
+
+def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framework: str) -> Plan:
+    """The plan that a row describes."""
+    year = int(number(row, "year") or 9999)
+    notes = text(row, "notes").casefold()
+    zero, shard = read_sharding(row, degrees.dp, cluster, framework, year)
+    fields: dict[str, Any] = {
+        "tp": degrees.tp,
+        "pp": degrees.pp,
+        "cp": degrees.cp,
+        "vpp": _interleaved(row, degrees.pp, model.layers),
+        "dp_replicate": degrees.dp // shard,
+        "dp_shard": shard,
+        "zero": zero,
+        "ep": _expert_degree(row, degrees, model),
+        "micro_batch": degrees.micro_batch,
+        "sp": _sequence_parallel(degrees.tp, model, notes, framework, year),
+        "flash": _flash(row, year),
+        "fused": _fused(notes, framework),
+        "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
+        **read_dtypes(row, cluster.accelerator),
+        **_recompute(row, model.layers // degrees.pp, framework),
+    }
+    return Plan(**fields)
+
+
+def read_sharding(
+    row: Row, dp: int, cluster: Cluster, framework: str, year: int
+) -> tuple[int, int]:
+    """ZeRO stage and how many replicas share, from texts as 'HSDP' or 'ZeRO-1 group 8'."""
+    said = text(row, "zero_or_fsdp").casefold().replace("fsdp=0", "")
+    zero = _stage(said)
+    if zero is None:
+        zero = HABITS[framework].zero
+        if zero == 1 and year < FIRST_WITH_SHARDED_STATES and framework == "megatron":
+            zero = 0
+    if zero == 0 or dp == 1:
+        return 0, 1
+    group = dp
+    if sized := re.search(r"(?:group|degree|fsdp2?|zero-?\d)[ :=]+(\d+)", said):
+        group = int(sized[1])
+    elif "slice" in said:
+        apart = slices(row)
+        group = dp // apart if apart else int(min(dp, cluster.tiers[0].reach))
+    elif "hsdp" in said or "hybrid" in said or "intra-node" in said:
+        group = cluster.per_node
+    return zero, max(d for d in divisors(dp) if d <= max(group, 1))
+
+
+def _stage(said: str) -> int | None:
+    """The ZeRO stage of a text; None where it says nothing."""
+    if not said or said in ("unknown", "?"):
+        return None
+    if staged := re.search(r"zero[-_ ]?(?:stage[-_ ]?)?([0-3])", said):
+        return int(staged[1])
+    if "grad_op" in said:
+        return 2
+    if "dist-opt" in said or "distributed optimizer" in said or "dist_opt" in said:
+        return 1
+    return 3 if any(word in said for word in ("fsdp", "hsdp", "full_shard")) else 0
+
+
+def read_dtypes(row: Row, chip: Accelerator) -> dict[str, Any]:
+    """Matmul, weight and gradient dtypes, and the optimizer, from texts as 'amp_bf16', 'FP8-CS'."""
+    said = text(row, "dtype").casefold()
+    wide = "bf16" if chip.computes("bf16") or not chip.computes("fp16") else "fp16"
+    compute = wide
+    if re.search(r"fp8|float8|e4m3|fp4|int8|aqt", said):
+        # The graph narrows training matmuls to fp8 alone; NVFP4 and int8 are taken for it.
+        compute = "fp8" if chip.computes("fp8") else wide
+    elif "fp16" in said or "float16" in said.replace("bfloat16", ""):
+        compute = wide = "fp16" if chip.computes("fp16") else wide
+    elif "tf32" in said and "bf16" not in said:
+        compute, wide = "tf32" if chip.computes("tf32") else "fp32", "fp32"
+    elif re.fullmatch(r"fp32|float32|single", said):
+        compute = wide = "fp32"
+    rounded = "+sr" in said or "stochastic" in said  # bf16 weights without a master copy
+    muon = "muon" in text(row, "notes").casefold()
+    optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
+    return {
+        "compute": compute,
+        "parameter_dtype": wide,
+        "gradient_dtype": wide,
+        "optimizer": optimizer,
+    }
+
+
+def _interleaved(row: Row, pp: int, layers: int) -> int:
+    """vpp; some pieces may hold only the embedding or the head, but not most."""
+    vpp = degree(row, "vpp") if pp > 1 else 1
+    if pp * vpp > 2 * layers:
+        raise Missing(f"pp {pp} × vpp {vpp} are more pieces than {layers} layers can fill")
+    return vpp
+
+
+def _expert_degree(row: Row, degrees: Degrees, model: Model) -> int:
+    """ep, where the model has experts to spread and ranks to spread them over."""
+    ep = degree(row, "ep")
+    if not model.is_moe:
+        return 1
+    ranks = degrees.tp * degrees.cp * degrees.dp
+    return max(d for d in divisors(ranks) if d <= ep)
+
+
+def _sequence_parallel(tp: int, model: Model, notes: str, framework: str, year: int) -> bool:
+    if tp == 1:
+        return False
+    if model.is_moe or "sequence parallel" in notes.replace("no sequence parallel", ""):
+        return True
+    if "no sequence parallel" in notes:
+        return False
+    return HABITS[framework].sp and year >= FIRST_WITH_SP
+
+
+def _flash(row: Row, year: int) -> bool:
+    said = text(row, "flash_attention").casefold()
+    if said in ("n", "no", "false", "0"):
+        return False
+    return said in ("y", "yes", "true", "1") or year >= FIRST_WITH_FLASH
+
+
+def _fused(notes: str, framework: str) -> bool:
+    if "no compile" in notes or "without compile" in notes:
+        return False
+    return HABITS[framework].fused or "compile" in notes
+
+
+def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
+    """Kind and layers of a stage; a share of the layers in full stands for a share of the ops."""
+    said = text(row, "recompute").casefold()
+    share = HABITS[framework].selective_layers
+    if "selective" in said and share:
+        return {"recompute": "full", "recompute_layers": max(round(share * layers), 1)}
+    kind = next((k for k in ("full", "selective") if k in said), "none")
+    counted = noted(row, r"recomput\w*\s+(\d+)\s+layers") if kind == "full" else None
+    return {"recompute": kind, "recompute_layers": counted or np.inf}

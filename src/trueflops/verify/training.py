@@ -1,0 +1,155 @@
+"""Published training runs: a row's model, plan and cluster in, its step and memory predicted out.
+
+In: tables with the columns of published runs (id, model, accelerator, n_devices, tp, …). A row is
+refused only where an input is really missing; rows of doubtful worth are shown in groups apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trueflops.catalog import Cluster
+from trueflops.errors import TrueflopsError
+from trueflops.interop.tables import Row, Table
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.predict import Estimate, Trainer
+from trueflops.verify.cells import Missing, needed, text
+from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
+from trueflops.verify.frameworks import framework_key
+from trueflops.verify.profiles import Profiles
+from trueflops.verify.run_cluster import read_machine
+from trueflops.verify.run_measured import peak_bytes, step_seconds
+from trueflops.verify.run_model import read_run_model
+from trueflops.verify.run_plan import read_degrees, read_plan
+from trueflops.workload import Training
+
+COLUMNS: Final = ("model", "accelerator", "n_devices", "seq_len", "global_batch", "framework")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measured training run, ready to be predicted."""
+
+    id: str
+    group: str
+    scored: bool
+    model: Model
+    plan: Plan
+    workload: Training
+    cluster: Cluster
+    framework: str
+    number_format: str  # of the matmuls, as the row writes it
+    step_seconds: float | None
+    peak_bytes: float | None
+
+
+class Predictor:
+    """Predicts cases, sharing what runs of the same model on the same cluster have in common."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self.profiles = profiles
+        self._trainers: dict[tuple[Any, ...], Trainer] = {}
+
+    def judge(self, file: str, case: Case) -> list[Finding]:
+        """What the case measured, each beside its prediction."""
+        step = self._trainer(case).predict_one(case.plan)
+        pairs: list[tuple[Quantity, float | None, Estimate]] = [
+            ("step_seconds", case.step_seconds, step.step.estimate),
+            ("peak_bytes", case.peak_bytes, step.memory.estimate),
+        ]
+        return [
+            Finding(
+                file,
+                case.id,
+                case.group,
+                quantity,
+                measured,
+                float(predicted.value),
+                float(predicted.low),
+                float(predicted.high),
+                case.scored,
+            )
+            for quantity, measured, predicted in pairs
+            if measured is not None
+        ]
+
+    def _trainer(self, case: Case) -> Trainer:
+        profile = self.profiles(case.cluster.accelerator, case.framework)
+        key = (case.model, case.workload, id(case.cluster), id(profile))
+        if key not in self._trainers:
+            self._trainers[key] = Trainer(case.model, case.workload, case.cluster, profile)
+        return self._trainers[key]
+
+
+def verify_training(table: Table, profiles: Profiles) -> Findings:
+    """Every row predicted, or refused with its reason."""
+    rows = ((row_id(line, row), row) for line, row in table.rows)
+    return judge_rows(table, rows, profiles, read_case)
+
+
+def judge_rows(
+    table: Table,
+    rows: Iterable[tuple[str, Row]],
+    profiles: Profiles,
+    read: Callable[[Row, str], Case],
+) -> Findings:
+    """Read each row as a case and predict it."""
+    findings, predictor = Findings(), Predictor(profiles)
+    for name, row in rows:
+        try:
+            findings.rows += predictor.judge(table.where, read(row, name))
+        except TrueflopsError as error:  # one row must not cost all others their answer
+            findings.refused.append(Refusal(table.where, name, str(error)))
+    return findings
+
+
+def row_id(line: int, row: Row) -> str:
+    """The row's own name, or its line."""
+    return text(row, "id") or f"line {line}"
+
+
+def read_case(row: Row, name: str) -> Case:
+    """A row as a case; BadInput says which input it lacks."""
+    framework = framework_key(text(row, "framework"))
+    seq = needed(row, "seq_len")
+    machine = read_machine(row, framework)
+    degrees = read_degrees(row, machine)
+    model = read_run_model(row)
+    workload = Training(seq, degrees.global_batch, float(seq * degrees.global_batch))
+    measured = step_seconds(row, model, workload, machine.devices)
+    memory = peak_bytes(row)
+    if measured is None and memory is None:
+        raise Missing("nothing measured: step_time_s, tokens_per_s_per_gpu, tflops_per_gpu … empty")
+    group, scored = group_of(row)
+    return Case(
+        id=name,
+        group=group,
+        scored=scored,
+        model=model,
+        plan=read_plan(row, degrees, model, machine.cluster, framework),
+        workload=workload,
+        cluster=machine.cluster,
+        framework=framework,
+        number_format=text(row, "dtype"),
+        step_seconds=measured,
+        peak_bytes=memory,
+    )
+
+
+def group_of(row: Row) -> tuple[str, bool]:
+    """The group of a row, and whether it counts: doubtful rows are shown but not scored."""
+    source = text(row, "source_key") or text(row, "source") or "unnamed"
+    task = text(row, "task") or "pretrain"
+    apart = ""
+    if text(row, "chk_flag"):
+        apart = "flagged"
+    elif text(row, "trust").upper() == "C":
+        apart = "trust C"
+    elif not task.casefold().startswith("pretrain"):
+        apart = task
+    elif text(row, "complete_for_sim").casefold() == "n":
+        apart = "incomplete"
+    return (f"{source} ({apart})", False) if apart else (source, True)
