@@ -15,7 +15,7 @@ from trueflops.errors import BadInput
 from trueflops.interop.tables import read_table
 from trueflops.verify.findings import Finding, Findings
 from trueflops.verify.frameworks import framework_key
-from trueflops.verify.profiles import profile_of, profiles_from
+from trueflops.verify.profiles import best_known, profiles_from
 from trueflops.verify.recognise import READERS, reader_of, verify_tables
 from trueflops.verify.run_cluster import find_chip
 from trueflops.verify.run_measured import counted_flop
@@ -150,7 +150,7 @@ def write(path: Path, rows: list[Row], columns: list[str] = COLUMNS) -> Path:
 
 
 def judge(path: Path, rows: list[Row], columns: list[str] = COLUMNS) -> Findings:
-    return verify_tables([read_table(write(path / "runs.csv", rows, columns))], profile_of)
+    return verify_tables([read_table(write(path / "runs.csv", rows, columns))], best_known)
 
 
 class TestTraining:
@@ -354,7 +354,7 @@ def test_vtrain_rows(tmp_path: Path) -> None:
     file.write_text(
         VTRAIN + "4,32,4,2048,16,24,1024,1,4,1,531.36\n8,8,1,1024,16,24,1024,1,1,2,100\n"
     )
-    findings = verify_tables([read_table(file)], profile_of)
+    findings = verify_tables([read_table(file)], best_known)
     assert [(row.id, row.group) for row in findings.rows] == [
         ("vtrain-4-32-4-2048-16-24-1024-1-4-1", "vtrain")
     ]
@@ -437,6 +437,6 @@ class TestCommand:
         file = tmp_path / "slow.toml"
         file.write_text('accelerator = "A100"\n[curves.memory]\nbandwidth = 0.5\nerror = 0.05\n')
         table = read_table(write(tmp_path / "runs.csv", korthikanti()))
-        usual = verify_tables([table], profile_of).rows
+        usual = verify_tables([table], best_known).rows
         slower = verify_tables([table], profiles_from(str(file))).rows
         assert all(b.predicted > a.predicted for a, b in zip(usual, slower, strict=True))

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from trueflops.calibrate.fit import TOLERATED, solve_landmarks
 from trueflops.calibrate.kernels import summarise
-from trueflops.calibrate.samples import MEASURED, by_chip, identity
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock.collectives import REACH, collective_features, collective_seconds
 from trueflops.clock.law import Parameter
@@ -22,6 +22,7 @@ from trueflops.interop.kernels import batch_kernels
 from trueflops.interop.tables import Table
 from trueflops.profile import Curve, Landmarks
 from trueflops.sizes import Array
+from trueflops.verify.kernels import MEASURED, by_chip, identity
 from trueflops.verify.split import held_out
 
 MICRO: Final = 1e-6
@@ -64,7 +65,13 @@ def collective_curves(tables: Iterable[Table], source: str) -> dict[str, dict[st
 
 
 def _curve(
-    chip: str, kind: str, group: Array, payload: Array, seconds: Array, apart: Array, source: str
+    chip: str,
+    kind: str,
+    group: Array,
+    payload: Array,
+    seconds: Array,
+    apart: NDArray[np.bool_],
+    source: str,
 ) -> Curve:
     tiers = cluster(f"{int(group.max())}x{chip}").tiers
     low, high, usual = (
@@ -72,7 +79,7 @@ def _curve(
         for bound in ("low", "high", "usual")
     )
 
-    def misses(point: Array, rows: Array, marks: Landmarks | None = None) -> Array:
+    def misses(point: Array, rows: NDArray[np.bool_], marks: Landmarks | None = None) -> Array:
         values = {**dict(zip(PARAMETERS, point.tolist(), strict=True)), "efficiency": 1.0}
         law = Curve(values, 0.0, "measured", "", marks)
         taken = collective_seconds(kind, group[rows], payload[rows], 1.0, tiers, law)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from trueflops.clock.law import Law, kernel
@@ -36,7 +37,7 @@ class Sample:
     seconds: Array
     cast_bytes: Array | None = None
 
-    def take(self, rows: Array) -> Sample:
+    def take(self, rows: NDArray[np.intp]) -> Sample:
         """Some of the rows."""
         cast = None if self.cast_bytes is None else self.cast_bytes[rows]
         return Sample(self.chip, pick(self.work, rows), self.seconds[rows], cast)
@@ -67,7 +68,7 @@ def _joined(works: Sequence[Any], lengths: Sequence[int]) -> Any:
     return first
 
 
-def pick(work: Any, rows: Array) -> Any:
+def pick(work: Any, rows: NDArray[np.intp]) -> Any:
     """Some rows of a law's work: a NamedTuple of arrays, numbers, words and NamedTuples."""
     if isinstance(work, tuple):
         return type(work)(*(pick(part, rows) for part in work))
@@ -171,7 +172,7 @@ def solve_landmarks(
     near = kernel(features / reach, points / reach)
     own = kernel(points / reach, points / reach)
     weights = np.zeros(len(points))
-    trust = np.ones(len(missed))
+    trust: Array = np.ones(len(missed))
     for _ in range(ROUNDS):
         normal = (near * trust[:, None]).T @ near + noise * own
         weights = np.linalg.solve(normal + 1e-9 * np.eye(len(points)), near.T @ (trust * missed))
@@ -179,10 +180,10 @@ def solve_landmarks(
     return Landmarks(points, reach, weights)
 
 
-def _spread_out(rows: Array, count: int) -> Array:
+def _spread_out(rows: Array, count: int) -> NDArray[np.intp]:
     """Rows that are far from one another: each next one is the farthest from all before."""
     chosen = [0]
-    distance = np.square(rows - rows[0]).sum(1)
+    distance: Array = np.square(rows - rows[0]).sum(1)
     for _ in range(count - 1):
         chosen.append(int(np.argmax(distance)))
         distance = np.minimum(distance, np.square(rows - rows[chosen[-1]]).sum(1))

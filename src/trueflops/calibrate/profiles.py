@@ -14,9 +14,11 @@ from typing import Final, TypeVar
 from trueflops.calibrate.collectives import collective_curves
 from trueflops.calibrate.fit import Fitted
 from trueflops.calibrate.kernels import own_curves, transferred_curve
+from trueflops.calibrate.power import POWER_COLUMNS, power_curves
 from trueflops.calibrate.samples import Split, kernel_samples, tables_in
 from trueflops.errors import BadInput
 from trueflops.profile import Curve, Profile, write_profile
+from trueflops.verify.kernels import MEASURED
 
 TABLES: Final = "kernel tables of ai-dynamo/aiconfigurator (Apache-2.0), ops/*.csv"
 OURS: Final = "our own measurements on an H200, truth/h200"
@@ -26,22 +28,29 @@ Found = TypeVar("Found")
 
 def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list[Path]:
     """Fit every profile and write it into a folder."""
-    tables = tables_in(*folders)
+    found = tables_in(*folders)
+    tables = [table for table in found if table.has("gpu", MEASURED)]
     if not tables:
         raise BadInput(
             f"{folders[0]}: holds no kernel tables (CSV files with the columns gpu and latency_us)"
         )
     samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
     sent = collective_curves((t for t in tables if t.has("gpus", "bytes")), TABLES)
+    power = [power_curves(table, OURS) for table in found if table.has(*POWER_COLUMNS)]
     written = []
     for chip, splits in sorted(samples.items()):
         curves: dict[str, Curve] = dict(sent.get(chip, {}))
+        for of_chips in power:
+            curves |= of_chips.get(chip, {})
         for name, split in _plain_first(splits).items():
             like = curves.get(name.partition(".")[0])
             curves |= own_curves(name, split, _source(name, chip), like)
             say(f"{chip}: {name}")
         written.append(_write(Profile(f"{chip}, fitted", chip, curves), into))
-    written.append(_write(transfer(samples, say), into))
+    across = transfer(samples, say)
+    for of_chips in power:  # relative to cap and peak: a first guess for any chip like it
+        across = across.having(next(iter(of_chips.values())))
+    written.append(_write(across, into))
     return written
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -16,10 +15,9 @@ from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import curve_name, law_work, op_class
 from trueflops.graph.rules import work
 from trueflops.interop.kernels import Batch, batch_kernels
-from trueflops.interop.tables import Row, Table, read_table
+from trueflops.interop.tables import Table, read_table
+from trueflops.verify.kernels import MEASURED, by_chip, identity
 from trueflops.verify.split import held_out
-
-MEASURED: Final = "latency_us"
 
 
 @dataclass(frozen=True)
@@ -32,25 +30,9 @@ class Split:
 
 
 def tables_in(*folders: Path) -> list[Table]:
-    """Every table of kernels in these folders."""
+    """Every table in these folders."""
     paths = sorted(path for folder in folders for path in folder.rglob("*.csv"))
-    tables = (read_table(path) for path in paths)
-    return [table for table in tables if table.has("gpu", MEASURED)]
-
-
-def identity(row: Row) -> str:
-    """What a measured kernel is, whatever it took and whichever release ran it."""
-    left_out = (MEASURED, "backend", "version", "kernel", "library", "layout", "copies", "cast")
-    return "|".join(f"{k}={v}" for k, v in sorted(row.items()) if k not in left_out)
-
-
-def by_chip(table: Table) -> Iterator[tuple[str, Table]]:
-    """The rows of each chip, as a table of its own."""
-    rows: dict[str, list[tuple[int, Row]]] = defaultdict(list)
-    for line, row in table.rows:
-        rows[row["gpu"].strip()].append((line, row))
-    for chip, members in rows.items():
-        yield chip, Table(table.path, table.columns, tuple(members))
+    return [read_table(path) for path in paths]
 
 
 def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[str, Split]]:

@@ -125,6 +125,8 @@ def parser() -> Parser:
     _calibrate(
         commands.add_parser(
             "calibrate", help="rebuild the shipped profiles from measurements", allow_abbrev=False
+        )
+    )
     _verify(
         commands.add_parser(
             "verify", help="predicted against measured, by source", allow_abbrev=False

@@ -4,6 +4,7 @@ clock.py        Clock: prices whole graphs, op class by op class
 works.py        which law prices an op, and what that law asks of it
 law.py          what a law is: a formula with few parameters, and landmarks of its error
 matmul.py, attention.py, experts.py, streams.py   the laws
+power.py        energy of work, and the clock that a power cap leaves
 silicon.py      what the laws know of a chip
 collectives.py  rings, trees and hierarchies over the cluster's tiers
 """
@@ -12,4 +13,7 @@ from trueflops.clock.clock import PHYSICS as PHYSICS
 from trueflops.clock.clock import Clock as Clock
 from trueflops.clock.clock import Priced as Priced
 from trueflops.clock.collectives import Placement as Placement
+from trueflops.clock.power import CLOCKED_CAUSES as CLOCKED_CAUSES
+from trueflops.clock.power import PowerLaw as PowerLaw
+from trueflops.clock.works import curve_name as curve_name
 from trueflops.clock.works import op_class as op_class

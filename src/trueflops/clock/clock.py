@@ -14,6 +14,7 @@ import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.clock.collectives import Placement, collective_seconds
+from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, align, cause_of, curve_name, law_work, op_class, stack
 from trueflops.errors import MissingFact
@@ -38,6 +39,7 @@ class Priced:
     matrix_flop: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     peak_seconds: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     moved_bytes: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
+    joules: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     kernels: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
@@ -48,6 +50,7 @@ class Clock:
         self.cluster, self.profile = cluster, profile
         self.chip = cluster.accelerator
         self.silicon = Silicon.of(self.chip)
+        self.power = PowerLaw(self.chip, profile.curve("power"))
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
         """Price every node of these graphs once, then sum them per graph."""
@@ -142,7 +145,10 @@ class Clock:
             moved = done.bytes_read + done.bytes_written
             priced.moved_bytes[phase] = priced.moved_bytes[phase] + moved
             priced.kernels[phase] += 1.0
-            if RULES[node.kind].matrix:
+            matrix = RULES[node.kind].matrix
+            burnt = self.power.joules(done.flop if matrix else 0.0, node.dtype, moved)
+            priced.joules[phase] = priced.joules[phase] + burnt
+            if matrix:
                 priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
                 at_peak = done.flop / self.chip.peak_flop_per_second(node.dtype)
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak

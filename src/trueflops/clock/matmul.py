@@ -25,6 +25,7 @@ _SPEEDS: Final = ("tile_4096", "tile_8192", "tile_8192", "tile_16384", "", "")
 class MatmulWork(NamedTuple):
     """`batch` products of [m,k]·[k,n]; `copies` sets of weights are read before these are again."""
 
+    dtype: str
     batch: Size
     m: Size
     n: Size
@@ -32,7 +33,6 @@ class MatmulWork(NamedTuple):
     weight_bytes: Size
     other_bytes: Size  # activations read and written
     copies: Size
-    dtype: str
 
     @property
     def flop(self) -> Size:

@@ -17,7 +17,7 @@ from trueflops.sizes import Array, Size
 
 KINDS: Final = (
     "norm", "norm_backward", "softmax", "softmax_backward", "activation", "activation_backward",
-    "dropout", "cast", "embedding", "cross_entropy", "cross_entropy_backward", "optimizer",
+    "dropout", "cast", "rope", "embedding", "cross_entropy", "cross_entropy_backward", "optimizer",
 )  # fmt: skip
 _REDUCES: Final = np.array([*(k.startswith(("norm", "softmax")) * 1.0 for k in KINDS), 0.0])
 

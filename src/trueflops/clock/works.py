@@ -96,7 +96,7 @@ def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
         shape, others = _product_shape(op), total_bytes(op.inputs) + done.bytes_written
         weights = done.bytes_read + done.bytes_written - others  # of experts, those touched
         rows.append((*shape, weights, others, op.facts.get("copies", EVER_COLD)))
-    return MatmulWork(*_columns(rows), ops[0].dtype)
+    return MatmulWork(ops[0].dtype, *_columns(rows))
 
 
 def _product_shape(op: Op) -> MatmulShape:
@@ -119,8 +119,8 @@ def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
         products = 2.5 if op.kind == "attention_backward" else 1.0
         cache = done.bytes_read + done.bytes_written - others
         rows.append((*attention_shape(op), cache, others, products))
-    *shape, cached, others, products = _columns(rows)
-    return AttentionWork(AttentionShape(*shape), cached, others, products, ops[0].dtype)
+    *shape, cached, moved, times = _columns(rows)
+    return AttentionWork(AttentionShape(*shape), cached, moved, times, ops[0].dtype)
 
 
 def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
@@ -147,7 +147,8 @@ def _index(kind: str) -> float:
 
 
 _COSTLIEST: Final = (
-    "optimizer", "cross_entropy", "embedding", "softmax", "norm", "dropout", "activation", "cast",
+    "optimizer", "cross_entropy", "embedding", "softmax", "norm", "dropout", "rope", "activation",
+    "cast",
 )  # fmt: skip
 _BUILD: Final = {
     "matmul": _matmul,

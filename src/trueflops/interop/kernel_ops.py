@@ -175,8 +175,8 @@ MEMORY_KINDS: Final[Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]
     "softmax": ("softmax", (16.0,), (16.0,)),
     "softmax_backward": ("softmax_backward", (16.0, 16.0), (16.0,)),
     "to_fp32": ("cast", (16.0,), (32.0,)),
-    "cross_entropy": ("cross_entropy", (16.0,), ()),
-    "cross_entropy_backward": ("cross_entropy_backward", (16.0,), (16.0,)),
+    "cross_entropy": ("cross_entropy", (16.0,), (32.0,)),
+    "cross_entropy_backward": ("cross_entropy_backward", (32.0, 32.0), (16.0,)),
     "embedding": ("embedding", (16.0,), (16.0,)),
     "adamw_fused": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
 }

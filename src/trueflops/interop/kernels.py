@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.errors import BadInput, UnknownName, shorten
 from trueflops.graph.ir import Collective, Op
 from trueflops.interop.kernel_ops import COLLECTIVES, DTYPES, KINDS, MEMORY_KINDS, Columns, Form
 from trueflops.interop.tables import Row, Table, read_table
-from trueflops.sizes import Array
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
 _SAID: Final = {"collective": ("op",), "memory": ("kind",)}  # columns that hold words
@@ -109,9 +109,9 @@ def batch_kernels(table: Table) -> tuple[list[Batch], list[RefusedRow]]:
     return batches, sorted(refused, key=lambda r: r.line)
 
 
-def _rules(c: Columns) -> list[tuple[Array, str]]:
+def _rules(c: Columns) -> list[tuple[NDArray[np.bool_], str]]:
     """Numbers that cannot go together, row by row."""
-    rules: list[tuple[Array, str]] = []
+    rules: list[tuple[NDArray[np.bool_], str]] = []
     if "num_kv_heads" in c:
         rules.append(
             (c["num_heads"] % c["num_kv_heads"] == 0, "num_kv_heads must divide num_heads")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueflops.catalog import Cluster, Price, price
+from trueflops.clock import PowerLaw
 from trueflops.predict.terms import Z90, Estimate
 from trueflops.predict.training import TrainingStep
 from trueflops.profile import Profile
@@ -44,9 +45,8 @@ def training_bill(step: TrainingStep, *, rent: Price | None = None, pue: float =
     whole = seconds.times(steps)
     hours = whole.times(cluster.count / SECONDS_PER_HOUR)
     rent = rent or going_price(cluster)
-    watts = cluster_watts(
-        cluster, step.profile, step.work.peak_seconds, step.work.moved_bytes, seconds, pue
-    )
+    work = step.work
+    watts = cluster_watts(cluster, step.profile, work.joules, work.clock_ratio, seconds, pue)
     return Bill(
         step_seconds=seconds,
         tokens_per_second=seconds.under(workload.tokens_per_step),
@@ -80,28 +80,17 @@ def rent_estimate(rent: Price) -> Estimate:
 
 
 def cluster_watts(
-    cluster: Cluster,
-    profile: Profile,
-    peak_seconds: Size,
-    moved_bytes: Size,
-    taken: Estimate,
-    pue: float,
+    cluster: Cluster, profile: Profile, joules: Size, ratio: Size, taken: Estimate, pue: float
 ) -> Estimate | None:
-    """Power while the work runs: idle, plus what the matrix units and the memory add when busy.
+    """Power while the work runs, from the same energies that decide the clock.
 
-    `peak_seconds` is the work at the dense peak; None where the catalog knows no power limit.
+    `joules` are one accelerator's at full clock; None where the catalog knows no power limit.
     """
-    limit = cluster.accelerator.get("power.tdp")
-    if limit is None:
+    law = PowerLaw(cluster.accelerator, profile.curve("power"))
+    if law.cap is None:
         return None
-    law, matmul, memory = (profile.curve(c) for c in ("power", "matmul", "memory"))
-    bandwidth = cluster.accelerator.need("memory.bandwidth")
-    computing = np.minimum(peak_seconds / matmul["efficiency"] / taken.value, 1.0)
-    moving = np.minimum(moved_bytes / (memory["bandwidth"] * bandwidth) / taken.value, 1.0)
-    share = law["idle"] + law["compute"] * computing + law["memory"] * moving
-    around = host_watts(cluster, limit)
-    each = limit * np.minimum(share, 1.0) + around
-    return Estimate(each * cluster.count * pue, {"power": law.error}, law.origin)
+    each = law.watts(joules, taken.value, ratio) + host_watts(cluster, law.cap)
+    return Estimate(each * cluster.count * pue, {"power": law.law.error}, law.law.origin)
 
 
 def host_watts(cluster: Cluster, limit: float) -> float:

@@ -35,6 +35,7 @@ class PieceCost:
     matrix_flop: dict[str, Size]  # by phase: what is really computed
     peak_seconds: dict[str, Size]  # the same at the peak of each op's dtype
     moved_bytes: dict[str, Size]
+    joules: dict[str, Size]  # at full clock, beside what the chip draws anyway
     kernels: dict[str, float]
     dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
     expert_parameters: Size
@@ -59,7 +60,7 @@ class PieceCost:
 
         return PieceCost(
             each(self.seconds), change(self.model_flop), each(self.matrix_flop),
-            each(self.peak_seconds), each(self.moved_bytes), self.kernels,
+            each(self.peak_seconds), each(self.moved_bytes), each(self.joules), self.kernels,
             change(self.dense_parameters), change(self.expert_parameters),
             change(self.weight_bytes), change(self.tied_parameters), change(self.kept_bytes),
             change(self.working_bytes),
@@ -161,7 +162,7 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
         return PieceCost(
             tables([p.seconds for p in found]), join([p.model_flop for p in found]),
             tables([p.matrix_flop for p in found]), tables([p.peak_seconds for p in found]),
-            tables([p.moved_bytes for p in found]), kernels,
+            tables([p.moved_bytes for p in found]), tables([p.joules for p in found]), kernels,
             *(join([getattr(p, name) for p in found]) for name in _SIZES),
         )  # fmt: skip
 
@@ -212,8 +213,9 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
             tied = weight.elements
     return PieceCost(
         dict(priced.seconds), priced.model_flop, dict(priced.matrix_flop),
-        dict(priced.peak_seconds), dict(priced.moved_bytes), dict(priced.kernels), dense, experts,
-        total_bytes(graph.weights), tied, total_bytes(graph.kept_tensors), _working_bytes(graph),
+        dict(priced.peak_seconds), dict(priced.moved_bytes), dict(priced.joules),
+        dict(priced.kernels), dense, experts, total_bytes(graph.weights), tied,
+        total_bytes(graph.kept_tensors), _working_bytes(graph),
     )  # fmt: skip
 
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trueflops.clock import Clock, op_class
+from trueflops.catalog import weakest
+from trueflops.clock import Clock, curve_name, op_class
 from trueflops.graph.ir import Collective, Op
 from trueflops.graph.rules import work
 from trueflops.predict.terms import Estimate
 from trueflops.sizes import Array, Size
+
+USUAL_SHARE = 0.8  # of a limit that good kernels reach: below it, something else binds
 
 
 @dataclass(frozen=True)
@@ -35,24 +38,25 @@ def price_kernels(
     zero = np.zeros(rows)
     deviations: dict[str, Size] = {}
     whole, flop, moved, computing, moving = zero, zero, zero, zero, zero
+    origins = []
     for op, done, taken in zip(ops, works, seconds, strict=True):
         kind = op_class(op)
-        law = clock.profile.curve(kind)
+        law = clock.profile.curve(curve_name(op))
+        origins.append(law.origin)
         whole = whole + taken
         deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
         flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
         bytes_ = done.bytes_read + done.bytes_written
-        moving = moving + bytes_ / (law["bandwidth"] * clock.bandwidth)
+        moving = moving + bytes_ / (USUAL_SHARE * clock.silicon.bandwidth)
         if kind != "memory":
-            computing = computing + done.flop / (
-                law["efficiency"] * clock.chip.peak_flop_per_second(op.dtype)
-            )
+            peak = clock.chip.peak_flop_per_second(op.dtype)
+            computing = computing + done.flop / (USUAL_SHARE * peak)
     spreads = {kind: d / whole for kind, d in deviations.items()}
     waiting = whole - np.maximum(computing, moving)
     limits = np.stack([computing, moving, waiting])
     names = np.array(["compute", "memory", "start"])
     return KernelPrice(
-        Estimate(whole, spreads, clock.profile.curve(op_class(ops[-1])).origin),
+        Estimate(whole, spreads, weakest(origins)),
         flop,
         moved,
         tuple(names[np.argmax(limits, axis=0)]),
@@ -60,8 +64,8 @@ def price_kernels(
 
 
 def _price_collective(clock: Clock, of: Collective, rows: int) -> KernelPrice:
-    law = clock.profile.curve("collective")
+    law = clock.profile.curve(f"collective.{of.kind}.{of.library}".rstrip("."))
     payload = np.broadcast_to(of.payload.bytes, (rows,)).astype(np.float64)
-    seconds = clock.collective(of.kind, of.group, payload, 1.0)
+    seconds = clock.collective(of.kind, of.group, payload, 1.0, library=of.library)
     estimate = Estimate(seconds, {"collective": law.error}, law.origin)
     return KernelPrice(estimate, np.zeros(rows), payload, ("links",) * rows)

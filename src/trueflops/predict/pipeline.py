@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from trueflops.clock import CLOCKED_CAUSES
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs
@@ -23,12 +24,22 @@ class MeanStage:
 
     seconds: dict[tuple[str, str], Size]
     kernels: Size
+    joules: Size  # at full clock
 
     def caused(self, cause: str, *phases: str) -> Size:
         """Seconds of one cause in some phases."""
         found: Size = 0.0
         for phase in phases:
             found = found + self.seconds.get((phase, cause), 0.0)
+        return found
+
+    @property
+    def clocked(self) -> Size:
+        """Seconds of matrix products, which follow the chip's clock."""
+        found: Size = 0.0
+        for (_, cause), seconds in self.seconds.items():
+            if cause in CLOCKED_CAUSES:
+                found = found + seconds
         return found
 
     @property
@@ -45,6 +56,7 @@ def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
     share = recomputed_share(plan, model.layers / plan.pp)
     seconds: dict[tuple[str, str], Size] = {}
     kernels: Size = 0.0
+    joules: Size = 0.0
     for piece, times in costs.pieces(model):
         for key, value in piece.seconds.items():
             weight = times * share if key[0] == "recompute" else times
@@ -52,7 +64,8 @@ def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
         for phase, count in piece.kernels.items():
             weight = times * share if phase == "recompute" else times
             kernels = kernels + weight * count / plan.pp
-    return MeanStage(seconds, kernels)
+            joules = joules + weight * piece.joules[phase] / plan.pp
+    return MeanStage(seconds, kernels, joules)
 
 
 @dataclass(frozen=True)
@@ -98,27 +111,30 @@ class StepWork:
     model_flop: Size  # 3 × the forward's matmuls and causal attention: the same for every plan
     hardware_flop: Size  # all that is computed: recomputation, masked keys, flash's extra product
     peak_seconds: Size  # the latter at the peak of each op's dtype
-    moved_bytes: Size
+    joules: Size  # at full clock, beside what the chip draws anyway
+    clock_ratio: Size  # the share of its clock that the power cap leaves
 
     def pick(self, index: int) -> StepWork:
         """The work of one plan out of many."""
-        values = (self.model_flop, self.hardware_flop, self.peak_seconds, self.moved_bytes)
+        values = (
+            self.model_flop, self.hardware_flop, self.peak_seconds, self.joules, self.clock_ratio
+        )  # fmt: skip
         return StepWork(*(float(np.ravel(v)[index % np.size(v)]) for v in values))
 
 
-def step_work(costs: Costs, plan: Plan, model: Model, micro_batches: Size) -> StepWork:
+def step_work(
+    costs: Costs, plan: Plan, model: Model, micro_batches: Size, joules: Size, clock_ratio: Size
+) -> StepWork:
     """Sum the work of all layers and divide it over the stages."""
     share = recomputed_share(plan, model.layers / plan.pp)
     needed: Size = 0.0
     done: Size = 0.0
     at_peak: Size = 0.0
-    moved: Size = 0.0
     for piece, times in costs.pieces(model):
         needed = needed + 3.0 * times * piece.model_flop
         for phase in (*USEFUL, "recompute"):
             weight = times * share if phase == "recompute" else times
             done = done + weight * piece.matrix_flop.get(phase, 0.0)
             at_peak = at_peak + weight * piece.peak_seconds.get(phase, 0.0)
-            moved = moved + weight * piece.moved_bytes.get(phase, 0.0)
     each = micro_batches / plan.pp
-    return StepWork(needed * each, done * each, at_peak * each, moved * each)
+    return StepWork(needed * each, done * each, at_peak * each, joules, clock_ratio)

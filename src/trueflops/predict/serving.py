@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from trueflops.catalog import Cluster, Price
-from trueflops.clock import Clock, Placement
+from trueflops.clock import CLOCKED_CAUSES, Clock, Placement
 from trueflops.graph import Pass, compile_program
 from trueflops.graph.passes import Format, number_format
 from trueflops.model import Model
@@ -115,15 +115,11 @@ class Server:
         rate = whole.under(asked.concurrency * asked.output)
         # Work of one accelerator while a batch is written; replicas without requests idle.
         used = asked.concurrency / (batch * replicas) / float(plan.pp)
-        busy = used * (
-            _summed(writing, self.model, "peak_seconds") * asked.output * plan.pp
-            + _summed(reading, self.model, "peak_seconds") * batch / together
+        joules = used * (
+            _summed(writing, self.model, "joules") * asked.output * plan.pp
+            + _summed(reading, self.model, "joules") * batch / together
         )
-        moved = used * (
-            _summed(writing, self.model, "moved_bytes") * asked.output * plan.pp
-            + _summed(reading, self.model, "moved_bytes") * batch / together
-        )
-        watts = cluster_watts(self.cluster, self.profile, busy, moved, whole, self.pue)
+        watts = cluster_watts(self.cluster, self.profile, joules, 1.0, whole, self.pue)
         usd = None
         if self.rent:
             per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
@@ -189,7 +185,10 @@ class Server:
             for axis, label in COMMUNICATION.items()
             if axis in seconds
         ]
+        busy = sum(float(seconds.get(cause, 0.0)) for cause in CLOCKED_CAUSES)
         device = sum(float(part.value) for part in parts)
+        capped = self.clock.power.throttle(_summed(costs, self.model, "joules"), busy, device)
+        parts.append(leaf("power cap", capped.added, self.profile.curve("power"), "power"))
         gaps = kernels * host["graph"] if graphs else max(kernels * host["eager"] - device, 0.0)
         parts.append(leaf("launch gaps", gaps, host, "launch"))
         if plan.pp > 1:
@@ -250,7 +249,7 @@ def wide_dtype(cluster: Cluster) -> str:
 
 
 def _summed(costs: Costs, model: Model, what: str) -> float:
-    """Peak seconds or moved bytes of a forward pass through all layers."""
+    """Joules or moved bytes of a forward pass through all layers."""
     return float(sum(n * getattr(p, what).get("forward", 0.0) for p, n in costs.pieces(model)))
 
 

@@ -156,10 +156,12 @@ class Trainer:
         backward = slow.recompute + slow.backward + slow.backward_weight
         dp = exchange_gradients(self.clock, plan, most, m, slow.layers, slow.forward, backward)
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
-        uneven = m * np.maximum(slow.total - mean.total, 0.0)
-        bubble = bubble_seconds(plan, m, mean.total * plan.pp, slow)
+        capped = self.clock.power.throttle(mean.joules, mean.clocked, mean.total)
+        slower = 1.0 + capped.added / np.maximum(mean.total, 1e-300)
+        uneven = slower * m * np.maximum(slow.total - mean.total, 0.0)
+        bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
-        compute = self._compute(mean, m)
+        compute = self._compute(mean, m, capped.added)
         communication = self._communication(plan, mean, m, dp.exposed, pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
         matmul = self.profile.curve("matmul")
@@ -172,7 +174,7 @@ class Trainer:
             self._optimizer(plan, most),
             self._offload(plan, most, kept, m, beside),
         )
-        work = step_work(costs, plan, self.model, m)
+        work = step_work(costs, plan, self.model, m, m * mean.joules, capped.ratio)
         if np.any(work.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
         memory = fullest(stage_memory(costs, plan, stages, held, m, self.profile))
@@ -214,7 +216,7 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(self, mean: MeanStage, m: Size) -> Term:
+    def _compute(self, mean: MeanStage, m: Size, capped: Size) -> Term:
         parts = [
             leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
@@ -223,8 +225,9 @@ class Trainer:
         for cause in COMPUTE:
             again = again + mean.caused(cause, "recompute")
         parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
-        host = self.profile.curve("launch")
-        gaps = np.maximum(mean.kernels * host["eager"] - mean.total, 0.0)
+        power, host = self.profile.curve("power"), self.profile.curve("launch")
+        parts.append(leaf("power cap", m * capped, power, "power"))
+        gaps = np.maximum(mean.kernels * host["eager"] - mean.total - capped, 0.0)
         parts.append(leaf("launch gaps", m * gaps, host, "launch"))
         return total("compute", *parts)
 
@@ -248,7 +251,7 @@ class Trainer:
         own = held.own(plan, 1)
         each = BYTES[plan.gradient_dtype] + BYTES[plan.parameter_dtype]
         each += 2.0 * plan.state_bytes
-        seconds = self.clock.stream(own * each, kernels=8.0)
+        seconds = self.clock.stream(own * each, "optimizer", kernels=8.0)
         if plan.optimizer == "muon":
             # Five Newton–Schulz steps of three products: 30·hidden flop a parameter (Jordan 2024).
             peak = self.clock.chip.peak_flop_per_second(plan.wide_dtype)

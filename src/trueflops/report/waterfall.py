@@ -37,6 +37,7 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     ]
     for name, seconds, why in (
         ("+ memory-bound", part(compute, "memory-bound ops"), "norms, activations"),
+        ("+ power cap", part(compute, "power cap"), "a lower clock under load"),
         ("+ launch gaps", part(compute, "launch gaps"), "waiting for the host"),
         ("+ recomputation", part(compute, "recomputation"), "forward work done twice"),
         ("+ communication", float(tree["exposed communication"].value), _largest(tree)),

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from trueflops.errors import BadInput, shorten
 from trueflops.interop.tables import Table
-from trueflops.verify import training, vtrain
+from trueflops.verify import kernels, training, vtrain
 from trueflops.verify.findings import Findings
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.split import held_out
@@ -27,6 +27,7 @@ class Reader(NamedTuple):
 READERS: Final[tuple[Reader, ...]] = (
     Reader("training runs", training.COLUMNS, training.verify_training),
     Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
+    Reader("kernels", kernels.COLUMNS, kernels.verify_kernels),
 )
 
 

@@ -148,7 +148,8 @@ def read_dtypes(row: Row, chip: Accelerator) -> dict[str, Any]:
         compute, wide = "tf32" if chip.computes("tf32") else "fp32", "fp32"
     elif re.fullmatch(r"fp32|float32|single", said):
         compute = wide = "fp32"
-    rounded = "+sr" in said or "stochastic" in said  # bf16 weights without a master copy
+    # bf16 weights without a master copy
+    rounded = "+sr" in said or "stochastic" in said or "pure" in said
     muon = "muon" in text(row, "notes").casefold()
     optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
     return {

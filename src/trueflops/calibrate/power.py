@@ -1,0 +1,80 @@
+"""Energy of work, fitted to sustained loads whose power and clock were recorded.
+
+    watts = static + busy share · (flop·e(dtype)·r^γ + bytes·e(byte)) / seconds
+with r the recorded clock over the highest seen. `clocked`, the part of a matmul that follows the
+clock, comes from the same product run at several clocks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from trueflops.calibrate.kernels import summarise
+from trueflops.catalog import Accelerator, accelerator
+from trueflops.interop.tables import Row, Table
+from trueflops.profile import Curve
+from trueflops.sizes import Array
+
+POWER_COLUMNS: Final = ("gpu", "load", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
+
+LARGE_FLOP: Final = 1e12
+
+
+def power_curves(table: Table, source: str) -> dict[str, dict[str, Curve]]:
+    """Chip → the curve "power"."""
+    chips = sorted({row["gpu"] for _, row in table.rows})
+    found = {}
+    for name in chips:
+        rows = [row for _, row in table.rows if row["gpu"] == name and _tells(row)]
+        chip = accelerator(name)
+        found[chip.name] = {"power": _curve(chip, rows, source)}
+    return found
+
+
+def _tells(row: Row) -> bool:
+    """Large products and copies: small ones live in caches, whose energy is not modelled."""
+    large = float(row["flop"] or 0.0) >= LARGE_FLOP and row["load"] == "matmul"
+    return large or row["load"] == "copy"
+
+
+def _curve(chip: Accelerator, rows: list[Row], source: str) -> Curve:
+    cap, bandwidth = chip.need("power.tdp"), chip.need("memory.bandwidth")
+    dtypes = sorted({row["dtype"] for row in rows if float(row["flop"]) > 0})
+    which = np.array([dtypes.index(row["dtype"]) if row["dtype"] in dtypes else 0 for row in rows])
+    flop, moved, seconds, watts, clock, idle = (
+        np.array([float(row[c]) for row in rows])
+        for c in ("flop", "bytes", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
+    )
+    peaks = np.array([chip.peak_flop_per_second(d) for d in dtypes])
+    ratio = clock / clock.max()
+
+    def drawn(point: Array) -> Array:
+        static, byte, exponent, *shares = point
+        compute = np.array(shares)[which] * flop / peaks[which] * ratio**exponent
+        busy = (1.0 - idle) * (compute + byte * moved / bandwidth) / seconds
+        return cap * (static + busy)
+
+    start = np.array([0.15, 0.7, 1.1, *(1.5 for _ in dtypes)])
+    best = least_squares(lambda p: np.log(drawn(p) / watts), start, bounds=(0.0, 6.0))
+    static, byte, exponent, *shares = best.x.tolist()
+    held, error = summarise(np.log(drawn(best.x) / watts))
+    values = {
+        "static": static,
+        "byte": byte,
+        "exponent": exponent,
+        "clocked": _clocked(rows, ratio, seconds),
+        **{f"flop_{dtype}": share for dtype, share in zip(dtypes, shares, strict=True)},
+    }
+    return Curve(values, max(error, 0.05), "measured", source, None, len(rows), held)
+
+
+def _clocked(rows: list[Row], ratio: Array, seconds: Array) -> float:
+    """The share c in t ∝ c/r + 1 − c, from the product that was run most often."""
+    shapes = [(row["dtype"], row["m"], row["n"], row["k"]) for row in rows]
+    most = max(shapes, key=shapes.count)
+    same = np.array([shape == most for shape in shapes])
+    slope, whole = np.polyfit(1.0 / ratio[same], seconds[same], 1)
+    return float(np.clip(slope / (slope + whole), 0.0, 1.0))

@@ -1,0 +1,73 @@
+"""Power: the energy of work, and the clock that a chip at its power cap can hold.
+
+    energy at full clock   E = Σ flop·e(dtype) + bytes·e(byte)
+    at a share r of it     E·r^γ, since a slower clock needs a lower voltage
+    time                   C/r + M: most of a matmul follows the clock, memory does not
+    the cap                static + E·r^γ / (C/r + M) ≤ cap           → r
+A long, matmul-heavy step runs at r < 1 (an H200 sustains 665 of 830 TFLOP/s); a decode step, bound
+by memory, does not. Energies are kept relative to the chip: at its dense peak, one second of a
+dtype takes `flop_<dtype>` times the cap, one of full bandwidth `byte` times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trueflops.catalog import Accelerator
+from trueflops.profile import Curve
+from trueflops.sizes import Array, Size
+
+HALVINGS: Final = 9  # of the interval in which r lies: to 0.1 %
+SLOWEST: Final = 0.3  # no chip throttles below this share of its clock
+CLOCKED_CAUSES: Final = ("matmul", "experts", "attention")
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """The share of its clock that a chip holds, and the seconds that this adds."""
+
+    ratio: Size
+    added: Size
+
+
+class PowerLaw:
+    """What one chip draws under load."""
+
+    def __init__(self, chip: Accelerator, law: Curve) -> None:
+        self.law, self.cap = law, chip.get("power.tdp")
+        self.chip, self._bandwidth = chip, chip.need("memory.bandwidth")
+
+    def joules(self, flop: Size, dtype: str, moved_bytes: Size) -> Size:
+        """Energy of a kernel at full clock, beside what the chip draws anyway."""
+        if self.cap is None:
+            return 0.0 * flop
+        share = self.law.values.get(f"flop_{dtype}", self.law["flop_bf16"])
+        at_peak = flop / self.chip.peak_flop_per_second(dtype)
+        return self.cap * (share * at_peak + self.law["byte"] * moved_bytes / self._bandwidth)
+
+    def throttle(self, joules: Size, clocked: Size, whole: Size) -> Throttle:
+        """What the cap does to work of `whole` seconds, `clocked` of which are matrix products."""
+        follows = self.law["clocked"] * clocked
+        if self.cap is None or not np.any(self._watts(joules, whole, 1.0) > self.cap):
+            return Throttle(1.0, 0.0 * whole)
+        low, high = np.full(np.shape(whole), SLOWEST), np.ones(np.shape(whole))
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2.0
+            taken = whole + follows * (1.0 / middle - 1.0)
+            over = self._watts(joules, taken, middle) > self.cap
+            low, high = np.where(over, low, middle), np.where(over, middle, high)
+        cool = self._watts(joules, whole, 1.0) <= self.cap
+        ratio = np.where(cool, 1.0, (low + high) / 2.0)
+        return Throttle(ratio, follows * (1.0 / ratio - 1.0))
+
+    def watts(self, joules: Size, taken: Size, ratio: Size) -> Size:
+        """Mean power of a chip that does this work in so many seconds; never above the cap."""
+        return np.minimum(self._watts(joules, taken, ratio), self.cap or 0.0)
+
+    def _watts(self, joules: Size, taken: Size, ratio: Size) -> Array:
+        static = self.law["static"] * (self.cap or 0.0)
+        busy = joules * np.asarray(ratio) ** self.law["exponent"] / np.maximum(taken, 1e-300)
+        return np.asarray(static + busy)
