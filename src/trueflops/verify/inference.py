@@ -22,6 +22,7 @@ from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
 from trueflops.verify.run_chip import chip_of
 from trueflops.verify.run_format import cache_bits, framework_of, weight_format
 from trueflops.verify.run_model import model_of
+from trueflops.verify.stand_in import is_stand_in
 from trueflops.workload import Serving
 
 MILLI: Final = 1e-3
@@ -115,9 +116,11 @@ def _deployment(row: Row) -> Deployment:
     layout = Layout(
         tp, pp, replicas, ep if moe else 1, max(tp // ep, 1) if moe and replicas == 1 else 1
     )
-    weights = weight_format(text(row, "weight_dtype"), text(row, "activation_dtype"), model, chip)
-    bits = cache_bits(text(row, "kv_dtype"))
-    return Deployment(model, chip, layout, weights, bits, framework_of(text(row, "engine")))
+    narrow = text(row, "activation_dtype")
+    weights = weight_format(text(row, "weight_dtype"), narrow, model, chip)
+    engine = framework_of(text(row, "engine"))
+    bits = cache_bits(text(row, "kv_dtype"), narrow, engine)
+    return Deployment(model, chip, layout, weights, bits, engine)
 
 
 @dataclass(frozen=True)
@@ -150,14 +153,13 @@ class _Asked:
                 max(before, 1), max(round(written or SHORT_CONTEXT), 1), round(streams or 1)
             )
         else:
-            lengths = (max(round(require(row, c)), 1) for c in ("input_len", "output_len"))
-            asked = tuple(lengths)
+            inside, outside = (max(round(require(row, c)), 1) for c in ("input_len", "output_len"))
             if streams:
-                load = Serving(*asked, max(round(streams), 1))
+                load = Serving(inside, outside, max(round(streams), 1))
             elif _FULL_LOAD.search(kind) or _FULL_LOAD.search(text(row, "notes")):
-                load = bench.full_load(run, *asked)
+                load = bench.full_load(run, inside, outside)
             elif "per user" in kind:
-                load = Serving(*asked, 1)
+                load = Serving(inside, outside, 1)
             else:
                 raise BadInput("batch_or_concurrency is empty")
         return cls(run, bench, phase, kind, round(read or 0), depth, load)
@@ -205,8 +207,8 @@ class _Asked:
 
 
 def _is_need(row: Row, memory_gb: float, run: Deployment) -> bool:
-    """Whether the memory is what the model needed, and not a pool or several servers."""
-    if run.framework in POOLS or _RESERVED.search(text(row, "notes")):
+    """Whether the memory is what a known model needed, and not a pool or several servers."""
+    if run.framework in POOLS or _RESERVED.search(text(row, "notes")) or is_stand_in(run.model):
         return False
     there = (run.chip.get("memory.capacity") or 0.0) * run.layout.devices
     return count(row, "batch_or_concurrency", 1) == 1 and memory_gb * GIGA <= there

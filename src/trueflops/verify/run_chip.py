@@ -56,13 +56,11 @@ def cluster_of(chip: Accelerator, devices: int) -> Cluster:
 
 def _spellings(name: str, plain: str, size: float | None, prefer_card: bool) -> Iterator[str]:
     """From the most to the least specific."""
-    bare = _BRAND.sub("", plain).strip()
-    for said in dict.fromkeys((name, plain, bare)):
-        if prefer_card:
-            yield from (f"{said}-PCIe-{size:g}GB", f"{said}-PCIe") if size else (f"{said}-PCIe",)
-        if size:
-            yield f"{said}-{size:g}GB"
-        yield said
+    names = list(dict.fromkeys((name, plain, _BRAND.sub("", plain).strip())))
+    suffixes = [f"-{size:g}GB", ""] if size else [""]
+    if prefer_card:
+        yield from (f"{said}-PCIe{suffix}" for said in names for suffix in suffixes)
+    yield from (f"{said}{suffix}" for said in names for suffix in suffixes)
 
 
 def _known(name: str) -> bool:

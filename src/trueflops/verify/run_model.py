@@ -12,7 +12,7 @@ from trueflops.model import Model, read_model
 from trueflops.units import GIGA
 from trueflops.verify.stand_in import stand_in
 
-_OWNER: Final = re.compile(r"^.*/")
+_OWNER: Final = re.compile(r"^(?:.*/)?(?:Meta-)?(?=.)", re.IGNORECASE)
 # Tags of number formats, tunes and dates that leave the shape as it is.
 _TAG: Final = re.compile(
     r"[-_. ]?(?:instruct|chat|it|hf|base|thinking|qat|awq|gptq|gguf|exl[23]|mlx|fp8|fp16|bf16|fp4"

@@ -79,8 +79,8 @@ def _run(row: Row) -> tuple[Deployment, Serving, bool]:
     weights = weight_format(said or _tagged(row), "", model, chip)
     backend = framework_of(text(row, "backend"))
     run = Deployment(model, chip, layout, weights, cache_bits(""), backend)
-    lengths = (max(round(require(row, c)), 1) for c in ("isl", "osl"))
-    return run, Serving(*lengths, max(streams, 1)), doubtful
+    read, written = (max(round(require(row, c)), 1) for c in ("isl", "osl"))
+    return run, Serving(read, written, max(streams, 1)), doubtful
 
 
 def _tagged(row: Row) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from trueflops.model.architecture import Attention, Block, Experts, Ffn, Model
 
+FAMILY: Final = "stand-in"
 VOCABULARY: Final = 131072
 HEAD: Final = 128
 KV_HEADS: Final = 8
@@ -37,13 +38,18 @@ def stand_in(name: str, parameters: float, active: float) -> Model:
     return _model(name, hidden, (Block(attention, ffn, None),), layers, tied)
 
 
+def is_stand_in(model: Model) -> bool:
+    """Whether a model was built here."""
+    return model.family == FAMILY
+
+
 def _mixture(name: str, parameters: float, active: float) -> Model:
     """Experts hold what attention and embedding leave; a shared one what the chosen lack."""
     hidden = _hidden(0.5 * active)
     attention = _attention(hidden)
     layers = min(max(round(hidden / 64), 16), MOST_LAYERS)
-    dense = layers * _attention_parameters(attention, hidden) + 2 * VOCABULARY * hidden
-    dense = min(dense, 0.8 * active)
+    ends = 2.0 * VOCABULARY * hidden
+    dense = min(layers * _attention_parameters(attention, hidden) + ends, 0.8 * active)
     count = 2 * CHOSEN
     while count < MOST_EXPERTS and dense + (parameters - dense) * CHOSEN / count > active:
         count *= 2
@@ -86,7 +92,7 @@ def _model(name: str, hidden: int, blocks: tuple[Block, ...], layers: int, tied:
     note = "a stand-in of this size: its layers were not published, or are not in the catalog"
     return Model(
         name=name,
-        family="stand-in",
+        family=FAMILY,
         hidden=hidden,
         vocab=VOCABULARY,
         blocks=blocks,
