@@ -47,20 +47,20 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("nvfp4", 4.5, "fp4", 4.5),
             Format("nvfp4-weights", 4.5),
             Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
-            # GGUF (llama.cpp tools/quantize/README.md, src/llama-quant.cpp): blocks of 32, or of
-            # 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some projections wider, and
-            # all below 8 bits keep the head at q6_k. Bits are those of a Llama layer's mixture.
-            Format("q2_k", 2.96, head_bits=6.5625),
-            Format("q3_k_s", 3.5, head_bits=6.5625),
+            # GGUF: blocks of 32, or of 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some
+            # projections wider, and all below 8 bits keep the head at q6_k. Bits of the layers
+            # follow from the whole files of Llama-3.1-8B (llama.cpp tools/quantize/README.md).
+            Format("q2_k", 2.94, head_bits=6.5625),
+            Format("q3_k_s", 3.44, head_bits=6.5625),
             Format("q3_k_m", 3.9, head_bits=6.5625),
-            Format("q3_k_l", 4.25, head_bits=6.5625),
+            Format("q3_k_l", 4.19, head_bits=6.5625),
             Format("q4_0", 4.5, head_bits=6.5625),
             Format("q4_1", 5.0, head_bits=6.5625),
-            Format("q4_k_s", 4.55, head_bits=6.5625),
+            Format("q4_k_s", 4.54, head_bits=6.5625),
             Format("q4_k_m", 4.8, head_bits=6.5625),
             Format("q5_0", 5.5, head_bits=6.5625),
             Format("q5_1", 6.0, head_bits=6.5625),
-            Format("q5_k_s", 5.52, head_bits=6.5625),
+            Format("q5_k_s", 5.5, head_bits=6.5625),
             Format("q5_k_m", 5.65, head_bits=6.5625),
             Format("q6_k", 6.5625, head_bits=6.5625),
             Format("q8_0", 8.5, head_bits=8.5),
