@@ -6,16 +6,17 @@ chip's units and clock are known the product must give its printed peak (a test)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from trueflops.catalog.accelerators import Accelerator
 
-# Tensor or matrix FMA per clock and unit (SM, CU). GeForce and its kin accumulate in fp32 at half.
+# Tensor or matrix FMA per clock and unit (SM, CU) of the whole die.
 _FMA: Final[Mapping[str, Mapping[str, float]]] = {
     "Pascal GP100": {"fp64": 32, "fp32": 64, "fp16": 128},
     "Volta GV100": {"fp64": 32, "fp32": 64, "fp16": 512},
-    "Turing TU102": {"fp32": 64, "fp16": 256, "int8": 1024, "int4": 2048},
+    "Turing TU102": {"fp32": 64, "fp16": 512, "int8": 1024, "int4": 2048},
     "Turing TU104": {"fp32": 64, "fp16": 512, "int8": 1024, "int4": 2048},
     "Ampere GA100": {
         "fp64": 32,
@@ -27,7 +28,7 @@ _FMA: Final[Mapping[str, Mapping[str, float]]] = {
         "int8": 2048,
         "int4": 4096,
     },
-    "Ampere GA102": {
+    "Ampere GA10x": {
         "fp32": 128,
         "tf32": 256,
         "fp16": 512,
@@ -35,16 +36,7 @@ _FMA: Final[Mapping[str, Mapping[str, float]]] = {
         "int8": 1024,
         "int4": 2048,
     },
-    "Ada AD102": {
-        "fp32": 128,
-        "tf32": 256,
-        "fp16": 512,
-        "bf16": 512,
-        "fp8": 1024,
-        "int8": 1024,
-        "int4": 2048,
-    },
-    "Ada AD104": {
+    "Ada AD10x": {
         "fp32": 128,
         "tf32": 256,
         "fp16": 512,
@@ -72,7 +64,7 @@ _FMA: Final[Mapping[str, Mapping[str, float]]] = {
         "fp6": 8192,
         "fp4": 16384,
     },
-    "Blackwell GB202": {
+    "Blackwell GB20x": {
         "fp32": 128,
         "tf32": 256,
         "fp16": 512,
@@ -111,12 +103,11 @@ _FMA: Final[Mapping[str, Mapping[str, float]]] = {
         "fp4": 8192,
     },
 }
-# Cards whose tensor rates, with fp32 accumulation or at all, are half of their architecture's.
+# Forms and chips whose tensor rates, with fp32 accumulation or at all, are half of their dies'.
 _GEFORCE: Final = ("tf32", "fp16", "bf16", "fp8")
+_SHARED: Final = re.compile(r"(Ampere GA10|Ada AD10|Blackwell GB20)[2-9B]$")  # one kind of SM
 _HALF: Final[Mapping[str, tuple[str, ...]]] = {
-    "RTX 3090": _GEFORCE,
-    "RTX 4090": _GEFORCE,
-    "RTX 5090": _GEFORCE,
+    "consumer": _GEFORCE,
     "L40": (*_GEFORCE, "int8", "int4"),
 }
 
@@ -131,10 +122,13 @@ def computed_peak(chip: Accelerator, dtype: str) -> float | None:
         name = "Blackwell GB100"
     elif name.startswith("CDNA3 gfx942"):
         name = "CDNA3 gfx942"
+    elif die := _SHARED.match(name):
+        name = f"{die[1]}x"
     fma = _FMA.get(name, {}).get(dtype)
     if fma is None or clock is None or count is None:
         return None
-    if dtype in _HALF.get(chip.name, ()):
+    form = () if name.startswith("Volta") else _HALF.get(chip.form, ())  # TITAN V is not cut
+    if dtype in _HALF.get(chip.name, form):
         fma /= 2.0
     return count * fma * 2.0 * clock
 

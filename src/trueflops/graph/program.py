@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -43,7 +44,18 @@ class Program:
 
 
 def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
-    """Lay out, quantise, shard, fuse; then, for training, differentiate and recompute."""
+    """Lay out, quantise, shard, fuse; then, for training, differentiate and recompute.
+
+    A program knows no chip, so one that was compiled for one chip is remembered for the next.
+    """
+    fields = {name: getattr(plan, name) for name in (*SHAPING, *STRUCTURE)}
+    sizes = (*(fields[name] for name in SHAPING), run.batch, run.seq, run.past)
+    if any(isinstance(size, np.ndarray) for size in sizes):
+        return _compile(model, plan, run, weights)
+    return _remembered(model, Plan(**fields), run, weights)
+
+
+def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Program:
     # One rank of tp holds all tokens, as it would with sequence parallelism.
     alone = not isinstance(plan.tp, np.ndarray) and plan.tp == 1
     chosen = max((b.experts.per_token for b in model.blocks if b.experts), default=0)
@@ -84,3 +96,6 @@ def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None 
         embedding=lower(build_embedding(model, run)),
         head=lower(build_head(model, run)),
     )
+
+
+_remembered = lru_cache(maxsize=2048)(_compile)

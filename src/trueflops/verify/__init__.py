@@ -2,12 +2,16 @@
 
 findings.py    Finding, Refusal, Findings: what every reader of truth returns
 recognise.py   which reader a table needs, by its header
-training.py    published training runs, row by row a Case
-  cells.py       cells as numbers, or why not    frameworks.py  free texts as keys, and their habits
-  run_model.py   the model of a row              run_cluster.py its chips and network
+training.py    published training runs, row by row a Case; vtrain.py: iteration times of one node
+  run_model.py   the model of a row              run_cluster.py  its chips and network
   run_plan.py    its plan                        run_measured.py what it measured, as seconds
-vtrain.py      iteration times of vTrain, on one node
+  frameworks.py  free texts as keys, and their habits
+inference.py   published tokens per second and latencies; serving.py: points of loaded servers
+  served_model.py a model by its name            stand_in.py     one of which only the size is known
+  run_chip.py    free text to a chip             run_format.py   to formats and engine
+  deployment.py  a model on a server, each load predicted once
+kernels.py     tables of measured kernels
+cells.py       cells as numbers, or why not
 profiles.py    which profile a run is predicted with
-score.py       errors by group and over all groups
-split.py       which rows are held out
+score.py       errors by group and over all groups; split.py: which rows are held out
 """

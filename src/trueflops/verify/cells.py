@@ -62,3 +62,27 @@ def noted(row: Row, pattern: str) -> int | None:
     """A whole number that the free text of `notes` gives, found by a pattern with one group."""
     match = re.search(pattern, text(row, "notes"), re.IGNORECASE)
     return int(match[1]) if match else None
+
+
+def count(row: Row, column: str, usual: int) -> int:
+    """A count of at least one; `usual` where the cell is empty or zero."""
+    value = number(row, column)
+    return max(round(value), 1) if value else usual
+
+
+def require(row: Row, column: str) -> float:
+    """A number without which nothing can be predicted."""
+    value = number(row, column)
+    if value is None and text(row, column):
+        return 0.0
+    if value is None:
+        raise Missing(f"{column} is empty")
+    return value
+
+
+def measured(row: Row, column: str) -> float | None:
+    """A measured value: above zero, or None where nothing was measured."""
+    value = number(row, column)
+    if value is None and text(row, column):
+        raise Missing(f"{column} is 0, which nothing can take or give")
+    return value

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from trueflops.errors import BadInput, shorten
 from trueflops.interop.tables import Table
-from trueflops.verify import kernels, training, vtrain
+from trueflops.verify import inference, kernels, serving, training, vtrain
 from trueflops.verify.findings import Findings
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.split import held_out
@@ -28,6 +28,8 @@ READERS: Final[tuple[Reader, ...]] = (
     Reader("training runs", training.COLUMNS, training.verify_training),
     Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
     Reader("kernels", kernels.COLUMNS, kernels.verify_kernels),
+    Reader("inference runs", inference.COLUMNS, inference.inference_findings),
+    Reader("points of loaded servers", serving.COLUMNS, serving.serving_findings),
 )
 
 

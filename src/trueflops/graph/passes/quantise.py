@@ -2,13 +2,15 @@
 
 A Format names how matmuls run. Where inputs are narrowed too (fp8, int8, fp4) each gains a cast
 kernel before it; weight-only formats just read fewer bytes and multiply in the wide dtype.
-Router, norms, embedding and head stay wide, as every recipe keeps them.
+Router, norms, embedding and head stay wide, as most recipes keep them; GGUF narrows the head too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf, isinf
 from types import MappingProxyType
 from typing import Final
 
@@ -24,6 +26,8 @@ class Format:
     weight_bits: float
     compute: str = ""
     input_bits: float = 0.0  # 0: inputs are not narrowed
+    head_bits: float = 0.0  # 0: the head stays wide
+    dense_bits: float = 0.0  # of weights outside routed experts; 0: the same, inf: those stay wide
 
 
 # Block scales: int4 groups of 128 with an fp16 scale and zero point (AWQ, GPTQ): 4.25 bits;
@@ -44,19 +48,43 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("mxfp4", 4.25),
             Format("mxfp4_fp8", 4.25, "fp8", 8.25),
             Format("nvfp4", 4.5, "fp4", 4.5),
+            Format("nvfp4-weights", 4.5),
+            Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
+            # GGUF: blocks of 32, or of 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some
+            # projections wider, and all below 8 bits keep the head at q6_k. Bits of the layers
+            # follow from the whole files of Llama-3.1-8B (llama.cpp tools/quantize/README.md).
+            Format("q2_k", 2.94, head_bits=6.5625),
+            Format("q3_k_s", 3.44, head_bits=6.5625),
+            Format("q3_k_m", 3.9, head_bits=6.5625),
+            Format("q3_k_l", 4.19, head_bits=6.5625),
+            Format("q4_0", 4.5, head_bits=6.5625),
+            Format("q4_1", 5.0, head_bits=6.5625),
+            Format("q4_k_s", 4.54, head_bits=6.5625),
+            Format("q4_k_m", 4.8, head_bits=6.5625),
+            Format("q5_0", 5.5, head_bits=6.5625),
+            Format("q5_1", 6.0, head_bits=6.5625),
+            Format("q5_k_s", 5.5, head_bits=6.5625),
+            Format("q5_k_m", 5.65, head_bits=6.5625),
+            Format("q6_k", 6.5625, head_bits=6.5625),
+            Format("q8_0", 8.5, head_bits=8.5),
+            Format("gguf-mxfp4", 4.25, head_bits=8.5, dense_bits=8.5),
         )
     }
 )
+_BITS_PER_WEIGHT: Final = re.compile(r"(\d(?:\.\d{1,2})?)bpw")  # exl2, exl3: 4.0bpw
 
 
 def number_format(name: str) -> Format:
     """Look a format up; an unknown one is an error that names the near ones."""
+    if found := _BITS_PER_WEIGHT.fullmatch(name):
+        return Format(name, float(found[1]), head_bits=6.0)
     if name not in FORMATS:
-        raise UnknownName("weight format", name, FORMATS)
+        raise UnknownName("weight format", name, [*FORMATS, "4.0bpw"])
     return FORMATS[name]
 
 
-WIDE: Final = ("experts.router", "shared.weigh", "head.logits", "embedding.")
+HEAD: Final = "head.logits"
+WIDE: Final = ("experts.router", "shared.weigh", HEAD, "embedding.")
 
 
 def quantise(graph: Graph, to: Format) -> Graph:
@@ -64,10 +92,19 @@ def quantise(graph: Graph, to: Format) -> Graph:
     nodes: list[Node] = []
     narrowed: dict[str, Tensor] = {}
     for node in graph.forward:
-        if not isinstance(node, Op) or node.kind != "matmul" or node.name.startswith(WIDE):
+        if not isinstance(node, Op) or node.kind != "matmul":
             nodes.append(node)
             continue
-        weights = tuple(replace_bits(w, to.weight_bits) for w in node.weights)
+        if node.name.startswith(WIDE):
+            nodes.append(_narrow_head(node, to) if node.name.startswith(HEAD) else node)
+            continue
+        bits = to.weight_bits
+        if to.dense_bits and not any(w.has("experts") for w in node.weights):
+            bits = to.dense_bits
+        if isinf(bits):
+            nodes.append(node)
+            continue
+        weights = tuple(replace_bits(w, bits) for w in node.weights)
         x = node.inputs[0]
         if to.input_bits:
             if x.name not in narrowed:
@@ -79,6 +116,13 @@ def quantise(graph: Graph, to: Format) -> Graph:
         dtype = to.compute or node.dtype
         nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, form=to.name))
     return graph.having(forward=tuple(nodes))
+
+
+def _narrow_head(node: Op, to: Format) -> Op:
+    """The projection onto the vocabulary, for formats that narrow it as well."""
+    if not to.head_bits:
+        return node
+    return replace(node, weights=tuple(replace_bits(w, to.head_bits) for w in node.weights))
 
 
 def replace_bits(tensor: Tensor, bits: float) -> Tensor:

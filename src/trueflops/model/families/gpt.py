@@ -110,6 +110,33 @@ def gpt_neox(c: Config, name: str) -> Model:
     )
 
 
+@reads("gptj")
+def gpt_j(c: Config, name: str) -> Model:
+    hidden, heads = c.size("n_embd"), c.size("n_head")
+    dim = head_dim(c, hidden, heads)
+    block = Block(
+        Attention(heads, heads, dim, dim),
+        Ffn(c.size("n_inner", default=4 * hidden), gated=False, bias=True, activation="gelu"),
+        None,
+        norm="layer",
+        norm_bias=True,
+        parallel=True,
+        shared_norm=True,
+        dropout=c.number("resid_pdrop", default=0.0),
+        attention_dropout=c.number("attn_pdrop", default=0.0),
+    )
+    return assemble(
+        c,
+        name,
+        [block] * c.layers("n_layer"),
+        hidden,
+        tied=False,
+        positions=("n_positions",),
+        most_positions=2048,
+        head_bias=True,
+    )
+
+
 @reads("falcon")
 def falcon(c: Config, name: str) -> Model:
     hidden = c.size("hidden_size")

@@ -8,7 +8,7 @@ from trueflops.model.families.moe import dense_first
 from trueflops.model.families.registry import assemble, reads
 
 
-@reads("deepseek_v2", "deepseek_v3", "kimi_k2")
+@reads("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
 def deepseek(c: Config, name: str) -> Model:
     hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     nope, rope = c.size("qk_nope_head_dim"), c.size("qk_rope_head_dim")

@@ -1,0 +1,99 @@
+"""A model laid on a cluster by a server, as a row of results describes it; each asked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trueflops.catalog import Accelerator
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.predict import Server, ServingPoint
+from trueflops.verify.profiles import Profiles
+from trueflops.verify.run_chip import cluster_of
+from trueflops.workload import Serving
+
+MOST_TOGETHER: Final = 2048  # requests of a replica at full load: TensorRT-LLM's max_batch_size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a server splits the model. Replicas each have their own attention and cache."""
+
+    tp: int = 1
+    pp: int = 1
+    replicas: int = 1
+    ep: int = 1
+    etp: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Accelerators in use."""
+        return self.tp * self.pp * self.replicas
+
+    def plan(self, compute: str) -> Plan:
+        """The same as a Plan."""
+        return Plan(
+            tp=self.tp,
+            pp=self.pp,
+            dp_replicate=self.replicas,
+            ep=self.ep,
+            etp=self.etp,
+            compute=compute,
+            dispatch="deduplicated",
+        )
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Everything about a server that is not its load."""
+
+    model: Model
+    chip: Accelerator
+    layout: Layout
+    weights: str
+    cache_bits: float
+    framework: str
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells deployments apart, cheap to compare: models and chips have unique names."""
+        own = (self.layout, self.weights, self.cache_bits, self.framework)
+        return (self.model.name, self.model.parameter_count, self.chip.name, *own)
+
+
+class Bench:
+    """Answers for any deployment and load, each only once: tables repeat themselves."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self._profiles = profiles
+        self._known_profiles: dict[tuple[str, str], Profile] = {}
+        self._points: dict[tuple[object, ...], ServingPoint] = {}
+
+    def point(self, run: Deployment, load: Serving) -> ServingPoint:
+        """Predict one load."""
+        key = (*run.key, load)
+        if key not in self._points:
+            cluster = cluster_of(run.chip, run.layout.devices)
+            server = Server(
+                run.model,
+                load,
+                cluster,
+                self._profile(run.chip, run.framework),
+                weights=run.weights,
+                cache_bits=run.cache_bits,
+            )
+            self._points[key] = server.predict(run.layout.plan(server.dtype))
+        return self._points[key]
+
+    def full_load(self, run: Deployment, read: int, written: int) -> Serving:
+        """As many requests as the cache holds: what an endless queue leads to."""
+        one = self.point(run, Serving(read, written, run.layout.replicas))
+        together = min(max(one.most_requests, 1), MOST_TOGETHER)
+        return Serving(read, written, together * run.layout.replicas)
+
+    def _profile(self, chip: Accelerator, framework: str) -> Profile:
+        key = (chip.name, framework)
+        if key not in self._known_profiles:
+            self._known_profiles[key] = self._profiles(chip, framework)
+        return self._known_profiles[key]

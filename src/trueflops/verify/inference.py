@@ -1,0 +1,225 @@
+"""Published inference results: tokens per second, first-token and per-token times, memory.
+
+In: a table with the columns model, accelerator, weight_dtype, phase, tokens_per_s and their kin.
+Out: Findings. What `tokens_kind` says was counted (per user, per GPU, in total; prompt, output or
+both) is what is predicted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from trueflops.errors import BadInput, TrueflopsError
+from trueflops.interop.tables import Row, Table
+from trueflops.predict.terms import Estimate
+from trueflops.units import GIGA
+from trueflops.verify.cells import count, measured, number, require, text
+from trueflops.verify.deployment import Bench, Deployment, Layout
+from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
+from trueflops.verify.profiles import Profiles
+from trueflops.verify.run_chip import chip_of
+from trueflops.verify.run_format import cache_bits, framework_of, weight_format
+from trueflops.verify.served_model import model_of
+from trueflops.verify.stand_in import is_stand_in
+from trueflops.workload import Serving
+
+COLUMNS: Final = ("model", "accelerator", "engine", "phase", "tokens_per_s", "tokens_kind")
+MILLI: Final = 1e-3
+SHORT_CONTEXT: Final = 512  # of a decode whose lengths were not published; it hardly matters
+POOLS: Final = ("vllm", "trt-llm", "sglang")  # reserve a share of memory whatever the model needs
+_FULL_LOAD: Final = re.compile(r"max(imum)? load|infinite|offline", re.IGNORECASE)
+_RESERVED: Final = re.compile(r"prealloc|reserve|pool|cache block", re.IGNORECASE)
+_BOTH: Final = re.compile(r"\bin(put)?\s*(\+|and|&)\s*out(put)?\b", re.IGNORECASE)
+_INPUT: Final = re.compile(r"\b(input|prompt|prefill)\b", re.IGNORECASE)
+_LENGTH: Final = re.compile(r"accept\w*[ _-]len\w*\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_RATE: Final = re.compile(r"acceptance\s*[=:]\s*(0?\.\d+|1(?:\.0+)?)", re.IGNORECASE)
+_DRAFTED: Final = re.compile(r"\bk\s*=\s*(\d+)")
+
+
+def inference_findings(table: Table, profiles: Profiles) -> Findings:
+    """Predict every row of the table, or say why it cannot be."""
+    found, bench = Findings(), Bench(profiles)
+    for line, row in table.rows:
+        name = text(row, "id") or f"line {line}"
+        try:
+            answers = list(_answers(row, bench))
+        except TrueflopsError as error:
+            found.refused.append(Refusal(table.where, name, str(error)))
+            continue
+        group, scored = _group(row)
+        for answer in answers:
+            e = answer.predicted
+            limits = float(e.value), float(e.low), float(e.high)
+            found.rows.append(
+                Finding(table.where, name, group, answer.of, answer.measured, *limits, scored)
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class _Answer:
+    of: Quantity
+    measured: float
+    predicted: Estimate
+
+
+def _group(row: Row) -> tuple[str, bool]:
+    """The source, apart for rows that say themselves not to trust them, or that speculate."""
+    group = text(row, "source_group") or text(row, "source") or "no source"
+    if "ANOMALY" in text(row, "notes"):
+        return f"{group} (anomaly)", False
+    if text(row, "speculative"):
+        return f"{group} (speculative)", False
+    return group, True
+
+
+def _answers(row: Row, bench: Bench) -> Iterator[_Answer]:
+    """Every quantity that the row measured and that can be predicted; at least one."""
+    rate, ttft, tpot = (measured(row, c) for c in ("tokens_per_s", "ttft_ms", "tpot_ms"))
+    memory = measured(row, "mem_used_gb")
+    if rate is None and ttft is None and tpot is None and memory is None:
+        raise BadInput("tokens_per_s, ttft_ms, tpot_ms and mem_used_gb are all empty")
+    run = _deployment(row)
+    asked = _Asked.of(row, run, bench)
+    answers = 0
+    derived = ttft is not None and "derived" in asked.kind
+    if rate is not None and not derived:
+        yield _Answer("tokens_per_second", rate, asked.rate().times(_speculation(row)))
+        answers += 1
+    if ttft is not None and (asked.load or asked.phase == "prefill"):
+        yield _Answer("ttft_seconds", ttft * MILLI, asked.first_token())
+        answers += 1
+    if tpot is not None and asked.load and not text(row, "speculative"):
+        yield _Answer("tpot_seconds", tpot * MILLI, bench.point(run, asked.load).tpot)
+        answers += 1
+    if memory is not None and asked.load and _is_need(row, memory, run):
+        needed = bench.point(run, asked.load).memory.estimate.times(run.layout.devices)
+        yield _Answer("peak_bytes", memory * GIGA, needed)
+        answers += 1
+    if not answers:
+        raise BadInput("what was measured needs input_len and output_len, which are empty")
+
+
+def _deployment(row: Row) -> Deployment:
+    notes = text(row, "notes")
+    model = model_of(
+        text(row, "model"), number(row, "params_b"), number(row, "active_params_b"), notes
+    )
+    chip = chip_of(text(row, "accelerator"), number(row, "memory_gb"), notes)
+    devices = count(row, "n_devices", 1)
+    pp, ep = count(row, "pp", 1), count(row, "ep", 1)
+    # Experts spread with nothing else split: attention is replicated (the layout "dep").
+    tp = count(row, "tp", 1 if ep > 1 else max(devices // pp, 1))
+    replicas = max(devices // (tp * pp), 1)
+    moe = model.is_moe
+    layout = Layout(
+        tp, pp, replicas, ep if moe else 1, max(tp // ep, 1) if moe and replicas == 1 else 1
+    )
+    narrow = text(row, "activation_dtype")
+    weights = weight_format(text(row, "weight_dtype"), narrow, model, chip)
+    engine = framework_of(text(row, "engine"))
+    bits = cache_bits(text(row, "kv_dtype"), narrow, engine)
+    return Deployment(model, chip, layout, weights, bits, engine)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was measured at which load. `load` is None where lengths were not published."""
+
+    run: Deployment
+    bench: Bench
+    phase: str
+    kind: str
+    read: int
+    depth: int  # tokens that were in the cache before
+    load: Serving | None
+
+    @classmethod
+    def of(cls, row: Row, run: Deployment, bench: Bench) -> _Asked:
+        kind, phase = text(row, "tokens_kind").casefold(), text(row, "phase").casefold()
+        if not phase:
+            starts = kind.startswith
+            phase = "prefill" if starts("prefill") else "decode" if starts("decode") else "e2e"
+        read, written = number(row, "input_len"), number(row, "output_len")
+        depth = round(number(row, "context_depth") or 0)
+        streams = number(row, "batch_or_concurrency")
+        load: Serving | None = None
+        if phase == "prefill":
+            require(row, "input_len")
+        elif phase == "decode":
+            before = max(round(read or 0), depth) if read is not None or depth else SHORT_CONTEXT
+            load = Serving(
+                max(before, 1), max(round(written or SHORT_CONTEXT), 1), round(streams or 1)
+            )
+        else:
+            inside, outside = (max(round(require(row, c)), 1) for c in ("input_len", "output_len"))
+            if streams:
+                load = Serving(inside, outside, max(round(streams), 1))
+            elif _FULL_LOAD.search(kind) or _FULL_LOAD.search(text(row, "notes")):
+                load = bench.full_load(run, inside, outside)
+            elif "per user" in kind:
+                load = Serving(inside, outside, 1)
+            else:
+                raise BadInput("batch_or_concurrency is empty")
+        return cls(run, bench, phase, kind, round(read or 0), depth, load)
+
+    def rate(self) -> Estimate:
+        """Tokens per second, of those tokens and for those users that were counted."""
+        devices = self.run.layout.devices
+        if self.phase == "prefill":
+            total = self._prefill().under(self.read)
+            return total.times(1.0 / devices) if self._per_device else total
+        assert self.load is not None
+        point, load = self.bench.point(self.run, self.load), self.load
+        if self.phase == "decode":
+            total = point.decode.estimate.under(load.concurrency)
+        else:
+            total = point.tokens_per_second
+            if _BOTH.search(self.kind):
+                total = total.times((load.input + load.output) / load.output)
+            elif "output" not in self.kind and _INPUT.search(self.kind):
+                total = total.times(load.input / load.output)
+        if "per user" in self.kind or (self.phase == "decode" and "total" not in self.kind):
+            return total.times(1.0 / load.concurrency)
+        return total.times(1.0 / devices) if self._per_device else total
+
+    def first_token(self) -> Estimate:
+        """Time to first token."""
+        if self.phase == "prefill" or self.load is None:
+            return self._prefill()
+        return self.bench.point(self.run, self.load).ttft
+
+    @property
+    def _per_device(self) -> bool:
+        return any(word in self.kind for word in ("per gpu", "per device", "per chip", "/gpu"))
+
+    def _prefill(self) -> Estimate:
+        """The prompt alone; behind a filled cache it is what the longer prompt adds."""
+        whole = self._reading(self.depth + max(self.read, 1))
+        if not self.depth:
+            return whole
+        before = float(self._reading(self.depth).value)
+        return whole.times(max(1.0 - before / float(whole.value), MILLI))
+
+    def _reading(self, tokens: int) -> Estimate:
+        return self.bench.point(self.run, Serving(tokens, 1, 1)).prefill.estimate
+
+
+def _is_need(row: Row, memory_gb: float, run: Deployment) -> bool:
+    """Whether the memory is what a known model needed, and not a pool or several servers."""
+    if run.framework in POOLS or _RESERVED.search(text(row, "notes")) or is_stand_in(run.model):
+        return False
+    there = (run.chip.get("memory.capacity") or 0.0) * run.layout.devices
+    return count(row, "batch_or_concurrency", 1) == 1 and memory_gb * GIGA <= there
+
+
+def _speculation(row: Row) -> float:
+    """Tokens that one step gives: 1 + rate · drafted; drafts themselves are taken as free."""
+    said = text(row, "speculative")
+    if length := _LENGTH.search(said):
+        return max(float(length[1]), 1.0)
+    rate, drafted = _RATE.search(said), _DRAFTED.search(said)
+    return 1.0 + float(rate[1]) * float(drafted[1]) if rate and drafted else 1.0

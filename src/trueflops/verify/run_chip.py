@@ -1,0 +1,90 @@
+"""The accelerator that a row of results names: free text and a memory size to a catalog chip."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
+from trueflops.catalog.names import find
+from trueflops.errors import BadInput, UnknownName
+from trueflops.units import GIGA
+
+_MEMORY: Final = re.compile(r"[\s_-]*\b(\d+(?:\.\d+)?)\s*G(?:i?B)?\b", re.IGNORECASE)
+_CORES: Final = re.compile(r"[\s_-]*\b(\d+)[\s_-]?core\b", re.IGNORECASE)
+_ASIDE: Final = re.compile(r"\s*\([^)]*\)")
+_BRAND: Final = re.compile(
+    r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX|HGX)\b[\s_-]*",
+    re.IGNORECASE,
+)
+_NO_NVLINK: Final = re.compile(r"\bno NVLink\b", re.IGNORECASE)
+SAME_SIZE: Final = 0.15  # 141 GB and 141 GiB, 180 and 192 GB are one chip
+
+
+@cache
+def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accelerator:
+    """Find the chip; cores and memory that differ from the catalog's are taken from the row.
+
+    Where the text leaves the form open, notes of "no NVLink" mean the PCIe card.
+    """
+    name = _ASIDE.sub("", said).strip()
+    if not name:
+        raise BadInput("accelerator is empty")
+    printed = _MEMORY.search(name)
+    size = float(printed[1]) if printed else memory_gb
+    cores = _CORES.search(name)
+    plain = _CORES.sub("", _MEMORY.sub("", name)).strip()
+    prefer_card = bool(_NO_NVLINK.search(notes))
+    found = next((n for n in _spellings(name, plain, size, prefer_card) if _known(n)), None)
+    if found is None:
+        raise UnknownName("accelerator", plain, [], "(column accelerator)")
+    chip = accelerator(found)
+    if cores:
+        chip = _with_cores(chip, float(cores[1]))
+    return _with_memory(chip, size)
+
+
+def cluster_of(chip: Accelerator, devices: int) -> Cluster:
+    """So many of them, in the node that is usual for the chip."""
+    base = chip.name.partition(" of ")[0]
+    whole = cluster(f"{devices}x{base}")
+    return replace(whole, accelerator=chip)
+
+
+def _spellings(name: str, plain: str, size: float | None, prefer_card: bool) -> Iterator[str]:
+    """From the most to the least specific."""
+    names = list(dict.fromkeys((name, plain, _BRAND.sub("", plain).strip())))
+    suffixes = [f"-{size:g}GB", ""] if size else [""]
+    if prefer_card:
+        yield from (f"{said}-PCIe{suffix}" for said in names for suffix in suffixes)
+    yield from (f"{said}{suffix}" for said in names for suffix in suffixes)
+
+
+def _known(name: str) -> bool:
+    return find("accelerators", name) is not None
+
+
+def _with_cores(chip: Accelerator, cores: float) -> Accelerator:
+    """A smaller cut of the same die: same clock and memory, fewer units."""
+    units = chip.get("compute.units")
+    if not units or cores == units:
+        return chip
+    values = dict(chip.values)
+    for path, value in chip.values.items():
+        if value and path.startswith(("peak.", "compute.units")):
+            values[path] = value * cores / units
+    return replace(chip, name=f"{chip.name} of {cores:g} cores", values=values)
+
+
+def _with_memory(chip: Accelerator, size_gb: float | None) -> Accelerator:
+    """The size that was bought, where a chip is sold with several."""
+    if not size_gb:
+        return chip
+    own = chip.get("memory.capacity") or 0.0
+    if own and abs(size_gb * GIGA / own - 1.0) < SAME_SIZE:
+        return chip
+    name = chip.name if " of " in chip.name else f"{chip.name} of {size_gb:g} GB"
+    return replace(chip, name=name, values={**chip.values, "memory.capacity": size_gb * GIGA})

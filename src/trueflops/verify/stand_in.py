@@ -1,0 +1,103 @@
+"""A model of which only the size is known: a transformer of that size in the usual proportions.
+
+Tokens per second depend first on how many bytes of weights a step reads, which the size gives;
+layers, heads and experts follow from it by the proportions of the Llama 3 and Qwen 3 families:
+    hidden : layers = 128 : 1, heads of 128, 8 key/value heads, 128 Ki vocabulary, gated FFN
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from trueflops.model.architecture import Attention, Block, Experts, Ffn, Model
+
+FAMILY: Final = "stand-in"
+VOCABULARY: Final = 131072
+HEAD: Final = 128
+KV_HEADS: Final = 8
+WIDTH_PER_LAYER: Final = 128
+CHOSEN: Final = 8  # experts of a token
+MOST_EXPERTS: Final = 1024
+MOST_LAYERS: Final = 64  # of a mixture: 48 (Qwen3-30B), 61 (DeepSeek-V3), 62 (MiniMax-M2)
+MIXTURE: Final = 0.9  # above this share of active parameters a model is dense
+POSITIONS: Final = 1_000_000
+
+
+@cache
+def stand_in(name: str, parameters: float, active: float) -> Model:
+    """Build a dense model, or a mixture of experts where clearly fewer parameters are active."""
+    if active < MIXTURE * parameters:
+        return _mixture(name, parameters, active)
+    hidden, tied = _hidden(parameters), parameters < 4.0 * VOCABULARY * _hidden(parameters)
+    inside = parameters - (1 if tied else 2) * VOCABULARY * hidden
+    attention = _attention(hidden)
+    layers = max(round(hidden / WIDTH_PER_LAYER), 1)
+    width = inside / layers - _attention_parameters(attention, hidden)
+    ffn = Ffn(max(round(width / (3 * hidden) / 256), 1) * 256, gated=True)
+    return _model(name, hidden, (Block(attention, ffn, None),), layers, tied)
+
+
+def is_stand_in(model: Model) -> bool:
+    """Whether a model was built here."""
+    return model.family == FAMILY
+
+
+def _mixture(name: str, parameters: float, active: float) -> Model:
+    """Experts hold what attention and embedding leave; a shared one what the chosen lack."""
+    hidden = _hidden(0.5 * active)
+    attention = _attention(hidden)
+    layers = min(max(round(hidden / 64), 16), MOST_LAYERS)
+    ends = 2.0 * VOCABULARY * hidden
+    dense = min(layers * _attention_parameters(attention, hidden) + ends, 0.8 * active)
+    count = 2 * CHOSEN
+    while count < MOST_EXPERTS and dense + (parameters - dense) * CHOSEN / count > active:
+        count *= 2
+    # dense + shared + routed = parameters;  dense + shared + routed · chosen / count = active
+    routed = (parameters - active) / (1.0 - CHOSEN / count)
+    shared = max(parameters - dense - routed, 0.0)
+    one = 3.0 * hidden * layers
+    experts = Experts(
+        count,
+        CHOSEN,
+        max(round(routed / count / one / 16), 1) * 16,
+        shared_width=round(shared / one / 128) * 128,
+    )
+    return _model(name, hidden, (Block(attention, None, experts),), layers, tied=False)
+
+
+def _hidden(parameters: float) -> int:
+    """The width at which 12.5 · hidden² · hidden / 128 and two tables make up the parameters."""
+    step = 1024 if parameters > 4 * VOCABULARY * 2048 else 256
+    width = step
+    while _dense_parameters(width + step // 2) < parameters:
+        width += step
+    return width
+
+
+def _dense_parameters(hidden: int) -> float:
+    return 12.5 * hidden**3 / WIDTH_PER_LAYER + 2.0 * VOCABULARY * hidden
+
+
+def _attention(hidden: int) -> Attention:
+    heads = max(hidden // HEAD, 1)
+    return Attention(heads, min(KV_HEADS, heads), HEAD, HEAD)
+
+
+def _attention_parameters(attention: Attention, hidden: int) -> int:
+    return 2 * hidden * HEAD * (attention.heads + attention.kv_heads)
+
+
+def _model(name: str, hidden: int, blocks: tuple[Block, ...], layers: int, tied: bool) -> Model:
+    note = "a stand-in of this size: its layers were not published, or are not in the catalog"
+    return Model(
+        name=name,
+        family=FAMILY,
+        hidden=hidden,
+        vocab=VOCABULARY,
+        blocks=blocks,
+        pattern=(0,) * layers,
+        tied=tied,
+        max_positions=POSITIONS,
+        notes=(note,),
+    )
