@@ -102,6 +102,11 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(s) for _ in range(s.layers))
         self.norm = (nn.RMSNorm if s.llama else nn.LayerNorm)(s.hidden)
         self.head = nn.Linear(s.hidden, s.vocab, bias=False)
+        # As models are begun: embeddings of deviation 1 would saturate the loss, its gradients
+        # would be zeros, and multiplying zeros takes little power.
+        nn.init.normal_(self.embed.weight, std=0.02)
+        if self.place is not None:
+            nn.init.normal_(self.place.weight, std=0.02)
         if not s.llama:
             self.head.weight = self.embed.weight
         angle = torch.randn(seq, s.hidden // s.heads)
@@ -155,6 +160,10 @@ JOBS = [
     ("Llama-1B", "bf16", 8, 2048, 1, False, True),
     ("Llama-8B", "bf16", 1, 8192, 1, False, True),
     ("Llama-8B", "bf16", 2, 8192, 2, True, True),
+    ("Llama-1B", "amp", 2, 2048, 1, False, True),
+    ("Llama-3B", "amp", 4, 2048, 1, False, True),
+    ("Llama-3B", "bf16", 1, 2048, 1, False, False),
+    ("GPT-6.7B", "bf16", 8, 1024, 1, False, True),
 ]
 
 
@@ -218,34 +227,41 @@ def measure(job: tuple[Any, ...], meter: Meter) -> dict[str, Any]:
         parts = [marks[i].elapsed_time(marks[i + 1]) * 1e-3 for i in range(3)]
     peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     return {
-        "model": name, "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads,
+        "model": name, "params_b": round(sum(p.numel() for p in model.parameters()) / 1e9, 4),
+        "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads,
         "kv_heads": shape.kv_heads, "ffn": shape.ffn, "vocab": shape.vocab, "seq_len": seq,
-        "n_devices": 1, "dtype": precision, "micro_batch": micro,
-        "global_batch": micro * accumulate, "recompute": "full" if recompute else "none",
-        "compiled": int(compiled), "step_time_s": round(sorted(times)[len(times) // 2], 6),
+        "n_devices": 1, "dtype": {"amp": "amp_bf16", "bf16": "bf16 pure"}[precision],
+        "micro_batch": micro, "global_batch": micro * accumulate,
+        "recompute": "full" if recompute else "none", "flash_attention": "y",
+        "framework": "PyTorch compiled" if compiled else "PyTorch eager",
+        "step_time_s": round(sorted(times)[len(times) // 2], 6),
         "forward_s": round(parts[0], 6), "backward_s": round(parts[1], 6),
-        "optimizer_s": round(parts[2], 6), "peak_allocated_bytes": peak,
-        "peak_reserved_bytes": reserved, "watts": round(watts, 1), "clock_mhz": round(clock),
+        "optimizer_s": round(parts[2], 6), "peak_mem_gb_measured": round(peak / 2**30, 3),
+        "peak_reserved_gb": round(reserved / 2**30, 3), "watts": round(watts, 1),
+        "clock_mhz": round(clock), "complete_for_sim": "y", "trust": "A", "task": "pretrain",
     }  # fmt: skip
 
 
 COLUMNS = (
-    "gpu model layers hidden heads kv_heads ffn vocab seq_len n_devices dtype micro_batch "
-    "global_batch recompute compiled step_time_s forward_s backward_s optimizer_s "
-    "peak_allocated_bytes peak_reserved_bytes watts clock_mhz"
+    "id source_key model params_b accelerator n_devices layers hidden heads kv_heads ffn vocab "
+    "seq_len dtype micro_batch global_batch recompute flash_attention framework step_time_s "
+    "forward_s backward_s optimizer_s peak_mem_gb_measured peak_reserved_gb watts clock_mhz "
+    "complete_for_sim trust task"
 )
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("folder", type=Path)
-    words.add_argument("--gpu", default="h200")
+    words.add_argument("--gpu", default="H200")
     asked = words.parse_args()
     rows = []
     with Meter() as meter:
-        for job in JOBS:
+        for at, job in enumerate(JOBS):
+            source = f"{asked.gpu.lower()}-steps"
+            known = {"id": f"{source}-{at:02d}", "source_key": source, "accelerator": asked.gpu}
             try:
-                rows.append({"gpu": asked.gpu} | measure(job, meter))
+                rows.append(known | measure(job, meter))
                 print(rows[-1], flush=True)
             except (RuntimeError, torch.OutOfMemoryError) as error:
                 print("skipped", job, str(error)[:200], flush=True)

@@ -172,18 +172,19 @@ def solve_landmarks(
     near = kernel(features / reach, points / reach)
     own = kernel(points / reach, points / reach)
     weights = np.zeros(len(points))
-    trust: Array = np.ones(len(missed))
+    trust = np.ones(missed.shape)
     for _ in range(ROUNDS):
         normal = (near * trust[:, None]).T @ near + noise * own
         weights = np.linalg.solve(normal + 1e-9 * np.eye(len(points)), near.T @ (trust * missed))
-        trust = 1.0 / np.maximum(1.0, np.abs(missed - near @ weights) / TOLERATED)
+        trust = np.minimum(1.0, TOLERATED / np.maximum(np.abs(missed - near @ weights), 1e-12))
     return Landmarks(points, reach, weights)
 
 
 def _spread_out(rows: Array, count: int) -> NDArray[np.intp]:
     """Rows that are far from one another: each next one is the farthest from all before."""
     chosen = [0]
-    distance: Array = np.square(rows - rows[0]).sum(1)
+    distance = np.full(len(rows), np.inf)
+    distance = np.minimum(distance, np.square(rows - rows[0]).sum(1))
     for _ in range(count - 1):
         chosen.append(int(np.argmax(distance)))
         distance = np.minimum(distance, np.square(rows - rows[chosen[-1]]).sum(1))

@@ -145,10 +145,11 @@ class Clock:
             moved = done.bytes_read + done.bytes_written
             priced.moved_bytes[phase] = priced.moved_bytes[phase] + moved
             priced.kernels[phase] += 1.0
-            matrix = RULES[node.kind].matrix
-            burnt = self.power.joules(done.flop if matrix else 0.0, node.dtype, moved)
+            burnt = self.power.memory_joules(moved)
             priced.joules[phase] = priced.joules[phase] + burnt
-            if matrix:
+            if RULES[node.kind].matrix:
+                burnt = self.power.compute_joules(done.flop, node.dtype)
+                priced.joules[phase] = priced.joules[phase] + burnt
                 priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
                 at_peak = done.flop / self.chip.peak_flop_per_second(node.dtype)
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak

@@ -40,13 +40,16 @@ class PowerLaw:
         self.law, self.cap = law, chip.get("power.tdp")
         self.chip, self._bandwidth = chip, chip.need("memory.bandwidth")
 
-    def joules(self, flop: Size, dtype: str, moved_bytes: Size) -> Size:
-        """Energy of a kernel at full clock, beside what the chip draws anyway."""
+    def compute_joules(self, flop: Size, dtype: str) -> Size:
+        """Energy of matrix products at full clock, beside what the chip draws anyway."""
         if self.cap is None:
-            return 0.0 * flop
+            return 0.0
         share = self.law.values.get(f"flop_{dtype}", self.law["flop_bf16"])
-        at_peak = flop / self.chip.peak_flop_per_second(dtype)
-        return self.cap * (share * at_peak + self.law["byte"] * moved_bytes / self._bandwidth)
+        return self.cap * share * flop / self.chip.peak_flop_per_second(dtype)
+
+    def memory_joules(self, moved_bytes: Size) -> Size:
+        """Energy of bytes read and written."""
+        return (self.cap or 0.0) * self.law["byte"] * moved_bytes / self._bandwidth
 
     def throttle(self, joules: Size, clocked: Size, whole: Size) -> Throttle:
         """What the cap does to work of `whole` seconds, `clocked` of which are matrix products."""

@@ -121,6 +121,12 @@ class Plan:
         return OPTIMIZERS[self.optimizer].bytes_per_parameter(BYTES[self.parameter_dtype])
 
     @property
+    def has_master(self) -> bool:
+        """Whether the optimizer keeps a wider copy of the weights."""
+        narrow = BYTES[self.parameter_dtype] < BYTES["fp32"]
+        return narrow and OPTIMIZERS[self.optimizer].master_bytes > 0.0
+
+    @property
     def wide_dtype(self) -> str:
         """The dtype of activations: what matmuls are narrowed from."""
         return "bf16" if self.compute == "fp8" else self.compute

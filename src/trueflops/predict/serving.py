@@ -24,7 +24,7 @@ from trueflops.plan import Plan
 from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
 from trueflops.predict.costs import Costs, program_costs
 from trueflops.predict.terms import Estimate, Term, exact, leaf, total
-from trueflops.predict.training import COMMUNICATION, COMPUTE
+from trueflops.predict.training import COMMUNICATION, COMPUTE, waiting_for_host
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
@@ -179,7 +179,7 @@ class Server:
             for cause, label in COMPUTE.items()
             if cause in seconds
         ]
-        law, host = self.profile.curve("collective"), self.profile.curve("launch")
+        law, host = self.profile.curve("collective"), self.profile.curve("framework")
         parts += [
             leaf(label, seconds[axis], law, "collective")
             for axis, label in COMMUNICATION.items()
@@ -189,8 +189,12 @@ class Server:
         device = sum(float(part.value) for part in parts)
         capped = self.clock.power.throttle(_summed(costs, self.model, "joules"), busy, device)
         parts.append(leaf("power cap", capped.added, self.profile.curve("power"), "power"))
-        gaps = kernels * host["graph"] if graphs else max(kernels * host["eager"] - device, 0.0)
-        parts.append(leaf("launch gaps", gaps, host, "launch"))
+        gaps = (
+            kernels * host["graph"]
+            if graphs
+            else waiting_for_host(kernels * host["launch"], device)
+        )
+        parts.append(leaf("launch gaps", gaps, host, "framework"))
         if plan.pp > 1:
             stride = plan.tp * self.cluster.count / (plan.tp * plan.pp)
             hop = self.clock.collective("send_recv", 2.0, costs.boundary_bytes, stride)

@@ -44,6 +44,7 @@ from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.workload import Training
 
+HOST_SHARPNESS: Final = 8.0
 COMPUTE: Final = {
     "matmul": "matmul",
     "experts": "expert matmul",
@@ -112,6 +113,15 @@ class FusionSavings:
     bytes_after: float
 
 
+def waiting_for_host(host: Size, device: Size) -> Size:
+    """Seconds that a stream of kernels waits for a host that issues them one by one.
+
+    Stretches of short kernels wait even where the whole is device-bound: a smooth maximum.
+    """
+    share = host / np.maximum(device, 1e-300)
+    return device * ((1.0 + share**HOST_SHARPNESS) ** (1.0 / HOST_SHARPNESS) - 1.0)
+
+
 class Trainer:
     """Answers for one model and workload on one cluster: build once, ask for many plans."""
 
@@ -161,7 +171,7 @@ class Trainer:
         uneven = slower * m * np.maximum(slow.total - mean.total, 0.0)
         bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
-        compute = self._compute(mean, m, capped.added)
+        compute = self._compute(mean, m, capped.added, self._weight_casts(plan, most))
         communication = self._communication(plan, mean, m, dp.exposed, pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
         matmul = self.profile.curve("matmul")
@@ -216,7 +226,7 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(self, mean: MeanStage, m: Size, capped: Size) -> Term:
+    def _compute(self, mean: MeanStage, m: Size, capped: Size, casts: Size) -> Term:
         parts = [
             leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
@@ -225,11 +235,19 @@ class Trainer:
         for cause in COMPUTE:
             again = again + mean.caused(cause, "recompute")
         parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
-        power, host = self.profile.curve("power"), self.profile.curve("launch")
+        parts.append(leaf("weight casts", m * casts, self.profile.curve("memory"), "memory"))
+        power, host = self.profile.curve("power"), self.profile.curve("framework")
         parts.append(leaf("power cap", m * capped, power, "power"))
-        gaps = np.maximum(mean.kernels * host["eager"] - mean.total - capped, 0.0)
-        parts.append(leaf("launch gaps", m * gaps, host, "launch"))
+        gaps = waiting_for_host(mean.kernels * host["launch"], mean.total + capped)
+        parts.append(leaf("launch gaps", m * gaps, host, "framework"))
         return total("compute", *parts)
+
+    def _weight_casts(self, plan: Plan, held: Held) -> Size:
+        """Autocast: fp32 weights narrowed for every micro-batch, and their gradients widened."""
+        wide = BYTES[plan.parameter_dtype]
+        if wide <= BYTES["bf16"] or plan.wide_dtype not in ("bf16", "fp16"):
+            return 0.0
+        return self.clock.stream(2.0 * held.all * (wide + BYTES["bf16"]), "cast", kernels=2.0)
 
     def _communication(self, plan: Plan, mean: MeanStage, m: Size, dp: Size, pp: Size) -> Term:
         law = self.profile.curve("collective")
@@ -247,10 +265,13 @@ class Trainer:
         return total("exposed communication", *parts)
 
     def _optimizer(self, plan: Plan, held: Held) -> Term:
-        """Read gradients, read and write states, write weights: memory-bound."""
+        """Clip, then update: read gradients, read and write states, write weights."""
         own = held.own(plan, 1)
-        each = BYTES[plan.gradient_dtype] + BYTES[plan.parameter_dtype]
-        each += 2.0 * plan.state_bytes
+        gradient, weight = BYTES[plan.gradient_dtype], BYTES[plan.parameter_dtype]
+        clipping = 3.0 * gradient  # read once for the norm; read and written to be scaled
+        each = clipping + gradient + weight + 2.0 * plan.state_bytes
+        if not plan.has_master:
+            each += weight  # the weights themselves are read and updated
         seconds = self.clock.stream(own * each, "optimizer", kernels=8.0)
         if plan.optimizer == "muon":
             # Five Newton–Schulz steps of three products: 30·hidden flop a parameter (Jordan 2024).

@@ -2,12 +2,14 @@
 
 profile.py    Profile, Curve, Landmarks
 datasheet.py  the best that is known of a chip, and a profile for one known by its datasheet alone
+frameworks.py what a framework adds to or takes from what a chip delivers
 stored.py     profiles as files
 data/         profiles fitted by `trueflops calibrate`, and what is assumed where nothing is fitted
 """
 
 from trueflops.profile.datasheet import from_datasheet as from_datasheet
 from trueflops.profile.datasheet import profile_of as profile_of
+from trueflops.profile.frameworks import frameworks as frameworks
 from trueflops.profile.profile import Curve as Curve
 from trueflops.profile.profile import HeldOut as HeldOut
 from trueflops.profile.profile import Landmarks as Landmarks

@@ -14,6 +14,7 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.facts import read_toml
+from trueflops.profile.frameworks import USUAL, under
 from trueflops.profile.profile import Curve, Profile
 from trueflops.profile.stored import DATA, read_profile, shipped
 
@@ -32,14 +33,19 @@ def _transferred() -> Profile:
     return read_profile(_TRANSFER)
 
 
-def profile_of(chip: Accelerator) -> Profile:
-    """The best that is known of a chip."""
-    general, own = from_datasheet(chip), shipped(chip.name)
-    return general if own is None else general.having(own.curves).named(own.name)
+def profile_of(chip: Accelerator, framework: str = USUAL) -> Profile:
+    """The best that is known of a chip, as it shows under a framework."""
+    general, own = _general(chip), shipped(chip.name)
+    best = general if own is None else general.having(own.curves).named(own.name)
+    return under(best, framework)
 
 
 def from_datasheet(chip: Accelerator) -> Profile:
     """The profile of a chip of which only the datasheet is known."""
+    return under(_general(chip))
+
+
+def _general(chip: Accelerator) -> Profile:
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
         for name, raw in _assumed().items()

@@ -9,6 +9,7 @@ from trueflops.catalog import Accelerator
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint
+from trueflops.profile import Profile
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_chip import cluster_of
 from trueflops.workload import Serving

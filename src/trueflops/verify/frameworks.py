@@ -24,6 +24,7 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("foundry",), "fsdp"),
     (("composer",), "fsdp"),
     (("fsdp",), "fsdp"),
+    (("compil",), "compiled"),
 )
 
 
@@ -49,6 +50,7 @@ HABITS: Final = {
     "neuron": Habits(zero=1),
     "internevo": Habits(zero=1),
     "plain": Habits(zero=0, fused=False),
+    "compiled": Habits(zero=0),
 }
 
 

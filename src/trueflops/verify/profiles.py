@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from trueflops.catalog import Accelerator, accelerator
-from trueflops.profile import Profile, profile_of, read_profile
+from trueflops.profile import Profile, frameworks, profile_of, read_profile
+from trueflops.profile.frameworks import USUAL
 
 Profiles = Callable[[Accelerator, str], Profile]
 """A chip and a framework's key (see frameworks.py) in, the profile to predict with out."""
@@ -37,4 +38,5 @@ def profiles_from(path: str | None) -> Profiles:
 @cache
 def _best_known(name: str, framework: str) -> Profile:
     """One object a chip, so that rows of the same chip share what was computed for it."""
-    return profile_of(accelerator(name))
+    known = framework if framework in frameworks() else USUAL
+    return profile_of(accelerator(name), known)

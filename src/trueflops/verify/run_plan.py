@@ -92,7 +92,7 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "flash": _flash(row, year),
         "fused": _fused(notes, framework),
         "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
-        **read_dtypes(row, cluster.accelerator),
+        **read_dtypes(row, cluster.accelerator, framework),
         **_recompute(row, model.layers // degrees.pp, framework),
     }
     return Plan(**fields)
@@ -134,7 +134,7 @@ def _stage(said: str) -> int | None:
     return 3 if any(word in said for word in ("fsdp", "hsdp", "full_shard")) else 0
 
 
-def read_dtypes(row: Row, chip: Accelerator) -> dict[str, Any]:
+def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     """Matmul, weight and gradient dtypes, and the optimizer, from texts as 'amp_bf16', 'FP8-CS'."""
     said = text(row, "dtype").casefold()
     wide = "bf16" if chip.computes("bf16") or not chip.computes("fp16") else "fp16"
@@ -149,13 +149,15 @@ def read_dtypes(row: Row, chip: Accelerator) -> dict[str, Any]:
     elif re.fullmatch(r"fp32|float32|single", said):
         compute = wide = "fp32"
     # bf16 weights without a master copy
+    # Autocast keeps fp32 weights; sharded ones are narrowed before they are gathered.
+    kept = "fp32" if "amp" in said and framework in ("plain", "compiled") else wide
     rounded = "+sr" in said or "stochastic" in said or "pure" in said
     muon = "muon" in text(row, "notes").casefold()
     optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
     return {
         "compute": compute,
-        "parameter_dtype": wide,
-        "gradient_dtype": wide,
+        "parameter_dtype": kept,
+        "gradient_dtype": kept,
         "optimizer": optimizer,
     }
 

@@ -1,0 +1,55 @@
+"""What a framework makes of a chip: a few named settings over a profile's curves.
+
+In: a Profile and a framework's name. Out: the same profile with launch, overlap, allocator and
+kernels as that framework has them. Never a factor of one source or one run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from trueflops import units
+from trueflops.catalog.facts import read_toml
+from trueflops.errors import UnknownName
+from trueflops.profile.profile import Curve, Profile
+
+_DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
+USUAL: Final = "usual"
+_OF_THE_STEP: Final = ("launch", "graph", "step", "hidden_dp", "hidden_tp", "fresh_gradients")
+_WORDS: Final = ("attention", "error", "why", "slack")
+
+
+@cache
+def _settings() -> dict[str, dict[str, Any]]:
+    return read_toml(_DATA)
+
+
+def frameworks() -> tuple[str, ...]:
+    """Every framework that has settings of its own."""
+    return tuple(name for name in _settings() if name != USUAL)
+
+
+def under(profile: Profile, framework: str = USUAL) -> Profile:
+    """The profile as it shows under a framework."""
+    if framework not in _settings():
+        raise UnknownName("framework", framework, frameworks())
+    said = {**_settings()[USUAL], **_settings()[framework]}
+    numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
+    memory, slack = profile.curve("memory"), profile.curve("allocator")
+    shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
+    curves = {
+        "framework": Curve(numbers, said["error"], "assumed", said["why"]),
+        "memory": replace(memory, values={**memory.values, **shares}),
+        "allocator": replace(slack, values={**slack.values, "slack": float(said["slack"])}),
+    }
+    for kind in ("attention", "attention_backward"):
+        if "attention" in said:
+            curves[kind] = profile.curve(f"{kind}.{said['attention']}")
+    return profile.having(curves)
+
+
+def _number(value: str | float) -> float:
+    return units.parse(value, "seconds", what=str(_DATA.name)) if isinstance(value, str) else value
