@@ -127,6 +127,11 @@ class Plan:
         return narrow and OPTIMIZERS[self.optimizer].master_bytes > 0.0
 
     @property
+    def autocasts(self) -> bool:
+        """Whether wide weights are narrowed anew for every micro-batch."""
+        return BYTES[self.parameter_dtype] > BYTES["bf16"] and self.wide_dtype in ("bf16", "fp16")
+
+    @property
     def wide_dtype(self) -> str:
         """The dtype of activations: what matmuls are narrowed from."""
         return "bf16" if self.compute == "fp8" else self.compute

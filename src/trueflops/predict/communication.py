@@ -116,8 +116,15 @@ def pass_stages(clock: Clock, plan: Plan, boundary_bytes: Size, micro_batches: S
     stride = plan.tp * plan.cp * plan.dp
     others = np.maximum(plan.pp - 1.0, 0.0)
     # The slowest boundary sets the pace: some stages may be neighbours only across the network.
-    one = clock.collective("send_recv", plan.pp, boundary_bytes, stride) / np.maximum(others, 1.0)
+    # Ranks of tp hold the same activation: each sends a slice, put together again inside the node
+    # (scatter-gather, Narayanan et al. 2021 §4.1); with sequence parallelism it is sliced anyway.
+    slices = 1.0 if plan.sp else plan.tp
+    sent = boundary_bytes / slices
+    one = clock.collective("send_recv", plan.pp, sent, stride) / np.maximum(others, 1.0)
+    if not plan.sp:
+        joined = clock.collective("all_gather", plan.tp, boundary_bytes, 1.0)
+        one = one + np.where(others > 0.0, joined, 0.0)
     whole = one * 2.0 * micro_batches * plan.vpp
     # Interleaving overlaps sends with another piece's compute; without it each one is waited for.
-    hidden = (np.asarray(plan.vpp) > 1) & plan.overlap
+    hidden = np.asarray(plan.vpp) > 1
     return Exchange(whole, np.where(hidden, np.minimum(2.0 * one * others, whole), whole))

@@ -71,6 +71,8 @@ def stage_memory(
     copies = weight_copies(plan)
     weight, gradient = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
     weights = held.own(plan, 3) * weight * copies * (1.0 - plan.offload_parameters)
+    if plan.autocasts:  # the narrowed copies live as long as the forward and backward
+        weights = weights + held.all * BYTES["bf16"]
     gradients = held.own(plan, 2) * gradient * copies
     # Gradients that are made in the only backward grow as the activations shrink.
     fresh = profile.curve("framework")["fresh_gradients"] * (np.asarray(micro_batches) == 1.0)

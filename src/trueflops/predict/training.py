@@ -244,10 +244,10 @@ class Trainer:
 
     def _weight_casts(self, plan: Plan, held: Held) -> Size:
         """Autocast: fp32 weights narrowed for every micro-batch, and their gradients widened."""
-        wide = BYTES[plan.parameter_dtype]
-        if wide <= BYTES["bf16"] or plan.wide_dtype not in ("bf16", "fp16"):
+        if not plan.autocasts:
             return 0.0
-        return self.clock.stream(2.0 * held.all * (wide + BYTES["bf16"]), "cast", kernels=2.0)
+        each = BYTES[plan.parameter_dtype] + BYTES["bf16"]
+        return self.clock.stream(2.0 * held.all * each, "cast", kernels=2.0)
 
     def _communication(self, plan: Plan, mean: MeanStage, m: Size, dp: Size, pp: Size) -> Term:
         law = self.profile.curve("collective")

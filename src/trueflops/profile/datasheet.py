@@ -7,6 +7,7 @@ scaled by what the vendor's software is known to reach; for what nobody measured
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -49,13 +50,14 @@ def _general(chip: Accelerator) -> Profile:
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
         for name, raw in _assumed().items()
-        if name != "vendors"
+        if name not in ("vendors", "architectures")
     }
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curves["matmul"]["efficiency"]
     for name, curve in _transferred().curves.items():
         if name.partition("_")[0].partition(".")[0] not in _MATRIX:
-            curves[name] = curve
+            if name != "power" or chip.vendor == "NVIDIA":
+                curves[name] = curve
             continue
         # What a vendor's software reaches of its peak in matmul it also reaches elsewhere.
         values = {
@@ -63,6 +65,10 @@ def _general(chip: Accelerator) -> Profile:
             for key, value in curve.values.items()
         }
         curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
+    for word, raw in _assumed()["architectures"].items():
+        if word in chip.architecture:
+            values = {**curves["power"].values, **_numbers(raw)}
+            curves["power"] = replace(curves["power"], values=values, source=raw["why"])
     return Profile(f"{chip.name} by datasheet", chip.name, curves)
 
 
