@@ -19,7 +19,7 @@ from trueflops.graph.passes import traffic_bytes
 from trueflops.graph.program import SHAPING, STRUCTURE
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
-from trueflops.predict.communication import exchange_gradients, pass_stages
+from trueflops.predict.communication import Exchange, exchange_gradients, pass_stages
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.memory import (
     Held,
@@ -172,7 +172,7 @@ class Trainer:
         bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
         compute = self._compute(mean, m, capped.added, self._weight_casts(plan, most))
-        communication = self._communication(plan, mean, m, dp.exposed, pp.exposed)
+        communication = self._communication(plan, mean, m, self._beside(dp), pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
         matmul = self.profile.curve("matmul")
         step = total(
@@ -248,6 +248,14 @@ class Trainer:
             return 0.0
         each = BYTES[plan.parameter_dtype] + BYTES["bf16"]
         return self.clock.stream(2.0 * held.all * each, "cast", kernels=2.0)
+
+    def _beside(self, dp: Exchange) -> Size:
+        """What data-parallel communication costs: what shows of it, and what its kernels and their
+        traffic take from the compute beside which the rest runs.
+        """
+        law = self.profile.curve("framework")
+        hidden = (dp.whole - dp.exposed) * law["hidden_dp"]
+        return dp.whole - hidden + law["contention"] * hidden
 
     def _communication(self, plan: Plan, mean: MeanStage, m: Size, dp: Size, pp: Size) -> Term:
         law = self.profile.curve("collective")

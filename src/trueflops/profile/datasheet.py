@@ -21,6 +21,7 @@ from trueflops.profile.stored import DATA, read_profile, shipped
 
 _ASSUMED: Final = Path(__file__).parent / "data" / "assumed.toml"
 _TRANSFER: Final = DATA / "transfer.json"
+_FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
 _MATRIX: Final = ("matmul", "experts", "attention")
 
 
@@ -65,6 +66,9 @@ def _general(chip: Accelerator) -> Profile:
             for key, value in curve.values.items()
         }
         curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
+    if not chip.architecture.startswith(_FA2_IS_NOT_ITS_BEST):
+        for kind in ("attention", "attention_backward"):
+            curves.pop(f"{kind}.fa2", None)  # the chip's best kernels are FlashAttention-2 itself
     for word, raw in _assumed()["architectures"].items():
         if word in chip.architecture:
             values = {**curves["power"].values, **_numbers(raw)}

@@ -18,8 +18,10 @@ from trueflops.profile.profile import Curve, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"
-_OF_THE_STEP: Final = ("launch", "graph", "step", "hidden_dp", "hidden_tp", "fresh_gradients")
-_WORDS: Final = ("attention", "error", "why", "slack")
+_OF_THE_STEP: Final = (
+    "launch", "graph", "step", "hidden_dp", "hidden_tp", "contention", "fresh_gradients"
+)  # fmt: skip
+_WORDS: Final = ("attention", "attention_speed", "error", "why", "slack")
 
 
 @cache
@@ -46,9 +48,20 @@ def under(profile: Profile, framework: str = USUAL) -> Profile:
         "allocator": replace(slack, values={**slack.values, "slack": float(said["slack"])}),
     }
     for kind in ("attention", "attention_backward"):
-        if "attention" in said:
-            curves[kind] = profile.curve(f"{kind}.{said['attention']}")
+        own = profile.curve(f"{kind}.{said['attention']}" if "attention" in said else kind)
+        curves[kind] = _faster(own, float(said["attention_speed"]))
     return profile.having(curves)
+
+
+def _faster(curve: Curve, by: float) -> Curve:
+    """The same kernels at another share of the peak."""
+    if by == 1.0:
+        return curve
+    values = {
+        name: value * by if name.startswith("efficiency") else value
+        for name, value in curve.values.items()
+    }
+    return replace(curve, values=values)
 
 
 def _number(value: str | float) -> float:

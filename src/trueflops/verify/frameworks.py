@@ -21,8 +21,8 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("megatron",), "megatron"),
     (("nemo",), "megatron"),
     (("primus",), "megatron"),
-    (("foundry",), "fsdp"),
-    (("composer",), "fsdp"),
+    (("foundry",), "composer"),
+    (("composer",), "composer"),
     (("fsdp",), "fsdp"),
     (("compil",), "compiled"),
 )
@@ -45,6 +45,7 @@ HABITS: Final = {
     "megatron-deepspeed": Habits(zero=1, sp=False),
     "deepspeed": Habits(zero=1, fused=False, sp=False),
     "fsdp": Habits(zero=3, fused=False, selective_layers=0.5),
+    "composer": Habits(zero=3, fused=False, selective_layers=0.5),
     "torchtitan": Habits(zero=3, selective_layers=0.5),
     "maxtext": Habits(zero=3),
     "neuron": Habits(zero=1),

@@ -151,13 +151,15 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     # bf16 weights without a master copy
     # Autocast keeps fp32 weights; sharded ones are narrowed before they are gathered.
     kept = "fp32" if "amp" in said and framework in ("plain", "compiled") else wide
+    # Sharded autocast adds gradients up in fp32, as PyTorch's mixed precision does by default.
+    summed = "fp32" if "amp" in said else wide
     rounded = "+sr" in said or "stochastic" in said or "pure" in said
     muon = "muon" in text(row, "notes").casefold()
     optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
     return {
         "compute": compute,
         "parameter_dtype": kept,
-        "gradient_dtype": kept,
+        "gradient_dtype": summed,
         "optimizer": optimizer,
     }
 
