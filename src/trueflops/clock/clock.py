@@ -132,6 +132,7 @@ class Clock:
         core: dict[str, Size] = defaultdict(float)
         for phase, node in graph.phases():
             taken = seconds[id(node)]
+            priced.kernels[phase] += 1.0
             if isinstance(node, Collective):
                 if node.hides:
                     beside[phase] = beside[phase] + taken
@@ -144,7 +145,6 @@ class Clock:
                 core[phase] = core[phase] + taken
             moved = done.bytes_read + done.bytes_written
             priced.moved_bytes[phase] = priced.moved_bytes[phase] + moved
-            priced.kernels[phase] += 1.0
             burnt = self.power.memory_joules(moved)
             priced.joules[phase] = priced.joules[phase] + burnt
             if RULES[node.kind].matrix:

@@ -21,7 +21,7 @@ USUAL: Final = "usual"
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "hidden_dp", "hidden_tp", "contention", "fresh_gradients"
 )  # fmt: skip
-_WORDS: Final = ("attention", "attention_speed", "error", "why", "slack")
+_WORDS: Final = ("attention", "attention_speed", "attention_speed_64", "error", "why", "slack")
 
 
 @cache
@@ -49,18 +49,17 @@ def under(profile: Profile, framework: str = USUAL) -> Profile:
     }
     for kind in ("attention", "attention_backward"):
         own = profile.curve(f"{kind}.{said['attention']}" if "attention" in said else kind)
-        curves[kind] = _faster(own, float(said["attention_speed"]))
+        curves[kind] = _faster(own, said["attention_speed"], said["attention_speed_64"])
     return profile.having(curves)
 
 
-def _faster(curve: Curve, by: float) -> Curve:
-    """The same kernels at another share of the peak."""
-    if by == 1.0:
+def _faster(curve: Curve, wide: float, narrow: float) -> Curve:
+    """The same kernels at another share of the peak, for wide heads and for those of 64."""
+    if wide == narrow == 1.0:
         return curve
-    values = {
-        name: value * by if name.startswith("efficiency") else value
-        for name, value in curve.values.items()
-    }
+    speeds = {name: wide for name in curve.values if name.startswith("efficiency")}
+    speeds["efficiency_64"] = narrow
+    values = {name: value * speeds.get(name, 1.0) for name, value in curve.values.items()}
     return replace(curve, values=values)
 
 

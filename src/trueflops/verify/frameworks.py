@@ -6,6 +6,7 @@ collectives under another one. The first line of the table whose words all occur
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,9 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("fsdp",), "fsdp"),
     (("compil",), "compiled"),
 )
+
+
+_COMPILED: Final = {"fsdp": "fsdp-compiled", "plain": "compiled"}
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,17 @@ HABITS: Final = {
     "torchtitan": Habits(zero=3, selective_layers=0.5),
     "maxtext": Habits(zero=3),
     "neuron": Habits(zero=1),
-    "internevo": Habits(zero=1),
+    "internevo": Habits(zero=1, fused=False),
+    "fsdp-compiled": Habits(zero=3, selective_layers=0.5),
     "plain": Habits(zero=0, fused=False),
     "compiled": Habits(zero=0),
 }
 
 
-def framework_key(text: str) -> str:
+def framework_key(text: str, notes: str = "") -> str:
     """The canonical key of a framework's free text; what no line knows is `plain`."""
     folded = text.casefold()
-    for words, key in _KEYS:
-        if all(word in folded for word in words):
-            return key
-    return "plain"
+    key = next((key for words, key in _KEYS if all(word in folded for word in words)), "plain")
+    if "compile" in notes and not re.search(r"\b(no|without) (torch\.)?compile", notes):
+        return _COMPILED.get(key, key)
+    return key

@@ -90,7 +90,7 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "micro_batch": degrees.micro_batch,
         "sp": _sequence_parallel(degrees.tp, model, notes, framework, year),
         "flash": _flash(row, year),
-        "fused": _fused(notes, framework),
+        "fused": HABITS[framework].fused,
         "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
         **read_dtypes(row, cluster.accelerator, framework),
         **_recompute(row, model.layers // degrees.pp, framework),
@@ -196,12 +196,6 @@ def _flash(row: Row, year: int) -> bool:
     if said in ("n", "no", "false", "0"):
         return False
     return said in ("y", "yes", "true", "1") or year >= FIRST_WITH_FLASH
-
-
-def _fused(notes: str, framework: str) -> bool:
-    if "no compile" in notes or "without compile" in notes:
-        return False
-    return HABITS[framework].fused or "compile" in notes
 
 
 def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:

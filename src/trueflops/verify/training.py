@@ -113,7 +113,7 @@ def row_id(line: int, row: Row) -> str:
 
 def read_case(row: Row, name: str) -> Case:
     """A row as a case; BadInput says which input it lacks."""
-    framework = framework_key(text(row, "framework"))
+    framework = framework_key(text(row, "framework"), text(row, "notes").casefold())
     seq = needed(row, "seq_len")
     machine = read_machine(row, framework)
     degrees = read_degrees(row, machine)
