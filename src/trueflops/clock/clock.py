@@ -23,6 +23,7 @@ from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import Profile
 from trueflops.sizes import Array, Size
 
+OF_A_COLLECTIVE = 0.3  # of what the host needs to launch an op: no autograd, no allocation
 PHYSICS = 1.02  # nothing may run faster than this times a physical limit
 
 
@@ -132,7 +133,7 @@ class Clock:
         core: dict[str, Size] = defaultdict(float)
         for phase, node in graph.phases():
             taken = seconds[id(node)]
-            priced.kernels[phase] += 1.0
+            priced.kernels[phase] += OF_A_COLLECTIVE if isinstance(node, Collective) else 1.0
             if isinstance(node, Collective):
                 if node.hides:
                     beside[phase] = beside[phase] + taken

@@ -167,11 +167,14 @@ class Trainer:
         dp = exchange_gradients(self.clock, plan, most, m, slow.layers, slow.forward, backward)
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
         capped = self.clock.power.throttle(mean.joules, mean.clocked, mean.total)
-        slower = 1.0 + capped.added / np.maximum(mean.total, 1e-300)
+        software = self.profile.curve("framework")
+        gaps = waiting_for_host(mean.kernels * software["launch"], mean.total + capped.added)
+        slower = 1.0 + (capped.added + gaps) / np.maximum(mean.total, 1e-300)
         uneven = slower * m * np.maximum(slow.total - mean.total, 0.0)
         bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
-        compute = self._compute(mean, m, capped.added, self._weight_casts(plan, most))
+        casts = self._weight_casts(plan, most)
+        compute = self._compute(mean, m, capped.added, casts, gaps)
         communication = self._communication(plan, mean, m, self._beside(dp), pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
         matmul = self.profile.curve("matmul")
@@ -183,6 +186,7 @@ class Trainer:
             leaf("pipeline bubble", bubble, matmul, "matmul"),
             self._optimizer(plan, most),
             self._offload(plan, most, kept, m, beside),
+            leaf("host, once a step", software["step"], software, "framework"),
         )
         work = step_work(costs, plan, self.model, m, m * mean.joules, capped.ratio)
         if np.any(work.peak_seconds > PHYSICS * np.asarray(step.value)):
@@ -226,7 +230,7 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(self, mean: MeanStage, m: Size, capped: Size, casts: Size) -> Term:
+    def _compute(self, mean: MeanStage, m: Size, capped: Size, casts: Size, gaps: Size) -> Term:
         parts = [
             leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
@@ -238,7 +242,6 @@ class Trainer:
         parts.append(leaf("weight casts", m * casts, self.profile.curve("memory"), "memory"))
         power, host = self.profile.curve("power"), self.profile.curve("framework")
         parts.append(leaf("power cap", m * capped, power, "power"))
-        gaps = waiting_for_host(mean.kernels * host["launch"], mean.total + capped)
         parts.append(leaf("launch gaps", m * gaps, host, "framework"))
         return total("compute", *parts)
 

@@ -23,6 +23,7 @@ from trueflops.verify.cells import Missing, needed, number, text, whole
 
 USUAL_VOCAB: Final = 51200  # GPT-2's 50,257 padded as Megatron does; where a row gives none
 USUAL_HEAD: Final = 128
+LEAST_USUAL_HEAD: Final = 64  # where hidden over heads gives one of these, that is what it is
 GPT_DROPOUT: Final = 0.1  # GPT-2's and Megatron-LM's default, on until models trained without
 LAST_WITH_DROPOUT: Final = 2022
 MOST_LAYERS: Final = 10_000
@@ -44,6 +45,7 @@ class Shape:
     per_token: int = 0
     parameters: float = 0.0
     active: float = 0.0
+    seq: int = 0
     dropout: float = 0.0
 
 
@@ -81,6 +83,7 @@ def _shape(row: Row) -> Shape:
         per_token=size("moe_topk"),
         parameters=(number(row, "params_b") or 0.0) * units.GIGA,
         active=(number(row, "active_params_b") or 0.0) * units.GIGA,
+        seq=size("seq_len"),
         dropout=GPT_DROPOUT if (number(row, "year") or 9999) <= LAST_WITH_DROPOUT else 0.0,
     )
 
@@ -135,11 +138,16 @@ def _build(name: str, shape: Shape) -> Model:
     """The structure whose parameter count is nearest to the published one."""
     own_dim = max(shape.hidden // shape.heads, 1)
     dims = [shape.head_dim] if shape.head_dim else sorted({own_dim, USUAL_HEAD})
+    if not shape.head_dim and own_dim >= LEAST_USUAL_HEAD and not shape.experts:
+        dims = [own_dim]
     found: list[tuple[float, Model]] = []
     for gated, tied, dim, shared in product(
         (True, False), (True, False), dims, (False, True) if shape.experts else (False,)
     ):
         model = assemble(name, shape, gated=gated, tied=tied, dim=dim, shared=shared)
+        if not gated:  # a GPT may have learned its positions
+            placed = replace(model, learned_positions=shape.seq)
+            model = min(model, placed, key=lambda m: _distance(m, shape))
         # GPTs tie and are plain, LLaMAs neither; without a count the FFN's width tells them apart.
         odd = (tied == gated) + (dim != own_dim and not shape.head_dim) + shared
         odd += gated == (shape.ffn == 4 * shape.hidden and not shape.experts)
