@@ -251,7 +251,7 @@ def _train(p: argparse.ArgumentParser) -> None:
     )
     plan.add_argument(
         "--compute",
-        choices=("bf16", "fp16", "fp8", "tf32", "fp32"),
+        choices=("bf16", "fp16", "fp8", "fp4", "tf32", "fp32"),
         default=None,
         help="dtype of matmuls (default: bf16 where the chip has it)",
     )

@@ -5,8 +5,8 @@
     time                   C/r + M: most of a matmul follows the clock, memory does not
     the cap                static + E·r^γ / (C/r + M) ≤ cap           → r
 A long, matmul-heavy step runs at r < 1 (an H200 sustains 665 of 830 TFLOP/s); a decode step, bound
-by memory, does not. Energies are kept relative to the chip: at its dense peak, one second of a
-dtype takes `flop_<dtype>` times the cap, one of full bandwidth `byte` times.
+by memory, does not. Energies are joules per flop of a dtype and per byte: the same for chips of
+one architecture, whatever their caps.
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ class PowerLaw:
     """What one chip draws under load."""
 
     def __init__(self, chip: Accelerator, law: Curve) -> None:
-        self.law, self.cap = law, chip.get("power.tdp")
-        self.chip, self._bandwidth = chip, chip.need("memory.bandwidth")
+        self.law, self.cap, self.chip = law, chip.get("power.tdp"), chip
 
     def compute_joules(self, flop: Size, dtype: str) -> Size:
         """Energy of matrix products at full clock, beside what the chip draws anyway."""
         if self.cap is None:
             return 0.0
-        share = self.law.values.get(f"flop_{dtype}", self.law["flop_bf16"])
-        return self.cap * share * flop / self.chip.peak_flop_per_second(dtype)
+        each = self.law.values.get(f"joules_{dtype}")
+        if each is None:  # as much at its peak as bf16 at its own
+            peaks = [self.chip.peak_flop_per_second(d) for d in ("bf16", dtype)]
+            each = self.law["joules_bf16"] * peaks[0] / peaks[1]
+        return each * flop
 
     def memory_joules(self, moved_bytes: Size) -> Size:
         """Energy of bytes read and written."""
-        return (self.cap or 0.0) * self.law["byte"] * moved_bytes / self._bandwidth
+        return self.law["joules_byte"] * moved_bytes if self.cap else 0.0
 
     def throttle(self, joules: Size, clocked: Size, whole: Size) -> Throttle:
         """What the cap does to work of `whole` seconds, `clocked` of which are matrix products."""
@@ -71,6 +73,6 @@ class PowerLaw:
         return np.minimum(self._watts(joules, taken, ratio), self.cap or 0.0)
 
     def _watts(self, joules: Size, taken: Size, ratio: Size) -> Array:
-        static = self.law["static"] * (self.cap or 0.0)
+        static = self.law["static_watts"]
         busy = joules * np.asarray(ratio) ** self.law["exponent"] / np.maximum(taken, 1e-300)
         return np.asarray(static + busy)

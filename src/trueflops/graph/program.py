@@ -29,6 +29,10 @@ STRUCTURE: Final = ("sp", "cp_kind", "flash", "fused", "recompute", "compute", "
 """The other plan fields that do."""
 
 
+NARROW: Final = {"fp8": "fp8", "fp4": "nvfp4"}
+"""Training dtypes below 16 bits, and the format in which their matmuls run."""
+
+
 @dataclass(frozen=True)
 class Program:
     """What one rank can be asked to run: each distinct block, the embedding, the head.
@@ -68,12 +72,12 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
         etp=plan.etp,
         copies_once=float(chosen) if plan.dispatch == "deduplicated" else 0.0,
     )
-    if weights is None and run.training and plan.compute == "fp8":
-        weights = number_format("fp8")
+    if weights is None and run.training and plan.compute in NARROW:
+        weights = number_format(NARROW[plan.compute])
 
     def lower(graph: Graph) -> Graph:
         if weights is not None:
-            graph = quantise(graph, weights)
+            graph = quantise(graph, weights, training=run.training)
         graph = shard(graph, by)
         graph = fuse(
             graph,

@@ -151,7 +151,8 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
     casts: tuple[Op, ...] = ()
     if x.bits < NARROW_BITS:  # a narrow product wants narrow gradients: one more cast
         narrow = tuple(Tensor(f"{t.name}.narrow", t.dims, x.bits) for t in d_out)
-        casts = (Op(f"{op.name}.cast_gradient", "stream", d_out, narrow, part=part),)
+        turned = tuple(Tensor(f"{t.name}.transposed", t.dims, t.bits, "index") for t in narrow)
+        casts = (Op(f"{op.name}.cast_gradient", "stream", d_out, (*narrow, *turned), part=part),)
         d_out = narrow
     wgrad = Op(
         op.name, "wgrad", (x, *d_out), d_weights, (), dtype, part, op.facts, of=op, form=op.form

@@ -134,7 +134,7 @@ class Plan:
     @property
     def wide_dtype(self) -> str:
         """The dtype of activations: what matmuls are narrowed from."""
-        return "bf16" if self.compute == "fp8" else self.compute
+        return "bf16" if self.compute in ("fp8", "fp4") else self.compute
 
     @property
     def offloads(self) -> bool:

@@ -174,7 +174,8 @@ class Trainer:
         bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
         casts = self._weight_casts(plan, most)
-        compute = self._compute(mean, m, capped.added, casts, gaps)
+        adding = self._accumulation(plan, most, m)
+        compute = self._compute(mean, m, capped.added, m * casts + adding, gaps)
         communication = self._communication(plan, mean, m, self._beside(dp), pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
         matmul = self.profile.curve("matmul")
@@ -230,7 +231,7 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(self, mean: MeanStage, m: Size, capped: Size, casts: Size, gaps: Size) -> Term:
+    def _compute(self, mean: MeanStage, m: Size, capped: Size, weights: Size, gaps: Size) -> Term:
         parts = [
             leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
@@ -239,7 +240,7 @@ class Trainer:
         for cause in COMPUTE:
             again = again + mean.caused(cause, "recompute")
         parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
-        parts.append(leaf("weight casts", m * casts, self.profile.curve("memory"), "memory"))
+        parts.append(leaf("weights, gradients", weights, self.profile.curve("memory"), "memory"))
         power, host = self.profile.curve("power"), self.profile.curve("framework")
         parts.append(leaf("power cap", m * capped, power, "power"))
         parts.append(leaf("launch gaps", m * gaps, host, "framework"))
@@ -252,6 +253,17 @@ class Trainer:
         each = BYTES[plan.parameter_dtype] + BYTES["bf16"]
         return self.clock.stream(2.0 * held.all * each, "cast", kernels=2.0)
 
+    def _accumulation(self, plan: Plan, held: Held, m: Size) -> Size:
+        """Gradients added up over the micro-batches: read and written once more for each.
+
+        A gradient wider than what the product writes is also widened every time.
+        """
+        each = BYTES[plan.gradient_dtype]
+        wider = 2.0 * max(each - BYTES["bf16"], 0.0)
+        own = held.own(plan, 2)
+        shown = self.profile.curve("framework")["accumulation"]
+        return self.clock.stream(shown * own * ((m - 1.0) * 2.0 * each + m * wider), "")
+
     def _beside(self, dp: Exchange) -> Size:
         """What data-parallel communication costs: what shows of it, and what its kernels and their
         traffic take from the compute beside which the rest runs.
@@ -263,6 +275,8 @@ class Trainer:
     def _communication(self, plan: Plan, mean: MeanStage, m: Size, dp: Size, pp: Size) -> Term:
         law = self.profile.curve("collective")
         shown = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
+        # Split into pieces, a product can begin on those that have arrived (collective matmul).
+        shown["tp"] = shown["tp"] * (1.0 - self.profile.curve("framework")["hidden_tp"])
         if plan.schedule == "dualpipe":
             # Its point: a forward's all-to-all runs beside another micro-batch's backward.
             busy = mean.total - sum(shown.values())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops import units
-from trueflops.catalog import Accelerator, Origin
+from trueflops.catalog import Accelerator, Origin, accelerator
 from trueflops.catalog.facts import read_toml
 from trueflops.profile.frameworks import USUAL, under
 from trueflops.profile.profile import Curve, Profile
@@ -22,6 +22,7 @@ from trueflops.profile.stored import DATA, read_profile, shipped
 _ASSUMED: Final = Path(__file__).parent / "data" / "assumed.toml"
 _TRANSFER: Final = DATA / "transfer.json"
 _FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
+_MEASURED_POWER, _SAME_POWER = "H200", "Hopper"  # whose power we measured, and its architecture
 _MATRIX: Final = ("matmul", "experts", "attention")
 
 
@@ -39,12 +40,12 @@ def profile_of(chip: Accelerator, framework: str = USUAL) -> Profile:
     """The best that is known of a chip, as it shows under a framework."""
     general, own = _general(chip), shipped(chip.name)
     best = general if own is None else general.having(own.curves).named(own.name)
-    return under(best, framework)
+    return under(_with_joules(best, chip), framework)
 
 
 def from_datasheet(chip: Accelerator) -> Profile:
     """The profile of a chip of which only the datasheet is known."""
-    return under(_general(chip))
+    return under(_with_joules(_general(chip), chip))
 
 
 def _general(chip: Accelerator) -> Profile:
@@ -66,7 +67,7 @@ def _general(chip: Accelerator) -> Profile:
             for key, value in curve.values.items()
         }
         curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
-    if not chip.architecture.startswith(_FA2_IS_NOT_ITS_BEST):
+    if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):
             curves.pop(f"{kind}.fa2", None)  # the chip's best kernels are FlashAttention-2 itself
     for word, raw in _assumed()["architectures"].items():
@@ -74,6 +75,26 @@ def _general(chip: Accelerator) -> Profile:
             values = {**curves["power"].values, **_numbers(raw)}
             curves["power"] = replace(curves["power"], values=values, source=raw["why"])
     return Profile(f"{chip.name} by datasheet", chip.name, curves)
+
+
+def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
+    """Energies in joules: measured ones hold for the architecture, others scale with the chip.
+
+    A stored power curve is relative: one second at the dense peak of a dtype takes `flop_<dtype>`
+    times the cap, one of full bandwidth `byte` times.
+    """
+    law = profile.curve("power")
+    like = accelerator(_MEASURED_POWER) if _SAME_POWER in chip.architecture else chip
+    watts, values = like.get("power.tdp") or 0.0, {}
+    for name, share in law.values.items():
+        dtype = name.removeprefix("flop_")
+        if dtype != name and like.computes(dtype):
+            values[f"joules_{dtype}"] = share * watts / like.peak_flop_per_second(dtype)
+    values.setdefault("joules_bf16", 0.0)
+    values["joules_byte"] = law["byte"] * watts / like.need("memory.bandwidth")
+    values["static_watts"] = law["static"] * watts
+    values |= {name: law[name] for name in ("exponent", "clocked")}
+    return profile.having({"power": replace(law, values=values)})
 
 
 def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:

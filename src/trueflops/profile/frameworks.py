@@ -19,7 +19,8 @@ from trueflops.profile.profile import Curve, Profile
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"
 _OF_THE_STEP: Final = (
-    "launch", "graph", "step", "hidden_dp", "hidden_tp", "contention", "fresh_gradients"
+    "launch", "graph", "step", "hidden_dp", "hidden_tp", "contention", "fresh_gradients",
+    "accumulation",
 )  # fmt: skip
 _WORDS: Final = ("attention", "attention_speed", "attention_speed_64", "error", "why", "slack")
 

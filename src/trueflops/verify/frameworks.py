@@ -52,6 +52,7 @@ HABITS: Final = {
     "composer": Habits(zero=3, fused=False, selective_layers=0.5),
     "torchtitan": Habits(zero=3, selective_layers=0.5),
     "maxtext": Habits(zero=3),
+    "xla-gpu": Habits(zero=3),
     "neuron": Habits(zero=1),
     "internevo": Habits(zero=1, fused=False),
     "fsdp-compiled": Habits(zero=3, selective_layers=0.5),

@@ -139,8 +139,10 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     said = text(row, "dtype").casefold()
     wide = "bf16" if chip.computes("bf16") or not chip.computes("fp16") else "fp16"
     compute = wide
-    if re.search(r"fp8|float8|e4m3|fp4|int8|aqt", said):
-        # The graph narrows training matmuls to fp8 alone; NVFP4 and int8 are taken for it.
+    if "fp4" in said and chip.computes("fp4"):
+        compute = "fp4"
+    elif re.search(r"fp8|float8|e4m3|fp4|int8|aqt", said):
+        # The graph narrows training matmuls to fp8 and fp4; int8 is taken for fp8.
         compute = "fp8" if chip.computes("fp8") else wide
     elif "fp16" in said or "float16" in said.replace("bfloat16", ""):
         compute = wide = "fp16" if chip.computes("fp16") else wide
@@ -152,7 +154,8 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     # Autocast keeps fp32 weights; sharded ones are narrowed before they are gathered.
     kept = "fp32" if "amp" in said and framework in ("plain", "compiled") else wide
     # Sharded autocast adds gradients up in fp32, as PyTorch's mixed precision does by default.
-    summed = "fp32" if "amp" in said else wide
+    # Megatron adds bf16 gradients up in fp32 too.
+    summed = "fp32" if "amp" in said or (framework == "megatron" and wide == "bf16") else wide
     rounded = "+sr" in said or "stochastic" in said or "pure" in said
     muon = "muon" in text(row, "notes").casefold()
     optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from trueflops.catalog import Cluster
@@ -15,7 +16,7 @@ from trueflops.errors import TrueflopsError
 from trueflops.interop.tables import Row, Table
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict import Estimate, Trainer
+from trueflops.predict import Estimate, Trainer, TrainingStep
 from trueflops.verify.cells import Missing, needed, text
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
 from trueflops.verify.frameworks import framework_key
@@ -26,6 +27,7 @@ from trueflops.verify.run_model import read_run_model
 from trueflops.verify.run_plan import read_degrees, read_plan
 from trueflops.workload import Training
 
+ALMOST: Final = 1.05  # of the capacity: a prediction of memory is no exacter
 COLUMNS: Final = ("model", "accelerator", "n_devices", "seq_len", "global_batch", "framework")
 
 
@@ -42,6 +44,7 @@ class Case:
     cluster: Cluster
     framework: str
     number_format: str  # of the matmuls, as the row writes it
+    says_recompute: bool  # whether the row says what it recomputed
     step_seconds: float | None
     peak_bytes: float | None
 
@@ -55,7 +58,7 @@ class Predictor:
 
     def judge(self, file: str, case: Case) -> list[Finding]:
         """What the case measured, each beside its prediction."""
-        step = self._trainer(case).predict_one(case.plan)
+        step = self.predict(case)
         pairs: list[tuple[Quantity, float | None, Estimate]] = [
             ("step_seconds", case.step_seconds, step.step.estimate),
             ("peak_bytes", case.peak_bytes, step.memory.estimate),
@@ -75,6 +78,21 @@ class Predictor:
             for quantity, measured, predicted in pairs
             if measured is not None
         ]
+
+    def predict(self, case: Case) -> TrainingStep:
+        """The case's step. What was run has fitted: where a row does not say what it recomputed,
+        so many layers of each stage are taken to be as are needed for that.
+        """
+        trainer = self._trainer(case)
+        step = trainer.predict_one(case.plan)
+        over = float(step.memory.value) - ALMOST * step.capacity_bytes
+        if case.says_recompute or over <= 0.0:
+            return step
+        layers = ceil(case.model.layers / float(case.plan.pp))
+        whole = trainer.predict_one(case.plan.but(recompute="full", recompute_layers=layers))
+        saved = float(step.memory.value) - float(whole.memory.value)
+        needed = layers if saved <= 0.0 else min(ceil(layers * over / saved), layers)
+        return trainer.predict_one(case.plan.but(recompute="full", recompute_layers=needed))
 
     def _trainer(self, case: Case) -> Trainer:
         profile = self.profiles(case.cluster.accelerator, case.framework)
@@ -116,6 +134,8 @@ def read_case(row: Row, name: str) -> Case:
     framework = framework_key(text(row, "framework"), text(row, "notes").casefold())
     seq = needed(row, "seq_len")
     machine = read_machine(row, framework)
+    if framework == "maxtext" and machine.cluster.accelerator.vendor != "Google":
+        framework = "xla-gpu"
     degrees = read_degrees(row, machine)
     model = read_run_model(row)
     workload = Training(seq, degrees.global_batch, float(seq * degrees.global_batch))
@@ -134,6 +154,7 @@ def read_case(row: Row, name: str) -> Case:
         cluster=machine.cluster,
         framework=framework,
         number_format=text(row, "dtype"),
+        says_recompute=text(row, "recompute").casefold() not in ("", "unknown", "?"),
         step_seconds=measured,
         peak_bytes=memory,
     )

@@ -78,6 +78,7 @@ def read_case(row: Row, name: str) -> Case:
         cluster=chips(gpus, CHIP),
         framework="megatron-deepspeed",
         number_format="fp16",
+        says_recompute=True,
         step_seconds=milliseconds / PER_SECOND,
         peak_bytes=None,
     )

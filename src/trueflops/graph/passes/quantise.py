@@ -87,8 +87,12 @@ HEAD: Final = "head.logits"
 WIDE: Final = ("experts.router", "shared.weigh", HEAD, "embedding.")
 
 
-def quantise(graph: Graph, to: Format) -> Graph:
-    """Narrow the weights of every projection, and its input where the format says so."""
+def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
+    """Narrow the weights of every projection, and its input where the format says so.
+
+    In training a cast writes its result twice, once transposed: the weight gradient sums over
+    tokens, and narrow tensor cores read both operands along the summed dimension.
+    """
     nodes: list[Node] = []
     narrowed: dict[str, Tensor] = {}
     for node in graph.forward:
@@ -110,6 +114,9 @@ def quantise(graph: Graph, to: Format) -> Graph:
             if x.name not in narrowed:
                 narrow = Tensor(f"{x.name}.{to.name}", x.dims, to.input_bits)
                 cast = Op(f"{x.name}.cast", "cast", (x,), (narrow,), part=node.part)
+                if training:
+                    turned = Tensor(f"{narrow.name}.transposed", x.dims, to.input_bits, "index")
+                    cast.outputs = (narrow, turned)
                 nodes.append(replace(cast, dtype=node.dtype, form=to.name))
                 narrowed[x.name] = narrow
             x = narrowed[x.name]
