@@ -55,7 +55,8 @@ def held_parameters(costs: Costs, stages: Stages) -> Held:
     head = costs.head.dense_parameters - stages.first * costs.head.tied_parameters
     dense = stages.first * costs.embedding.dense_parameters + stages.last * head
     experts: Size = np.zeros_like(stages.index)
-    largest = np.maximum(dense, 0.0)  # the ends are gathered whole, like a block
+    # The ends are gathered whole, like a block.
+    largest = np.maximum(stages.first * costs.embedding.dense_parameters, stages.last * head)
     for layers, block in zip(stages.layers, costs.blocks, strict=True):
         dense = dense + layers * block.dense_parameters
         experts = experts + layers * block.expert_parameters

@@ -50,7 +50,7 @@ HABITS: Final = {
     "deepspeed": Habits(zero=1, fused=False, sp=False),
     "fsdp": Habits(zero=3, fused=False, selective_layers=0.5),
     "composer": Habits(zero=3, fused=False, selective_layers=0.5),
-    "torchtitan": Habits(zero=3, selective_layers=0.5),
+    "torchtitan": Habits(zero=3, selective_layers=0.75),
     "maxtext": Habits(zero=3),
     "xla-gpu": Habits(zero=3),
     "neuron": Habits(zero=1),

@@ -22,6 +22,8 @@ from trueflops.verify.cells import Missing, needed, noted, number, text
 _CORES: Final = re.compile(r"(\d+)\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
 _RAILS: Final = re.compile(r"\b(\d+)\s*x\s*(\d+)\s*Gb(?:ps|it|/s)?\b")
 _TOTAL: Final = re.compile(r"\b(\d+)\s*Gbps\b")
+_LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
+UNKNOWN_LIMIT: Final = 0.6  # of the cap (assumed) where a chip is said to be limited, not to what
 _OTHER_SIZE: Final = 0.12  # a memory further off than this share is another chip's
 
 # torchtitan's published runs are all on one cluster whose "H100" has 96 GB of HBM2e and 500 W.
@@ -50,8 +52,10 @@ def read_machine(row: Row, framework: str) -> Machine:
     capacity = number(row, "memory_gb")
     chip = find_chip(said, (capacity or 0.0) * cores)
     chip = accelerator(_HOUSE_CHIPS.get((framework, chip.name), chip.name))
-    network = _network_bytes_per_second(text(row, "notes"))
-    return Machine(chips(devices // cores, chip.name, network), devices, cores)
+    notes = text(row, "notes")
+    network = _network_bytes_per_second(notes)
+    watts = _power_limit(chip, f"{said}; {notes}")
+    return Machine(chips(devices // cores, chip.name, network, watts), devices, cores)
 
 
 def find_chip(said: str, capacity_gb: float) -> Accelerator:
@@ -106,9 +110,24 @@ def _network_bytes_per_second(notes: str) -> float | None:
     return bits * units.GIGA / units.BITS_PER_BYTE if bits else None
 
 
+def _power_limit(chip: Accelerator, said: str) -> float | None:
+    """Watts to which a row says that its chips were held; most of the cap if not how low."""
+    usual = chip.get("power.tdp")
+    if usual is None or not (limit := _LIMITED.search(said)):
+        return None
+    return min(float(limit[1]), usual) if limit[1] else UNKNOWN_LIMIT * usual
+
+
 @cache
-def chips(count: int, name: str, network: float | None = None) -> Cluster:
-    """So many chips in nodes that they fill; its network between nodes as the row says."""
+def chips(
+    count: int, name: str, network: float | None = None, watts: float | None = None
+) -> Cluster:
+    """So many chips in nodes that they fill; network and power limit as the row says."""
+    if watts is not None:
+        whole = chips(count, name, network)
+        chip = whole.accelerator
+        values = {**chip.values, "power.tdp": watts}
+        return replace(whole, accelerator=replace(chip, values=values))
     host = default_node(accelerator(name))
     size = host.count if host else count
     per_node = max(d for d in range(1, min(size, count) + 1) if count % d == 0)
