@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trueflops.catalog import accelerator
 from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.interop.tables import read_table
+from trueflops.profile import Profile, profile_of, write_profile
 from trueflops.verify.findings import Finding, Findings
 from trueflops.verify.frameworks import framework_key
 from trueflops.verify.profiles import best_known, profiles_from
@@ -332,7 +335,7 @@ class TestReading:
             ("Megatron-Bridge / Megatron-Core 26.04 NeMo Container", "megatron"),
             ("Primus/Megatron-LM", "megatron"),
             ("Megatron-DeepSpeed", "megatron-deepspeed"),
-            ("LLM Foundry/Composer FSDP", "fsdp"),
+            ("LLM Foundry/Composer FSDP", "composer"),
             ("torchtitan + torchao", "torchtitan"),
             ("Paxml (JAX)", "maxtext"),
             ("NeMo Megatron Neuron 2.18.0", "neuron"),
@@ -434,8 +437,11 @@ class TestCommand:
         }
 
     def test_a_profile_of_ones_own(self, tmp_path: Path) -> None:
-        file = tmp_path / "slow.toml"
-        file.write_text('accelerator = "A100"\n[curves.memory]\nbandwidth = 0.5\nerror = 0.05\n')
+        usual_curve = profile_of(accelerator("A100")).curve("memory")
+        slower_memory = {name: 0.5 * value for name, value in usual_curve.values.items()}
+        file = tmp_path / "slow.json"
+        curves = {"memory": replace(usual_curve, values=slower_memory)}
+        write_profile(Profile("slow", accelerator("A100").name, curves), file)
         table = read_table(write(tmp_path / "runs.csv", korthikanti()))
         usual = verify_tables([table], best_known).rows
         slower = verify_tables([table], profiles_from(str(file))).rows

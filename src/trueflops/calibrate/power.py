@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from scipy.optimize import least_squares
 
+from trueflops import units
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.interop.tables import Row, Table
@@ -20,7 +21,7 @@ from trueflops.sizes import Array
 
 POWER_COLUMNS: Final = ("gpu", "load", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
 
-LARGE_FLOP: Final = 1e12
+LARGE_FLOP: Final = units.TERA
 
 
 def power_curves(table: Table, source: str) -> dict[str, dict[str, Curve]]:

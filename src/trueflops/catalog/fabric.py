@@ -64,7 +64,7 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
             '[scale_up] bandwidth = "64 GB/s" (one direction, per accelerator)'
         )
     claims: list[Origin] = ["assumed"]
-    if host and "scale_up.bandwidth" not in given:
+    if host and not {"scale_up.bandwidth", "scale_up.latency"} & set(given):
         claims = [fact.origin for path, fact in host.facts.items() if path.startswith("scale_up")]
     # A domain no larger than the host ends with it, also where only some of its chips are used.
     whole_host = host is not None and domain <= host.count

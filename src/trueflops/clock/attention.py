@@ -17,7 +17,7 @@ import numpy as np
 
 from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
-from trueflops.graph.rules import AttentionShape
+from trueflops.graph.shapes import AttentionShape
 from trueflops.sizes import Array, Size
 
 HEAD_DIMS: Final = (64.0, 128.0, 192.0, 256.0, 512.0)

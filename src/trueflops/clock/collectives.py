@@ -117,7 +117,7 @@ def _levels(
         detour.append(_detour(tier, members))
         joined = joined * members
     hops = [np.array([tier.latency[p] for p in PROTOCOLS]).reshape(deep) for tier in tiers]
-    if "hop_ll" in law.values:  # measured inside the node
+    if "hop_ll" in law.values and tiers[0].origin != "assumed":  # measured inside the node
         hops[0] = np.array([law[f"hop_{p}"] for p in PROTOCOLS]).reshape(deep)
         bus[0] = bus[0] * np.maximum(sizes[0] / 2.0, 1.0) ** -law["crowding"]
     return _Levels(group, sizes, bus, detour, hops)

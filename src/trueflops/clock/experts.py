@@ -15,7 +15,7 @@ import numpy as np
 
 from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
-from trueflops.graph.rules import ExpertShape
+from trueflops.graph.shapes import ExpertShape
 from trueflops.sizes import Array, Size
 
 

@@ -13,15 +13,14 @@ from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
 from trueflops.clock.streams import KINDS, STREAM, StreamWork
 from trueflops.graph.ir import Op
-from trueflops.graph.rules import (
+from trueflops.graph.rules import Work, total_bytes
+from trueflops.graph.shapes import (
     AttentionShape,
     ExpertShape,
     MatmulShape,
-    Work,
     attention_shape,
     expert_shape,
     matmul_shape,
-    total_bytes,
 )
 from trueflops.sizes import Array, Size
 

@@ -11,6 +11,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.shapes import (
+    AttentionShape,
+    attention_shape,
+    expert_shape,
+    matmul_shape,
+    touched_experts,
+)
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
@@ -25,30 +32,6 @@ class Work(NamedTuple):
     flop: Size
     bytes_read: Size
     bytes_written: Size
-
-
-class MatmulShape(NamedTuple):
-    """`batch` independent products of [m,k]·[k,n]; the experts of a layer are a batch."""
-
-    batch: Size
-    m: Size
-    n: Size
-    k: Size
-
-
-class AttentionShape(NamedTuple):
-    """Queries of one rank and the keys they look at. `seen` is the mean number of keys a query
-    sees (half of `keys` under a causal mask); keys and values of all `keys` are read once.
-    """
-
-    batch: Size
-    queries: Size
-    heads: Size
-    kv_heads: Size
-    keys: Size
-    seen: Size
-    head_dim: Size
-    value_dim: Size
 
 
 @dataclass(frozen=True)
@@ -89,58 +72,11 @@ def total_bytes(tensors: tuple[Tensor, ...]) -> Size:
 # ── matmul: y = x·Wᵀ, with one x and one or more W side by side (q, k and v; gate and up) ────────
 
 
-def matmul_shape(op: Op) -> MatmulShape:
-    """[m,k]·[k,n] of a forward, input-gradient or weight-gradient product."""
-    forward = op.of or op
-    x, y, matrices = forward.inputs[0], forward.outputs[0], _matrices(forward)
-    inner = {name for name, _ in matrices[0].dims}
-    batch: Size = next((size for name, size in matrices[0].dims if name == "experts"), 1.0)
-    k: Size = 1.0
-    for name, size in x.dims:
-        if name in inner and y.has(name):
-            batch = batch * size  # one product per head: the absorbed projections of MLA
-        elif name in inner:
-            k = k * size
-    m = x.elements / k / batch
-    n: Size = 0.0
-    for weight in matrices:
-        n = n + weight.elements / k / batch
-    if op.kind == "dgrad":
-        return MatmulShape(batch, m, k, n)
-    if op.kind == "wgrad":
-        return MatmulShape(batch, n, k, m)
-    return MatmulShape(batch, m, n, k)
-
-
-def _matrices(op: Op) -> list[Tensor]:
-    """The weights that are multiplied with, biases left out."""
-    inner = {name for name, _ in op.inputs[0].dims}
-    return [w for w in op.weights if not w.name.endswith(".bias") and w.has(*inner)]
-
-
 def _matmul_work(op: Op) -> Work:
     shape = matmul_shape(op)
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
     read = total_bytes(op.inputs) + total_bytes(op.weights) * touched_experts(op)
     return Work(flop, read, total_bytes(op.outputs))
-
-
-def touched_experts(op: Op) -> Size:
-    """Which part of the experts a batch reaches when tokens fall evenly: 1 − (1 − k/E)^tokens.
-
-    A token's k choices are distinct; a decode step of few tokens reads only the chosen ones.
-    """
-    x = op.inputs[0]
-    if not (x.has("routed") and op.weights):
-        return 1.0
-    experts = dict(_matrices(op)[0].dims)["experts"]
-    chosen = op.facts["chosen"]  # k/E: how likely one token is to choose one expert
-    return reached(chosen, dict(x.dims)["routed"] / experts / chosen)
-
-
-def reached(chosen: Size, tokens: Size) -> Size:
-    """The share of experts that at least one of so many tokens chooses."""
-    return 1.0 - (1.0 - chosen) ** tokens
 
 
 def _matmul_backward(op: Op) -> tuple[Op, ...]:
@@ -167,41 +103,6 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
 # ── experts served by one fused kernel: gate and up, activation, down ────────────────────────────
 
 
-class ExpertShape(NamedTuple):
-    """The experts of one rank and the tokens that reach them."""
-
-    tokens: Size  # of all ranks that share the experts
-    per_token: Size  # experts that a token chooses
-    rows: Size  # copies of tokens that this rank's experts answer
-    touched: Size  # experts of this rank with at least one row
-    experts: Size  # of this rank
-    ranks: Size  # that the experts are spread over
-    hidden: Size
-    width: Size
-    up_ways: Size  # 2 where a gate is multiplied in
-
-
-def expert_shape(op: Op) -> ExpertShape:
-    """Shape of a fused layer of experts: weights are up (and gate), then down."""
-    x, down = op.inputs[0], op.weights[-1]
-    size, rows = dict(down.dims), dict(x.dims)["routed"]
-    chosen, per_token, experts = op.facts["chosen"], op.facts["per_token"], size["experts"]
-    up: Size = 0.0
-    for weight in op.weights[:-1]:
-        up = up + weight.elements
-    return ExpertShape(
-        tokens=op.facts.get("tokens", rows / experts / chosen),
-        per_token=per_token,
-        rows=rows,
-        touched=op.facts.get("touched", experts * reached(chosen, rows / experts / chosen)),
-        experts=experts,
-        ranks=per_token / chosen / experts,
-        hidden=size["hidden"],
-        width=size["expert_ffn"],
-        up_ways=up / down.elements,
-    )
-
-
 def _experts_work(op: Op) -> Work:
     e = expert_shape(op)
     flop = 2.0 * e.rows * e.hidden * e.width * (e.up_ways + 1.0)
@@ -210,22 +111,6 @@ def _experts_work(op: Op) -> Work:
 
 
 # ── attention, whole (flash) or laid out as scores, softmax, context ─────────────────────────────
-
-
-def attention_shape(op: Op) -> AttentionShape:
-    """Shape of a fused attention, forward, backward or decode."""
-    q, k, v = (op.of or op).inputs[:3]
-    size = dict(q.dims)
-    return AttentionShape(
-        size["batch"],
-        size["seq"],
-        size["heads"],
-        dict(k.dims)["kv_heads"],
-        op.facts["keys"],
-        op.facts["seen"],
-        size["head_dim"],
-        dict(v.dims)["value_dim"],
-    )
 
 
 def _attention_flop(a: AttentionShape, head_dims: float, value_dims: float) -> Size:

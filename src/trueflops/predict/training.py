@@ -119,7 +119,7 @@ def waiting_for_host(host: Size, device: Size) -> Size:
     Stretches of short kernels wait even where the whole is device-bound: a smooth maximum.
     """
     share = host / np.maximum(device, 1e-300)
-    return device * ((1.0 + share**HOST_SHARPNESS) ** (1.0 / HOST_SHARPNESS) - 1.0)
+    return device * np.expm1(np.log1p(share**HOST_SHARPNESS) / HOST_SHARPNESS)
 
 
 class Trainer:

@@ -22,7 +22,13 @@ from trueflops.profile.stored import DATA, read_profile, shipped
 _ASSUMED: Final = Path(__file__).parent / "data" / "assumed.toml"
 _TRANSFER: Final = DATA / "transfer.json"
 _FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
-_MEASURED_POWER, _SAME_POWER = "H200", "Hopper"  # whose power we measured, and its architecture
+# The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
+_REFERENCES: Final = {
+    "Hopper": "H200",
+    "Ampere": "A100-SXM4-80GB",
+    "Ada": "L40S",
+    "Blackwell": "B200",
+}
 _MATRIX: Final = ("matmul", "experts", "attention")
 
 
@@ -84,7 +90,7 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
     times the cap, one of full bandwidth `byte` times.
     """
     law = profile.curve("power")
-    like = accelerator(_MEASURED_POWER) if _SAME_POWER in chip.architecture else chip
+    like = next((accelerator(n) for w, n in _REFERENCES.items() if w in chip.architecture), chip)
     watts, values = like.get("power.tdp") or 0.0, {}
     for name, share in law.values.items():
         dtype = name.removeprefix("flop_")
