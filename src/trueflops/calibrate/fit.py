@@ -171,11 +171,12 @@ def solve_landmarks(
     points = features[_spread_out(features / reach, min(count, len(features)))]
     near = kernel(features / reach, points / reach)
     own = kernel(points / reach, points / reach)
-    weights = np.zeros(len(points))
-    trust = np.ones(missed.shape)
+    weights: Array = np.zeros(len(points))
+    trust: Array = np.ones(len(missed))
     for _ in range(ROUNDS):
         normal = (near * trust[:, None]).T @ near + noise * own
-        weights = np.linalg.solve(normal + 1e-9 * np.eye(len(points)), near.T @ (trust * missed))
+        right = near.T @ (trust * missed)
+        weights = np.asarray(np.linalg.solve(normal + 1e-9 * np.eye(len(points)), right), float)
         trust = np.minimum(1.0, TOLERATED / np.maximum(np.abs(missed - near @ weights), 1e-12))
     return Landmarks(points, reach, weights)
 

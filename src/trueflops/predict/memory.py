@@ -102,6 +102,8 @@ def stage_memory(
         leaf("allocator slack", loose, law, "allocator", "bytes"),
         leaf("context", law["context"], law, "allocator", "bytes"),
         unit="bytes",
+        cause="allocator",
+        spread=law["whole"],
     )
 
 
@@ -115,7 +117,7 @@ def fullest(memory: Term) -> Term:
         return np.take_along_axis(rows, at, axis=0)[0]
 
     parts = (Term(p.name, pick(p.value), p.unit, p.cause, p.spread, p.origin) for p in memory.parts)
-    return total(memory.name, *parts, unit="bytes")
+    return total(memory.name, *parts, unit="bytes", cause=memory.cause, spread=memory.spread)
 
 
 def kept_bytes(costs: Costs, plan: Plan, stages: Stages) -> Size:

@@ -1,6 +1,7 @@
 """A prediction is a tree: every total is the sum (or the largest) of its parts.
 
-A leaf carries its cause and the error of that cause's law. Errors of one cause move together,
+A leaf carries its cause and the error of that cause's law; a whole may carry one more, for what no
+part accounts for (a framework's release, a node's state). Errors of one cause move together,
 errors of different causes do not: σ² = Σ_cause (Σ leaves)². Low and high are the 90 % interval,
 computed only when asked for, so that a million plans pay nothing for it.
 """
@@ -40,7 +41,7 @@ class Term:
             return {self.cause: self.value * self.spread} if self.spread else {}
         if self.combine == "max":
             return max(self.parts, key=lambda part: float(np.mean(part.value))).deviations()
-        total: dict[str, Size] = {}
+        total: dict[str, Size] = {self.cause: self.value * self.spread} if self.spread else {}
         for part in self.parts:
             for cause, deviation in part.deviations().items():
                 total[cause] = total.get(cause, 0.0) + deviation
@@ -157,9 +158,11 @@ def exact(name: str, value: Size, unit: str, note: str = "") -> Term:
     return Term(name, value, unit, note=note)
 
 
-def total(name: str, *parts: Term, unit: str = "seconds", note: str = "") -> Term:
-    """The sum of its parts."""
+def total(
+    name: str, *parts: Term, unit: str = "seconds", cause: str = "", spread: float = 0.0
+) -> Term:
+    """The sum of its parts; with an error of its own where the whole is known less well."""
     value: Size = 0.0
     for part in parts:
         value = value + part.value
-    return Term(name, value, unit, parts=parts, note=note)
+    return Term(name, value, unit, cause, spread, parts=parts)

@@ -188,6 +188,8 @@ class Trainer:
             self._optimizer(plan, most),
             self._offload(plan, most, kept, m, beside),
             leaf("host, once a step", software["step"], software, "framework"),
+            cause="framework",
+            spread=software.error,
         )
         work = step_work(costs, plan, self.model, m, m * mean.joules, capped.ratio)
         if np.any(work.peak_seconds > PHYSICS * np.asarray(step.value)):

@@ -23,12 +23,7 @@ _ASSUMED: Final = Path(__file__).parent / "data" / "assumed.toml"
 _TRANSFER: Final = DATA / "transfer.json"
 _FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
 # The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
-_REFERENCES: Final = {
-    "Hopper": "H200",
-    "Ampere": "A100-SXM4-80GB",
-    "Ada": "L40S",
-    "Blackwell": "B200",
-}
+_REFERENCES: Final = {"Hopper": "H200", "Ampere": "A100", "Ada": "L40S", "Blackwell": "B200"}
 _MATRIX: Final = ("matmul", "experts", "attention")
 
 
