@@ -23,6 +23,7 @@ from trueflops.graph.shapes import (
     matmul_shape,
 )
 from trueflops.sizes import Array, Size
+from trueflops.units import MILLION
 
 LAWS: Final[dict[str, Law]] = {
     "matmul": MATMUL,
@@ -33,7 +34,7 @@ LAWS: Final[dict[str, Law]] = {
     "memory": STREAM,
 }
 _HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
-EVER_COLD: Final = 1e6  # a model's other layers pass through the cache before these weights again
+EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
 def op_class(op: Op) -> str:

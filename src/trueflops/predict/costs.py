@@ -36,7 +36,7 @@ class PieceCost:
     peak_seconds: dict[str, Size]  # the same at the peak of each op's dtype
     moved_bytes: dict[str, Size]
     joules: dict[str, Size]  # at full clock, beside what the chip draws anyway
-    kernels: dict[str, float]
+    kernels: dict[str, Size]
     dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
     expert_parameters: Size
     weight_bytes: Size  # in the width they are stored in
@@ -60,7 +60,7 @@ class PieceCost:
 
         return PieceCost(
             each(self.seconds), change(self.model_flop), each(self.matrix_flop),
-            each(self.peak_seconds), each(self.moved_bytes), each(self.joules), self.kernels,
+            each(self.peak_seconds), each(self.moved_bytes), each(self.joules), each(self.kernels),
             change(self.dense_parameters), change(self.expert_parameters),
             change(self.weight_bytes), change(self.tied_parameters), change(self.kept_bytes),
             change(self.working_bytes),
@@ -155,14 +155,11 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
         return {key: join([table.get(key, 0.0) for table in found]) for key in keys}
 
     def pieces(found: Sequence[PieceCost]) -> PieceCost:
-        kernels = {
-            phase: max(p.kernels.get(phase, 0.0) for p in found)
-            for phase in dict.fromkeys(ph for p in found for ph in p.kernels)
-        }
         return PieceCost(
             tables([p.seconds for p in found]), join([p.model_flop for p in found]),
             tables([p.matrix_flop for p in found]), tables([p.peak_seconds for p in found]),
-            tables([p.moved_bytes for p in found]), tables([p.joules for p in found]), kernels,
+            tables([p.moved_bytes for p in found]), tables([p.joules for p in found]),
+            tables([p.kernels for p in found]),
             *(join([getattr(p, name) for p in found]) for name in _SIZES),
         )  # fmt: skip
 
