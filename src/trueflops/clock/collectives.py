@@ -85,9 +85,12 @@ def collective_seconds(
         blend = law["blend"]
         fastest = fastest * np.sum(((base + best) / fastest) ** -blend, axis=0) ** (-1.0 / blend)
     if law.landmarks is not None:  # of one node: nothing was seen beyond it
-        inside = np.asarray(at.sizes[0]) >= group
-        seen = residual(collective_features(group, payload), law.landmarks)
-        fastest = fastest * np.where(inside, np.exp(seen), 1.0)
+        fastest = np.array(fastest, dtype=np.float64)  # a copy to change
+        group_, payload_, inner = np.broadcast_arrays(group, payload, at.sizes[0])
+        inside = (inner >= group_) & (group_ > 1.0)
+        if inside.any():
+            features = collective_features(group_[inside], payload_[inside])
+            fastest[inside] = fastest[inside] * np.exp(residual(features, law.landmarks))
     return np.where(np.asarray(group) > 1.0, fastest, 0.0)
 
 
