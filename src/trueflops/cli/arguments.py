@@ -145,6 +145,15 @@ def _calibrate(p: argparse.ArgumentParser) -> None:
     p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
 
 
+def _profile(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--profile",
+        metavar="FILE.json",
+        default=None,
+        help="what the chip delivers, from a file, instead of what is shipped",
+    )
+
+
 def _common(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="one JSON object, SI units in the keys")
     p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
@@ -171,6 +180,13 @@ def _where(p: argparse.ArgumentParser) -> None:
         default=None,
         metavar="X",
         help="data-centre overhead on energy (default 1: the machines alone)",
+    )
+    _profile(p)
+    p.add_argument(
+        "--framework",
+        metavar="NAME",
+        default=None,
+        help="megatron, fsdp, composer, torchtitan, maxtext, plain …: its launches and overlap",
     )
     p.add_argument("--explain", action="store_true", help="every part of every total")
     p.add_argument("--top", type=whole, default=5, metavar="N", help="plans to list (default 5)")
@@ -343,6 +359,7 @@ def _ops(p: argparse.ArgumentParser) -> None:
         "op,gpus,bytes",
     )
     p.add_argument("--on", metavar="CHIP", required=True, help="H100, or 8xH100 for collectives")
+    _profile(p)
     _common(p)
 
 
@@ -350,9 +367,7 @@ def _verify(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "files", nargs="+", metavar="FILE.csv", help="measured results, known by their header"
     )
-    p.add_argument(
-        "--profile", metavar="FILE.toml", help="predict the chip it names with this profile"
-    )
+    _profile(p)
     p.add_argument(
         "--held-out", action="store_true", help="only the rows that nothing was fitted to"
     )

@@ -7,12 +7,19 @@ import argparse
 import numpy as np
 
 from trueflops import units
-from trueflops.cli.question import check_length, cluster_of, pue_of, question_of, recall, rent_of
+from trueflops.cli.question import (
+    check_length,
+    cluster_of,
+    profile_for,
+    pue_of,
+    question_of,
+    recall,
+    rent_of,
+)
 from trueflops.graph.passes import number_format
 from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan
 from trueflops.predict import Server, ServingPoint
-from trueflops.profile import profile_of
 from trueflops.report import encode
 from trueflops.report.serving import cuts_table, print_serving
 from trueflops.report.tables import console
@@ -34,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         model,
         asked,
         where,
-        profile_of(where.accelerator),
+        profile_for(options, where.accelerator),
         cache_bits=cache,
         weights=number_format("bf16" if options.weights is None else options.weights).name,
         pue=pue_of(options),

@@ -11,11 +11,11 @@ import numpy as np
 
 from trueflops import units
 from trueflops.catalog import cluster
+from trueflops.cli.question import profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
 from trueflops.predict.kernels import KernelPrice, price_kernels
-from trueflops.profile import profile_of
 from trueflops.report import encode
 from trueflops.report.tables import console, grid, plural
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
             if where.count > 1:
                 raise BadInput(f"the file has collectives of {widest} ranks: say --on {widest}x…")
             where = cluster(f"{widest}x{options.on}")
-    clock = Clock(where, profile_of(where.accelerator))
+    clock = Clock(where, profile_for(options, where.accelerator))
     rows: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
     for batch in batches:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from trueflops import units
-from trueflops.catalog import Cluster, Price, cluster, price
+from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
 from trueflops.cli.arguments import parse
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.model import Model
 from trueflops.model.config import decode_json
+from trueflops.profile import Profile, profile_of, read_profile
+from trueflops.profile.frameworks import USUAL
 
 SHOWN = {"json", "verbose", "explain", "top", "plot"}  # how an answer looks, not what was asked
 
@@ -66,6 +68,14 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     if not options.on:
         raise BadInput("say where with --on: 64xH100, 16x8xH100, 4xDGX-H100, or a cluster TOML")
     return cluster(options.on)
+
+
+def profile_for(options: argparse.Namespace, chip: Accelerator) -> Profile:
+    """What is known of the chip, under --framework, with the curves of --profile before others."""
+    given = read_profile(Path(options.profile)) if options.profile else None
+    if given is not None and given.accelerator != chip.name:
+        raise BadInput(f"--profile is of {given.accelerator}, but --on asks for {chip.name}")
+    return profile_of(chip, getattr(options, "framework", None) or USUAL, given)
 
 
 def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:

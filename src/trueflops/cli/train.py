@@ -9,11 +9,10 @@ from typing import Any
 
 from trueflops import units
 from trueflops.cli.planning import base_plan, given_plan, searched, space_of, workload_of
-from trueflops.cli.question import cluster_of, pue_of, question_of, recall, rent_of
+from trueflops.cli.question import cluster_of, profile_for, pue_of, question_of, recall, rent_of
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
-from trueflops.profile import profile_of
 from trueflops.report import encode
 from trueflops.report.tables import console
 from trueflops.report.training import (
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     workload, notes = workload_of(options, model, where)
     base, why = base_plan(options, where)
     notes += why
-    trainer = Trainer(model, workload, where, profile_of(where.accelerator))
+    trainer = Trainer(model, workload, where, profile_for(options, where.accelerator))
     if not searched(options):
         plan = given_plan(options, base, where)
         check_plan(plan, model, where.count, workload)

@@ -37,10 +37,15 @@ def _transferred() -> Profile:
     return read_profile(_TRANSFER)
 
 
-def profile_of(chip: Accelerator, framework: str = USUAL) -> Profile:
-    """The best that is known of a chip, as it shows under a framework."""
-    general, own = _general(chip), shipped(chip.name)
-    best = general if own is None else general.having(own.curves).named(own.name)
+def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None = None) -> Profile:
+    """The best that is known of a chip, as it shows under a framework.
+
+    Curves of a profile that the user gives come before those that are shipped.
+    """
+    best = _general(chip)
+    for own in (shipped(chip.name), given):
+        if own is not None:
+            best = best.having(own.curves).named(own.name)
     return under(_with_joules(best, chip), framework)
 
 

@@ -44,7 +44,7 @@ class Curve:
         return self.values[name]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """The behaviour of one chip."""
 

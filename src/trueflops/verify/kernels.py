@@ -26,7 +26,7 @@ COLUMNS: Final = ("gpu", MEASURED)
 def identity(row: Row) -> str:
     """What a measured kernel is, whatever it took and whichever release ran it."""
     left_out = (MEASURED, "backend", "version", "kernel", "library", "layout", "copies", "cast")
-    return " ".join(v.strip() for k, v in sorted(row.items()) if k not in left_out)
+    return " ".join(f"{k}={v.strip()}" for k, v in sorted(row.items()) if k not in left_out)
 
 
 def by_chip(table: Table) -> Iterator[tuple[str, Table]]:

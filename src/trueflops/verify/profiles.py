@@ -25,18 +25,15 @@ def profiles_from(path: str | None) -> Profiles:
         return best_known
     given = read_profile(Path(path))
 
-    @cache
-    def own(framework: str) -> Profile:
-        return _best_known(given.accelerator, framework).having(given.curves).named(given.name)
-
     def choose(chip: Accelerator, framework: str) -> Profile:
-        return own(framework) if chip.name == given.accelerator else best_known(chip, framework)
+        own = given if chip.name == given.accelerator else None
+        return _best_known(chip.name, framework, own)
 
     return choose
 
 
 @cache
-def _best_known(name: str, framework: str) -> Profile:
+def _best_known(name: str, framework: str, given: Profile | None = None) -> Profile:
     """One object a chip, so that rows of the same chip share what was computed for it."""
     known = framework if framework in frameworks() else USUAL
-    return profile_of(accelerator(name), known)
+    return profile_of(accelerator(name), known, given)

@@ -46,6 +46,11 @@ def verify_tables(
     )
 
 
+def known(table: Table) -> bool:
+    """Whether some reader reads this table."""
+    return any(table.has(*reader.columns) for reader in READERS)
+
+
 def reader_of(table: Table) -> Reader:
     """The reader of a table; an unknown header is an error that names the known ones."""
     for reader in READERS:

@@ -70,7 +70,7 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     return merged
 
 
-_EXPERT_KINDS: Final = ("cast", "matmul", "activation", "multiply", "dispatch", "combine")
+_EXPERT_KINDS: Final = ("cast", "matmul", "activation", "multiply", "dispatch", "combine", "stream")
 
 
 def _fuse_experts(nodes: list[Node]) -> list[Node]:

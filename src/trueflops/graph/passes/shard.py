@@ -133,22 +133,32 @@ class _Sharder:
 
         Without sequence parallelism the ranks of tp hold the same tokens already, and pick theirs.
         """
-        local = self._renamed(t, "expert", ".dispatched")
+        local = self._renamed(t, "expert", ".arrived")
         copies = self.by.copies_once
         if not self.by.sp:
             self._emit("all_to_all", "ep", self._expert_span(), source, source, local,
                        copies=copies)  # fmt: skip
-            return local
+            return self._sorted(local, ".sorted")
         sent = self._renamed(t, "token", ".sent")
         sent = self._emit("all_to_all", "ep", self.by.ep, source, source, sent, copies=copies)
-        return self._emit("all_gather", "etp", self.by.etp, local, sent, local)
+        return self._sorted(
+            self._emit("all_gather", "etp", self.by.etp, local, sent, local), ".sorted"
+        )
+
+    def _sorted(self, t: Tensor, suffix: str) -> Tensor:
+        """What arrives by rank is sorted by expert, and back again: one more pass over all rows."""
+        if not isinstance(self.by.ep, np.ndarray) and self.by.ep == 1:
+            return t
+        made = Tensor(t.name + suffix, t.dims, t.bits, t.role)
+        self.nodes.append(Op(f"{t.name}.sort", "stream", (t,), (made,), part="experts"))
+        return made
 
     def _return(self, t: Tensor, source: Tensor) -> Tensor:
         """Answers back to their tokens: the mirror of dispatch."""
-        back, part = self._renamed(t, "token", ".returned"), source
+        back, part = self._renamed(t, "token", ".returned"), self._sorted(source, ".unsorted")
         if self.by.sp:
-            part = self._renamed(t, "token", ".answer")
-            part = self._emit("reduce_scatter", "etp", self.by.etp, source, source, part)
+            summed = self._renamed(t, "token", ".answer")
+            part = self._emit("reduce_scatter", "etp", self.by.etp, part, part, summed)
         return self._emit("all_to_all", "ep", self._expert_span(), back, part, back,
                           copies=self.by.copies_once)  # fmt: skip
 

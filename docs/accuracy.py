@@ -1,0 +1,128 @@
+"""Write docs/accuracy.md: what is predicted how well, on rows that no fit has seen.
+
+    python docs/accuracy.py [TRUTH]    TRUTH: a folder with ops/*.csv, train_runs.csv, vtrain… ;
+                                       else $TRUEFLOPS_TRUTH, else ../shared/truth
+Without such a folder only what `truth/` holds is judged, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trueflops.interop.tables import read_table
+from trueflops.profile.stored import DATA, read_profile
+from trueflops.verify.findings import Findings
+from trueflops.verify.profiles import best_known
+from trueflops.verify.recognise import known, verify_tables
+from trueflops.verify.regimes import REGIMES, Reached, Regime, reach
+from trueflops.verify.score import summary
+from trueflops.verify.split import held_out
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "accuracy.md"
+FITTED = ("matmul", "matmul.fp8", "matmul.int8", "attention", "attention_decode", "experts")
+HEAD = """# How accurate trueflops is
+
+Written by `python docs/accuracy.py`; `tests/test_accuracy.py` holds the figures.
+
+Errors are |predicted − measured| / measured. Rows are split by a hash of what they are: four in
+five may be fitted to, one in five never is, and the figures below are of those, unless a line says
+that nothing was fitted to its rows. *In 90 %* is the share of measured values inside our interval.
+
+Kernel tables: ai-dynamo/aiconfigurator (Apache-2.0). vTrain: VIA-Research/vTrain (MIT). Published
+training runs: `truth/published/train_runs.csv`, each row with its source. Our own: `truth/h200`.
+"""
+
+
+def truth_folder() -> Path | None:
+    """Where other people's tables lie, if they do."""
+    named = sys.argv[1:2] or [os.environ.get("TRUEFLOPS_TRUTH", "")]
+    for folder in (Path(named[0]) if named[0] else None, ROOT.parent / "shared" / "truth"):
+        if folder and folder.is_dir():
+            return folder
+    return None
+
+
+def judge(folder: Path) -> Findings:
+    """Every table of the folder and our own."""
+    paths = sorted([*folder.rglob("*.csv"), *(ROOT / "truth" / "h200").glob("*.csv")])
+    tables = [table for table in map(read_table, paths) if known(table)]
+    return verify_tables(tables, best_known)
+
+
+def percent(value: float) -> str:
+    """12.3 %."""
+    return f"{100 * value:.1f} %"
+
+
+def line(regime: Regime, found: Reached | None) -> str:
+    """One row of the first table."""
+    if found is None:
+        return f"| {regime.name} | – | no rows here | | | | |"
+    aim = " / ".join(percent(a) for a in regime.aim)
+    got = " / ".join(percent(f) for f in found.figures)
+    cells = (regime.name, str(found.rows), regime.measure, got, aim, percent(found.coverage))
+    return f"| {' | '.join(cells)} | {regime.fitted}{'; ' + regime.noise if regime.noise else ''} |"
+
+
+def transfer_lines() -> list[str]:
+    """Chips left out of the fit, one at a time, as `trueflops calibrate` found it."""
+    curves = read_profile(DATA / "transfer.json").curves
+    lines = []
+    for name in FITTED:
+        held = curves[name].held_out
+        if held:
+            got = f"{percent(held.median)} / {percent(held.p90)}"
+            lines.append(f"| {name} | {held.rows} | {got} |")
+    return lines
+
+
+def group_lines(findings: Findings) -> list[str]:
+    """Errors of runs, source by source: all rows, and those held out."""
+    lines = []
+    apart = Findings([row for row in findings.rows if held_out(row.id)])
+    alone = {(s.group, s.quantity): s for s in summary(apart)}
+    for s in summary(findings):
+        if s.quantity == "op_seconds" or "(" in s.group:
+            continue
+        own = alone.get((s.group, s.quantity))
+        held = f"{own.rows} | {percent(own.mape)}" if own else "0 | –"
+        lines.append(
+            f"| {s.group} | {s.quantity} | {s.rows} | {percent(s.mape)} | {s.bias:+.1%} "
+            f"| {percent(s.coverage)} | {held} |"
+        )
+    return lines
+
+
+def main() -> int:
+    """Judge and write."""
+    folder = truth_folder()
+    if folder is None:
+        print("no folder of truth: name it, or set TRUEFLOPS_TRUTH")
+        return 2
+    findings = judge(folder)
+    parts = [
+        HEAD,
+        "## Regime by regime\n",
+        "| regime | rows | figure | reached | aim | in 90 % | fitted on; noise floor |",
+        "|---|---|---|---|---|---|---|",
+        *(line(regime, reach(regime, findings.rows)) for regime in REGIMES),
+        "\n## A chip left out of the fit entirely\n",
+        "Parameters fitted to all other chips, as functions of units, clock, cache, bandwidth and",
+        "peak; every shape counts. This is what a chip known by its datasheet alone gets.\n",
+        "| kernels | rows | median / p90 |",
+        "|---|---|---|",
+        *transfer_lines(),
+        "\n## Runs, source by source\n",
+        "| source | quantity | rows | MAPE | bias | in 90 % | held out | MAPE there |",
+        "|---|---|---|---|---|---|---|---|",
+        *group_lines(findings),
+    ]
+    PAGE.write_text("\n".join(parts) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,146 @@
+"""What accuracy is claimed, regime by regime: which rows, what was fitted, the figure to hold.
+
+`docs/accuracy.md` prints them and the tests hold them: a change that makes one worse fails.
+Figures are of rows that no fit has seen, unless a regime says that nothing was fitted to its rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from trueflops.verify.findings import Finding, Quantity
+from trueflops.verify.split import held_out
+
+Measure = Literal["median and p90", "MAPE", "macro MAPE"]
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One claim. `most` are the figures that it must not exceed, `aim` those that we want."""
+
+    name: str
+    quantity: Quantity
+    rows: Callable[[Finding], bool]
+    fitted: str
+    measure: Measure
+    aim: tuple[float, ...]
+    most: tuple[float, ...]
+    noise: str = ""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a regime reaches."""
+
+    rows: int
+    figures: tuple[float, ...]
+    coverage: float
+
+    def holds(self, regime: Regime) -> bool:
+        """Whether the claim stands."""
+        return all(own <= most for own, most in zip(self.figures, regime.most, strict=True))
+
+
+def reach(regime: Regime, findings: Sequence[Finding]) -> Reached | None:
+    """The regime's figures over its rows; None where there are none."""
+    rows = [f for f in findings if f.quantity == regime.quantity and f.scored and regime.rows(f)]
+    if not rows:
+        return None
+    errors = np.array([abs(f.error) for f in rows])
+    coverage = float(np.mean([f.covered for f in rows]))
+    figures: tuple[float, ...]
+    if regime.measure == "median and p90":
+        figures = (float(np.median(errors)), float(np.quantile(errors, 0.9)))
+    elif regime.measure == "MAPE":
+        figures = (float(errors.mean()),)
+    else:
+        groups = sorted({f.group for f in rows})
+        each = [np.mean([abs(f.error) for f in rows if f.group == g]) for g in groups]
+        figures = (float(np.mean(each)),)
+    return Reached(len(rows), figures, coverage)
+
+
+def _kernel(kind: str, *forms: str, wide: bool = False) -> Callable[[Finding], bool]:
+    """Held-out kernels of a kind and number formats; `wide` leaves out n or k below 256."""
+
+    def chosen(found: Finding) -> bool:
+        _, _, rest = found.group.partition(" ")
+        form, _, own = rest.partition(" ")
+        if own != kind or (forms and form not in forms) or not held_out(found.id):
+            return False
+        if not wide:
+            return True
+        sizes = dict(re.findall(r"\b([nk])=(\d+)", found.id))
+        return int(sizes["n"]) >= 256 and int(sizes["k"]) >= 256
+
+    return chosen
+
+
+def _source(*names: str, apart: bool = False) -> Callable[[Finding], bool]:
+    """Runs of these sources; `apart`: only those that are held out."""
+    return lambda found: found.group in names and (not apart or held_out(found.id))
+
+
+def vtrain_apart(found: Finding) -> bool:
+    """Rows of the half of vTrain's models that no setting was fitted to."""
+    sizes = re.findall(r"\d+", found.id)
+    return found.group == "vtrain" and held_out_model(int(sizes[3]), int(sizes[5]))
+
+
+def held_out_model(hidden: int, layers: int) -> bool:
+    """Every other depth of each width."""
+    return (hidden // 1024 + layers // 4) % 2 == 0
+
+
+TABLES: Final = "four in five rows of that chip's tables"
+RELEASES: Final = "the same job on nine releases of one framework spreads 3.6 %"
+NEIGHBOURS: Final = "neighbouring shapes m and m+1 differ by −10…+14 % in the tables"
+NOT_RUNS: Final = ("vtrain", "h200-steps")
+REGIMES: Final[tuple[Regime, ...]] = (
+    Regime("bf16 matmul, chip with its own data, n, k ≥ 256", "op_seconds",
+           _kernel("matmul", "bf16", wide=True), TABLES, "median and p90",
+           (0.04, 0.13), (0.044, 0.14), NEIGHBOURS),
+    Regime("fp8 matmul, same, activations quantised", "op_seconds",
+           _kernel("matmul", "fp8", "fp8_block", wide=True), TABLES, "median and p90",
+           (0.05, 0.16), (0.052, 0.19), NEIGHBOURS),
+    Regime("other formats (int8, int4, w8a16, nvfp4)", "op_seconds",
+           _kernel("matmul", "int8", "int4", "w8a16", "nvfp4", wide=True), TABLES,
+           "median and p90", (0.05, 0.16), (0.052, 0.17), NEIGHBOURS),
+    Regime("attention over a prompt", "op_seconds", _kernel("attention"), TABLES,
+           "median and p90", (0.05, 0.20), (0.05, 0.20)),
+    Regime("attention, one token of decoding", "op_seconds", _kernel("attention_decode"), TABLES,
+           "median and p90", (0.08, 0.30), (0.08, 0.30)),
+    Regime("fused experts, balanced and skewed", "op_seconds", _kernel("experts"), TABLES,
+           "median and p90", (0.08, 0.25), (0.08, 0.25)),
+    Regime("collectives in a node, NCCL and engines' own", "op_seconds", _kernel("collective"),
+           TABLES, "median and p90", (0.06, 0.25), (0.06, 0.25)),
+    Regime("training runs, all sources", "step_seconds",
+           lambda f: f.group not in NOT_RUNS,
+           "a handful of settings a framework, on four in five of its runs; two sources on none",
+           "macro MAPE", (0.09,), (0.11,), RELEASES),
+    Regime("… held-out runs alone", "step_seconds",
+           lambda f: f.group not in NOT_RUNS and held_out(f.id),
+           "settings of frameworks on the other four in five", "macro MAPE", (0.09,), (0.12,),
+           RELEASES),
+    Regime("… Megatron SC21", "step_seconds", _source("megatron-sc21"), "nothing", "MAPE",
+           (0.06,), (0.06,)),
+    Regime("… Korthikanti 2022", "step_seconds", _source("korthikanti22"), "nothing", "MAPE",
+           (0.036,), (0.036,)),
+    Regime("… LLM Foundry", "step_seconds", _source("llm-foundry", apart=True),
+           "three settings on four in five of its rows", "MAPE", (0.07,), (0.07,), RELEASES),
+    Regime("vTrain, one node, models left out", "step_seconds", vtrain_apart,
+           "two settings on the other half of the models", "MAPE", (0.09,), (0.09,),
+           "vTrain itself reports 8.4 %"),
+    Regime("our own steps on an H200, eager and compiled", "step_seconds", _source("h200-steps"),
+           "three settings of PyTorch eager, on these rows", "MAPE", (0.06,), (0.065,)),
+    Regime("peak memory, our own steps", "peak_bytes", _source("h200-steps"), "nothing", "MAPE",
+           (0.06,), (0.06,)),
+    Regime("peak memory, published", "peak_bytes", lambda f: f.group not in NOT_RUNS, "nothing",
+           "MAPE", (0.06,), (0.12,),
+           "the same job reports 47.7, 39.1 and 33.7 GiB on three chips"),
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""The claims of docs/accuracy.md hold: a change that makes one worse fails here.
+
+What `truth/` holds is always judged. Other people's tables are judged where they lie (in
+$TRUEFLOPS_TRUTH or beside the repository) and skipped where they do not.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from trueflops.interop.tables import read_table
+from trueflops.profile.stored import DATA, read_profile
+from trueflops.verify.findings import Findings
+from trueflops.verify.profiles import best_known
+from trueflops.verify.recognise import known, verify_tables
+from trueflops.verify.regimes import REGIMES, Regime, reach
+
+ROOT = Path(__file__).parent.parent
+ELSEWHERE = Path(os.environ.get("TRUEFLOPS_TRUTH") or ROOT.parent / "shared" / "truth")
+
+
+@cache
+def findings() -> Findings:
+    """Everything that can be judged here."""
+    paths = [ROOT / "truth" / "published" / "train_runs.csv", ROOT / "truth" / "h200" / "steps.csv"]
+    if ELSEWHERE.is_dir():
+        paths += [*sorted((ELSEWHERE / "ops").glob("*.csv")), ELSEWHERE / "vtrain_single_node.csv"]
+    tables = [read_table(path) for path in paths if path.is_file()]
+    return verify_tables([table for table in tables if known(table)], best_known)
+
+
+@pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)
+def test_a_claim_holds(regime: Regime) -> None:
+    found = reach(regime, findings().rows)
+    if found is None:
+        assert not ELSEWHERE.is_dir(), "a claim without rows"
+        pytest.skip(f"the tables of {regime.name!r} are not here: set TRUEFLOPS_TRUTH")
+    assert found.holds(regime), f"{found.figures} of {found.rows} rows, at most {regime.most}"
+
+
+@pytest.mark.parametrize("quantity", ["step_seconds", "op_seconds"])
+def test_intervals_cover_what_they_say(quantity: str) -> None:
+    rows = [f for f in findings().rows if f.quantity == quantity and f.scored]
+    if not rows:
+        pytest.skip("no kernel tables here: set TRUEFLOPS_TRUTH")
+    missed = sum(not row.covered for row in rows) / len(rows)
+    assert 0.03 <= missed <= 0.15
+
+
+def test_every_published_row_is_judged_or_refused_for_a_reason() -> None:
+    table = read_table(ROOT / "truth" / "published" / "train_runs.csv")
+    found = verify_tables([table], best_known)
+    judged = {row.id for row in found.rows} | {row.id for row in found.refused}
+    assert len(judged) == len(table.rows)
+    assert not found.refused
+
+
+def test_a_chip_left_out_of_the_fit_is_still_predicted() -> None:
+    held = read_profile(DATA / "transfer.json").curves["matmul"].held_out
+    assert held is not None
+    assert held.median <= 0.095
+    assert held.p90 <= 0.28
+
+
+def test_shipped_profiles_say_where_they_come_from() -> None:
+    for path in DATA.glob("*.json"):
+        for name, curve in read_profile(path).curves.items():
+            assert curve.source, f"{path.name}: {name}"
+            assert curve.fitted_rows > 0, f"{path.name}: {name}"
+            assert curve.origin in ("measured", "derived")
