@@ -99,6 +99,7 @@ def parser() -> Parser:
         "  trueflops train Llama-3.1-70B --on 64xH100 --tp 8 --pp 4 --zero 1 --explain\n"
         "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --concurrency 64\n"
         "  trueflops compare H100 MI300X RTX4090 --for Llama-3.1-8B\n"
+        "  trueflops explain matmul 4096x11008x4096 --on H100\n"
         "  trueflops catalog H100\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

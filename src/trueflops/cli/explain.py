@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trueflops import units
-from trueflops.catalog import Accelerator, cluster
+from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
@@ -25,7 +24,7 @@ from trueflops.report.tables import console
 def run(options: argparse.Namespace) -> int:
     """Price the product and show where its time goes."""
     m, n, k = read_shape(" ".join(options.shape))
-    where = cluster(options.on)
+    where = find_chip(options.on)
     clock = Clock(where, choose_profile(where.accelerator, options.profile))
     explained = explain_matmul(clock, build_product(m, n, k, options.dtype))
     if options.plot is not None:
@@ -45,8 +44,23 @@ def read_shape(text: str) -> tuple[int, int, int]:
             f"{printable(text, 60)!r} is not m×n×k; write for example 4096x11008x4096 "
             "(a batch that shares its weights is more rows m)"
         )
-    m, n, k = (units.parse_count(word, what=name) for name, word in zip("mnk", words, strict=True))
+    for name, word in zip("mnk", words, strict=True):
+        if not re.fullmatch("[0-9]{1,15}", word) or int(word) == 0:
+            raise BadInput(
+                f"{printable(text, 60)!r}: {name} = {printable(word, 30)!r} must be a whole number "
+                "of at least 1; write for example 4096x11008x4096"
+            )
+    m, n, k = map(int, words)
     return m, n, k
+
+
+def find_chip(name: str) -> Cluster:
+    """One chip, or a cluster whose chip is meant; an unknown name is answered with near chips."""
+    try:
+        return cluster(name)
+    except UnknownName:
+        accelerator(name)
+        raise
 
 
 def build_product(m: int, n: int, k: int, dtype: str) -> Op:

@@ -59,10 +59,10 @@ def _show_answer(out: Console, p: MatmulExplained) -> None:
     share = float(rate.value) / p.peak
     table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it takes")
     table.add_row("time", *ranged(p.seconds, "seconds"), f"origin: {p.seconds.origin}")
-    peak = f"{100 * share:.1f} % of dense {_tera(p.peak)}"
+    peak = f"{_percent(share)} of dense {_tera(p.peak)}"
     table.add_row("rate", *ranged(rate, "flop_per_second"), peak)
     moved, has = p.bytes_per_second, units.show(p.bandwidth, "bytes_per_second")
-    moved_share = f"{100 * moved / p.bandwidth:.1f} % of {has}"
+    moved_share = f"{_percent(moved / p.bandwidth)} of {has}"
     table.add_row("memory", units.show(moved, "bytes_per_second"), "", moved_share)
     table.add_row("bound by", p.bound, "", BOUND[p.bound])
     out.print(table)
@@ -77,7 +77,10 @@ def _show_limits(out: Console, p: MatmulExplained) -> None:
         table.add_row(*row)
     out.print(table)
     together = units.show(float(p.seconds.value) / p.correction, "seconds")
-    learnt = f"; × {p.correction:.2f} as measured near this shape" if p.law.landmarks else ""
+    learnt = ""
+    if abs(p.correction - 1.0) > 0.005:
+        why = "as measured near this shape" if p.law.landmarks else "to stay below the dense peak"
+        learnt = f"; × {p.correction:.2f} {why}"
     out.print(Text(f"they overlap to {together}{learnt}", style="dim"))
     out.print()
 
@@ -90,7 +93,7 @@ def _show_tiling(out: Console, p: MatmulExplained) -> None:
     fill = f"the last fills {100 * t.last_wave:.0f} %"
     if t.waves <= 1.0:
         fill = f"{100 * t.last_wave:.0f} % of them have work"
-    known = "" if p.units_known else " (assumed: their number is not on record)"
+    known = "" if p.units_known else " (assumed)"
     table.add_row("waves", f"{units.digits(t.waves)} over {_units(p)}{known}; {fill}")
     charged = 1.0 - t.quantised ** -p.law["wave_loss"] if t.waves > 1.0 else t.quantisation_lost
     lost = f"{100 * t.quantisation_lost:.1f} % of the units' time idle"
@@ -133,7 +136,7 @@ def _show_traffic(out: Console, p: MatmulExplained) -> None:
                   f"x {x} + W {w} + y {y}, once")  # fmt: skip
     if t.memory_bytes is not None:
         again = f"x {_times(t.input_loads)}, W {_times(t.weight_loads)}"
-        again += f"; L2 keeps {_bytes(t.kept_bytes or 0.0)}"
+        again += f"; {_cache(p)} keeps {_bytes(t.kept_bytes or 0.0)}"
         table.add_row("memory, about", _bytes(t.memory_bytes),
                       units.digits(p.flop / t.memory_bytes), again)  # fmt: skip
     reads = f"x {_times(t.input_reads)}, W {_times(t.weight_reads)}"
@@ -161,8 +164,10 @@ def _show_levels(out: Console, p: MatmulExplained) -> None:
         rate = f"{units.digits(p.flop_per_cycle)} flop a cycle"
         out.print(f"one tile at peak: {cycles} cycles of one {p.unit}, {rate}")
     if p.mapping is None:
-        why = "no matrix instruction" if p.chip.vendor == "NVIDIA" else "no mapping below the unit"
-        out.print(Text(f"{why} on record for {p.dtype} on {p.chip.name}", style="dim"))
+        why = f"no mapping below the {p.unit} on record for {p.dtype} on {p.chip.name}"
+        if p.chip.vendor == "NVIDIA" and p.dtype == "fp32":
+            why = "fp32 runs on the vector units: no matrix instruction"
+        out.print(Text(why, style="dim"))
     else:
         swap = "W's columns are its m; " if p.mapping.swapped else ""
         said = f"{swap}the standard mapping (CUTLASS, PTX ISA), libraries vary"
@@ -172,11 +177,10 @@ def _show_levels(out: Console, p: MatmulExplained) -> None:
 def levels(p: MatmulExplained) -> list[tuple[str, str, str, str]]:
     """Name, shape and count, intensity, source: product, block, warp, instruction."""
     t, at = p.best, p.mapping
-    cache = "L2" if p.traffic.kept_bytes is not None else "memory"
     found = [
         ("product", f"{p.m}×{p.n}×{p.k}", units.digits(p.intensity), "memory, once"),
         ("block tile", f"{t.rows}×{t.columns}, {t.tiles:,} of them over {_units(p)}",
-         units.digits(p.tile_intensity(t.rows, t.columns)), cache),
+         units.digits(p.tile_intensity(t.rows, t.columns)), _cache(p)),
     ]  # fmt: skip
     if at is None:
         return found
@@ -203,7 +207,18 @@ def _tera(rate: float) -> str:
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.01 else f"{100 * share:.2g} %"
+
+
+def _cache(p: MatmulExplained) -> str:
+    """What serves the block tiles."""
+    if p.traffic.kept_bytes is None:
+        return "memory"
+    return "L2" if p.chip.vendor in ("NVIDIA", "AMD") else "cache"
 
 
 def encode_matmul(p: MatmulExplained) -> dict[str, Any]:

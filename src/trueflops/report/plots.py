@@ -81,7 +81,7 @@ def plot_roofline(product: MatmulExplained, path: Path) -> None:
     axes.grid(color=LOSS, linewidth=0.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(loc="lower right", frameon=False, fontsize=9)
+    axes.legend(loc="best", frameon=False, fontsize=9)
     axes.set_title(f"{shape_name(product)} on {product.chip.name}", loc="left", fontsize=12,
                    fontweight="bold", color=INK)  # fmt: skip
     figure.tight_layout()

@@ -83,8 +83,9 @@ def _bottom(product: MatmulExplained, axes: Axes) -> list[Text]:
     for power in range(ceil(axes.left), floor(axes.right) + 1):
         at = min(int(axes.x(10.0**power) * WIDTH), WIDTH - 1)
         rule[at] = "┬"
-        for i, letter in enumerate(_count(10.0**power)):
-            names[min(at + i, len(names) - 1)] = letter
+        name = _count(10.0**power)
+        at = min(at, len(names) - len(name))
+        names[at : at + len(name)] = name
     rule[min(int(axes.x(product.ridge) * WIDTH), WIDTH - 1)] = "▲"
     said = f"● this product   ▲ ridge {units.digits(product.ridge)}"
     return [
