@@ -194,7 +194,8 @@ class MatmulExplained:
         return 2.0 * self.best.rows * self.best.columns * self.tile_k
 
     def tile_intensity(self, rows: int, columns: int) -> float:
-        """Flop per byte read by a tile of this shape: 2·rows·columns over one step of k."""
+        """Useful flop per byte read by a tile of this shape: 2·rows·columns over one step of k."""
+        rows, columns = min(rows, self.m), min(columns, self.n)  # edges are not read
         per_input = self.traffic.input_bytes / (self.m * self.k)
         per_weight = self.traffic.weight_bytes / (self.n * self.k)
         return 2.0 * rows * columns / (rows * per_input + columns * per_weight)

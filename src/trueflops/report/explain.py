@@ -20,7 +20,7 @@ BOUND = {
     "start": "the launch, joining a split k",
 }
 LIMIT = {
-    "compute": "padded flop at this tile's best rate",
+    "compute": "padded flop, waves, filling the pipe",
     "memory": "each matrix once",
     "serial": "one tile alone, step by step over k",
     "start": "launch, first loads, joining a split k",

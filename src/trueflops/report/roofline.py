@@ -28,7 +28,7 @@ class Axes:
         """Wide enough for both ridges and the point."""
         flat = [product.intensity, product.ridge, product.delivered_ridge]
         left, right = log10(min(flat)) - 0.8, log10(max(flat)) + 0.8
-        rate = float(product.flop_per_second.value)
+        rate = float(product.flop_per_second.low)
         least = min(rate, product.delivered_bandwidth * 10**left)
         return cls(left, right, log10(least) - 0.15, log10(product.peak) + 0.08)
 
