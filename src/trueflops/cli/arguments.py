@@ -99,6 +99,7 @@ def parser() -> Parser:
         "  trueflops train Llama-3.1-70B --on 64xH100 --tp 8 --pp 4 --zero 1 --explain\n"
         "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --concurrency 64\n"
         "  trueflops compare H100 MI300X RTX4090 --for Llama-3.1-8B\n"
+        "  trueflops explain matmul 4096x11008x4096 --on H100\n"
         "  trueflops catalog H100\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -122,6 +123,11 @@ def parser() -> Parser:
     )
     _catalog(commands.add_parser("catalog", help="every fact with its source", allow_abbrev=False))
     _ops(commands.add_parser("ops", help="price a list of kernels", allow_abbrev=False))
+    _explain(
+        commands.add_parser(
+            "explain", help="how one matmul runs: limits, tiles, traffic", allow_abbrev=False
+        )
+    )
     _calibrate(
         commands.add_parser(
             "calibrate", help="rebuild the shipped profiles from measurements", allow_abbrev=False
@@ -360,6 +366,22 @@ def _ops(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--on", metavar="CHIP", required=True, help="H100, or 8xH100 for collectives")
     _profile(p)
+    _common(p)
+
+
+def _explain(p: argparse.ArgumentParser) -> None:
+    p.add_argument("what", choices=("matmul",), metavar="matmul", help="the kind of kernel")
+    p.add_argument(
+        "shape", nargs="+", metavar="MxNxK", help="y[m,n] = x[m,k]·W[n,k]ᵀ, as 4096x11008x4096"
+    )
+    p.add_argument("--on", metavar="CHIP", required=True, help="H100, MI300X, RTX4090 …")
+    p.add_argument(
+        "--dtype",
+        default="bf16",
+        help="bf16 (default), fp16, tf32, fp32, fp8, fp8_block, int8, w8a16, int4, mxfp4, nvfp4",
+    )
+    p.add_argument("--profile", metavar="FILE.json", help="curves of this chip to use instead")
+    p.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
     _common(p)
 
 

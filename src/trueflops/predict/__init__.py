@@ -6,6 +6,8 @@ schedule.py       bubbles, micro-batches in flight memory.py         a stage's m
 communication.py  between replicas and stages     pipeline.py       the slowest stage
 training.py       the step                        serving.py        prefill, decode, KV cache
 bill.py           tokens/s, MFU, days, dollars, kWh
+kernels.py        single kernels                  explain.py        how one matmul runs
+mapping.py        from a tile to instructions
 """
 
 from trueflops.predict.bill import Bill as Bill

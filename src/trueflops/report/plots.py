@@ -8,7 +8,10 @@ from typing import Any
 from trueflops import units
 from trueflops.errors import BadInput, printable
 from trueflops.predict import TrainingStep
+from trueflops.predict.explain import MatmulExplained
+from trueflops.report.explain import shape_name
 from trueflops.report.plans import describe_plan
+from trueflops.report.roofline import Axes
 from trueflops.report.waterfall import training_waterfall
 
 INK, FADED, BAR, LOSS, GOOD = "#1d2733", "#7a8794", "#3b7dd8", "#d9e3f0", "#2a9d62"
@@ -16,8 +19,7 @@ INK, FADED, BAR, LOSS, GOOD = "#1d2733", "#7a8794", "#3b7dd8", "#d9e3f0", "#2a9d
 
 def plot_waterfall(step: TrainingStep, path: Path) -> None:
     """From the number on the box to the number you get, one bar a loss."""
-    if path.suffix != ".png" or not path.stem:
-        raise BadInput(f"--plot {printable(str(path))}: name a file that ends in .png")
+    _check_name(path)
     pyplot = _pyplot()
     falls = training_waterfall(step)
     rates = [fall.flop_per_second / units.TERA for fall in falls]
@@ -43,6 +45,52 @@ def plot_waterfall(step: TrainingStep, path: Path) -> None:
     axes.text(0, 1.005, describe_plan(step.plan), transform=axes.transAxes, fontsize=9, color=FADED)
     figure.tight_layout()
     save(figure, path)
+
+
+def plot_roofline(product: MatmulExplained, path: Path) -> None:
+    """The roofs of the datasheet and as delivered, and where this product lies under them."""
+    _check_name(path)
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(8.0, 4.8))
+    view = Axes.around(product)
+    left, right = 10**view.left, 10**view.right
+    rate = product.flop_per_second
+    for peak, bandwidth, ridge, color, style, name in (
+        (product.peak, product.bandwidth, product.ridge, FADED, "--", "datasheet"),
+        (product.delivered_peak, product.delivered_bandwidth, product.delivered_ridge, BAR, "-",
+         "delivered"),
+    ):  # fmt: skip
+        rates = [left * bandwidth / units.TERA, peak / units.TERA, peak / units.TERA]
+        says = f"{name}: {units.show(peak, 'flop_per_second')}, "
+        says += units.show(bandwidth, "bytes_per_second")
+        axes.plot([left, ridge, right], rates, style, color=color, linewidth=2, label=says)
+    x, y = product.intensity, float(rate.value) / units.TERA
+    low, high = float(rate.low) / units.TERA, float(rate.high) / units.TERA
+    said = f"{shape_name(product)}: {units.show(float(rate.value), 'flop_per_second')}"
+    axes.errorbar(x, y, [[y - low], [high - y]], fmt="o", color=GOOD, markersize=8, capsize=4,
+                  zorder=3, label=f"{said} ({product.bound})")  # fmt: skip
+    axes.axvline(product.ridge, color=LOSS, zorder=0)
+    axes.text(product.ridge * 1.04, 10**view.bottom / units.TERA * 1.15,
+              f"ridge {units.digits(product.ridge)}", color=FADED, fontsize=9)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlim=(left, right),
+             ylim=(10**view.bottom / units.TERA, 10**view.top / units.TERA))  # fmt: skip
+    axes.set_xlabel("flop per byte that must move", color=INK)
+    axes.set_ylabel("TFLOP/s", color=INK)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.grid(color=LOSS, linewidth=0.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(loc="best", frameon=False, fontsize=9)
+    axes.set_title(f"{shape_name(product)} on {product.chip.name}", loc="left", fontsize=12,
+                   fontweight="bold", color=INK)  # fmt: skip
+    figure.tight_layout()
+    save(figure, path)
+
+
+def _check_name(path: Path) -> None:
+    if path.suffix != ".png" or not path.stem:
+        raise BadInput(f"--plot {printable(str(path))}: name a file that ends in .png")
 
 
 def save(figure: Any, path: Path) -> None:
