@@ -380,7 +380,7 @@ def _explain(p: argparse.ArgumentParser) -> None:
         default="bf16",
         help="bf16 (default), fp16, tf32, fp32, fp8, fp8_block, int8, w8a16, int4, mxfp4, nvfp4",
     )
-    p.add_argument("--profile", metavar="FILE.json", help="curves of this chip to use instead")
+    _profile(p)
     p.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
     _common(p)
 

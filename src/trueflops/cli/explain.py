@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
+from trueflops.catalog import Cluster, accelerator, cluster
+from trueflops.cli.question import profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
 from trueflops.interop.kernel_ops import DTYPES, KINDS, Form
 from trueflops.predict.explain import explain_matmul
-from trueflops.profile import Profile, profile_of, read_profile
 from trueflops.report import encode
 from trueflops.report.explain import encode_matmul, show_matmul
 from trueflops.report.plots import plot_roofline
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Price the product and show where its time goes."""
     m, n, k = read_shape(" ".join(options.shape))
     where = find_chip(options.on)
-    clock = Clock(where, choose_profile(where.accelerator, options.profile))
+    clock = Clock(where, profile_for(options, where.accelerator))
     explained = explain_matmul(clock, build_product(m, n, k, options.dtype))
     if options.plot is not None:
         plot_roofline(explained, Path(options.plot))
@@ -73,17 +73,3 @@ def build_product(m: int, n: int, k: int, dtype: str) -> Op:
     arrays = {column: np.array([value]) for column, value in columns.items()}
     ops, _ = KINDS["matmul"].build(arrays, Form(DTYPES[name], cast=False))
     return ops[-1]
-
-
-def choose_profile(chip: Accelerator, path: str | None) -> Profile:
-    """The best known of the chip, with the curves of a user's file over it."""
-    known = profile_of(chip)
-    if path is None:
-        return known
-    given = read_profile(Path(path))
-    if given.accelerator != chip.name:
-        raise BadInput(
-            f"{printable(path)} is a profile of {printable(given.accelerator, 40)}, and --on says "
-            f"{chip.name}"
-        )
-    return known.having(given.curves).named(given.name)

@@ -18,12 +18,13 @@ from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, align, cause_of, curve_name, law_work, op_class, stack
 from trueflops.errors import MissingFact
-from trueflops.graph.ir import Collective, Graph, Op
+from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import Profile
 from trueflops.sizes import Array, Size
 
 OF_A_COLLECTIVE = 0.3  # of what the host needs to launch an op: no autograd, no allocation
+LARGE_SIDE = 8192.0  # of the product whose rate is called achievable
 PHYSICS = 1.02  # nothing may run faster than this times a physical limit
 
 
@@ -80,6 +81,15 @@ class Clock:
             for row, i in enumerate(members):
                 seconds[i] = priced[row]
         return seconds
+
+    def matmul_rate(self, dtype: str) -> float:
+        """Flop per second that a large, square product reaches for a moment: what is achievable."""
+        side = Tensor("side", (("rows", LARGE_SIDE), ("inner", LARGE_SIDE)))
+        weight = Tensor("weight", (("columns", LARGE_SIDE), ("inner", LARGE_SIDE)), role="weight")
+        made = Tensor("made", (("rows", LARGE_SIDE), ("columns", LARGE_SIDE)))
+        op = Op("large", "matmul", (side,), (made,), (weight,), dtype=dtype)
+        done = work(op)
+        return float(done.flop / self.op_seconds([op], [done])[0])
 
     def collective_seconds(self, sent: Sequence[Collective], placement: Placement) -> list[Size]:
         """Seconds of each collective, alone on its links."""

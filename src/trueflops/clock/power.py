@@ -21,6 +21,7 @@ from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
 
 STEPS: Final = 4  # of Newton's method: to 0.01 %
+LEAST_ROOM: Final = 0.2  # of a cap, for work: no limit is set where a chip could not run
 SLOWEST: Final = 0.3  # no chip throttles below this share of its clock
 CLOCKED_CAUSES: Final = ("matmul", "experts", "attention")
 
@@ -60,14 +61,15 @@ class PowerLaw:
             return Throttle(1.0, 0.0 * whole)
         # Newton for x = 1/r in E·x^−γ = (cap − static)·(C·x + M): convex and falling, so that from
         # x = 1 every step stays below the root.
-        room, exponent = self.cap - self.law["static_watts"], self.law["exponent"]
+        room = max(self.cap - self.law["static_watts"], LEAST_ROOM * self.cap)
+        exponent = self.law["exponent"]
         slowed = np.ones(np.shape(whole))
         for _ in range(STEPS):
             drawn = joules * slowed**-exponent
             over = drawn - room * (whole + follows * (slowed - 1.0))
             slope = exponent * drawn / slowed + room * follows
             slowed = slowed + np.maximum(over, 0.0) / np.maximum(slope, 1e-300)
-        slowed = np.minimum(slowed, 1.0 / SLOWEST)
+            slowed = np.minimum(slowed, 1.0 / SLOWEST)
         return Throttle(1.0 / slowed, follows * (slowed - 1.0))
 
     def watts(self, joules: Size, taken: Size, ratio: Size) -> Size:

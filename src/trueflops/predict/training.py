@@ -302,8 +302,7 @@ class Trainer:
         seconds = self.clock.stream(own * each, "optimizer", kernels=8.0)
         if plan.optimizer == "muon":
             # Five Newton–Schulz steps of three products: 30·hidden flop a parameter (Jordan 2024).
-            peak = self.clock.chip.peak_flop_per_second(plan.wide_dtype)
-            rate = self.profile.curve("matmul")["efficiency"] * peak
+            rate = self.clock.matmul_rate(plan.wide_dtype)
             seconds = seconds + 30.0 * self.model.hidden * own / rate
         return leaf("optimizer", seconds, self.profile.curve("memory"), "memory")
 

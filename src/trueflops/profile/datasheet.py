@@ -24,6 +24,7 @@ _TRANSFER: Final = DATA / "transfer.json"
 _FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
 # The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
 _REFERENCES: Final = {"Hopper": "H200", "Ampere": "A100", "Ada": "L40S", "Blackwell": "B200"}
+OTHER_PACKAGE: Final = 0.03  # what another package of the same die adds to the error of log(time)
 _MATRIX: Final = ("matmul", "experts", "attention")
 
 
@@ -43,10 +44,23 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
     Curves of a profile that the user gives come before those that are shipped.
     """
     best = _general(chip)
-    for own in (shipped(chip.name), given):
+    for own in (_of_sibling(chip), shipped(chip.name), given):
         if own is not None:
             best = best.having(own.curves).named(own.name)
     return under(_with_joules(best, chip), framework)
+
+
+def _of_sibling(chip: Accelerator) -> Profile | None:
+    """Curves of the measured chip that has the same die, but for its links and its power."""
+    for measured, others in _assumed()["siblings"].items():
+        if chip.name.replace(" ", "-") in others and (own := shipped(measured)):
+            curves = {
+                name: replace(curve, origin="derived", error=curve.error + OTHER_PACKAGE)
+                for name, curve in own.curves.items()
+                if not name.startswith(("collective", "power"))
+            }
+            return Profile(f"{chip.name} by {measured}", chip.name, curves)
+    return None
 
 
 def from_datasheet(chip: Accelerator) -> Profile:
@@ -58,7 +72,7 @@ def _general(chip: Accelerator) -> Profile:
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
         for name, raw in _assumed().items()
-        if name not in ("vendors", "architectures")
+        if name not in ("vendors", "architectures", "siblings")
     }
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curves["matmul"]["efficiency"]

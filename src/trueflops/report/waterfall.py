@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trueflops.clock import Clock
 from trueflops.predict import Term, TrainingStep
 
 
@@ -27,12 +28,12 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     tree, flop = step.step, float(step.work.model_flop)
     compute = tree["compute"]
     spent = sum(part(compute, name) for name in ("matmul", "expert matmul", "attention"))
-    law = step.profile.curve(f"matmul.{dtype}")
+    achievable = Clock(step.cluster, step.profile).matmul_rate(dtype)
     factor = 1.0 if dtype in ("fp32", "fp64") else chip.sparse_factor  # only tensor formats
     falls = [
         Fall("advertised", peak * factor, _sparsity(factor, dtype)),
         Fall("dense", peak, f"{dtype} without sparsity"),
-        Fall("achievable", peak * law["efficiency"], "what large matmuls reach"),
+        Fall("achievable", achievable, "what large matmuls reach, in bursts"),
         Fall("these shapes", flop / spent, "this model's matmuls, attention"),
     ]
     for name, seconds, why in (
