@@ -8,6 +8,7 @@ Without such a folder only what `truth/` holds is judged, and nothing is written
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -21,6 +22,11 @@ from trueflops.verify.score import summary
 from trueflops.verify.split import held_out
 
 ROOT = Path(__file__).parent.parent
+READMES = {
+    "README.md": ("regime", "rows", "error", "in 90 %"),
+    "README.zh-CN.md": ("范围", "行数", "误差", "落入 90 % 区间"),
+}
+BLOCK = re.compile(r"(<!-- accuracy -->\n).*?(<!-- /accuracy -->)", re.DOTALL)
 PAGE = ROOT / "docs" / "accuracy.md"
 FITTED = ("matmul", "matmul.fp8", "matmul.int8", "attention", "attention_decode", "experts")
 HEAD = """# How accurate trueflops is
@@ -96,6 +102,18 @@ def group_lines(findings: Findings) -> list[str]:
     return lines
 
 
+def short_table(findings: Findings, titles: tuple[str, ...]) -> str:
+    """The regimes as the READMEs show them."""
+    lines = [f"| {' | '.join(titles)} |", "|---|---|---|---|"]
+    for regime in REGIMES:
+        found = reach(regime, findings.rows)
+        if found is not None:
+            got = " / ".join(percent(f) for f in found.figures)
+            cells = (regime.name, f"{found.rows:,}", f"{regime.measure} {got}")
+            lines.append(f"| {' | '.join(cells)} | {percent(found.coverage)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     """Judge and write."""
     folder = truth_folder()
@@ -121,6 +139,10 @@ def main() -> int:
         *group_lines(findings),
     ]
     PAGE.write_text("\n".join(parts) + "\n")
+    for name, titles in READMES.items():
+        page = ROOT / name
+        table = short_table(findings, titles)
+        page.write_text(BLOCK.sub(lambda m, t=table: f"{m[1]}{t}{m[2]}", page.read_text()))
     return 0
 
 
