@@ -8,7 +8,8 @@
     >>> tf.training_bill(step).mfu.value  # doctest: +SKIP
 
 Rooms, in the order in which data passes through them: units, errors, catalog, model, plan, graph,
-profile, clock, predict, search, interop, verify, calibrate, report, cli. A room imports only rooms above it.
+profile, clock, predict, search, interop, verify, calibrate, report, cli. A room imports only rooms
+above it.
 """
 
 from importlib import import_module

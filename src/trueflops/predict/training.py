@@ -16,7 +16,7 @@ from trueflops.clock import PHYSICS, Clock
 from trueflops.errors import TrueflopsError
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
-from trueflops.graph.program import SHAPING, STRUCTURE
+from trueflops.graph.program import NARROW, SHAPING, STRUCTURE
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.communication import Exchange, exchange_gradients, pass_stages
@@ -173,9 +173,9 @@ class Trainer:
         uneven = slower * m * np.maximum(slow.total - mean.total, 0.0)
         bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
-        casts = self._weight_casts(plan, most)
+        casts = self._weight_casts(plan, most, m)
         adding = self._accumulation(plan, most, m)
-        compute = self._compute(mean, m, capped.added, m * casts + adding, gaps)
+        compute = self._compute(mean, m, capped.added, casts + adding, gaps)
         communication = self._communication(plan, mean, m, self._beside(dp), pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
         matmul = self.profile.curve("matmul")
@@ -248,12 +248,17 @@ class Trainer:
         parts.append(leaf("launch gaps", m * gaps, host, "framework"))
         return total("compute", *parts)
 
-    def _weight_casts(self, plan: Plan, held: Held) -> Size:
-        """Autocast: fp32 weights narrowed for every micro-batch, and their gradients widened."""
+    def _weight_casts(self, plan: Plan, held: Held, m: Size) -> Size:
+        """Weights narrowed for their products: by autocast for every micro-batch, and their
+        gradients widened; to fp8 or fp4 once a step, in both layouts.
+        """
+        if plan.compute in NARROW:
+            each = BYTES[plan.parameter_dtype] + 2.0 * BYTES["fp8"]
+            return self.clock.stream(held.all * each, "cast", kernels=2.0)
         if not plan.autocasts:
             return 0.0
         each = BYTES[plan.parameter_dtype] + BYTES["bf16"]
-        return self.clock.stream(2.0 * held.all * each, "cast", kernels=2.0)
+        return m * self.clock.stream(2.0 * held.all * each, "cast", kernels=2.0)
 
     def _accumulation(self, plan: Plan, held: Held, m: Size) -> Size:
         """Gradients added up over the micro-batches: read and written once more for each.
