@@ -104,6 +104,8 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
     times the cap, one of full bandwidth `byte` times.
     """
     law = profile.curve("power")
+    if "joules_byte" in law.values:  # a profile of the user's own may say it outright
+        return profile
     like = next((accelerator(n) for w, n in _REFERENCES.items() if w in chip.architecture), chip)
     watts, values = like.get("power.tdp") or 0.0, {}
     for name, share in law.values.items():
