@@ -238,7 +238,7 @@ class TestCommand:
         assert own["seconds"] != ask_json(capsys, "4096x4096x4096", "--on", "H100")["seconds"]
         words = ["explain", "matmul", "64x64x64", "--on", "H200", "--profile", str(file)]
         assert main(words) == 2
-        assert "profile of H100" in " ".join(capsys.readouterr().err.split())
+        assert "--profile is of H100" in " ".join(capsys.readouterr().err.split())
         raw = json.loads(file.read_text())
         del raw["curves"]["matmul"]["values"]["split"]
         file.write_text(json.dumps(raw))

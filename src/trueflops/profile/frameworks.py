@@ -22,7 +22,15 @@ _OF_THE_STEP: Final = (
     "launch", "graph", "step", "hidden_dp", "hidden_tp", "contention", "fresh_gradients",
     "accumulation",
 )  # fmt: skip
-_WORDS: Final = ("attention", "attention_speed", "attention_speed_64", "error", "why", "slack")
+_WORDS: Final = (
+    "attention",
+    "attention_speed",
+    "attention_speed_64",
+    "error",
+    "why",
+    "slack",
+    "memory_error",
+)
 
 
 @cache
@@ -43,10 +51,11 @@ def under(profile: Profile, framework: str = USUAL) -> Profile:
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     memory, slack = profile.curve("memory"), profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
+    held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}
     curves = {
         "framework": Curve(numbers, said["error"], "assumed", said["why"]),
         "memory": replace(memory, values={**memory.values, **shares}),
-        "allocator": replace(slack, values={**slack.values, "slack": float(said["slack"])}),
+        "allocator": replace(slack, values={**slack.values, **held}),
     }
     for kind in ("attention", "attention_backward"):
         own = profile.curve(f"{kind}.{said['attention']}" if "attention" in said else kind)

@@ -33,7 +33,7 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     falls = [
         Fall("advertised", peak * factor, _sparsity(factor, dtype)),
         Fall("dense", peak, f"{dtype} without sparsity"),
-        Fall("achievable", achievable, "what large matmuls reach, in bursts"),
+        Fall("achievable", achievable, "large matmuls, for a moment"),
         Fall("these shapes", flop / spent, "this model's matmuls, attention"),
     ]
     for name, seconds, why in (
