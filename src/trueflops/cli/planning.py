@@ -12,6 +12,7 @@ from trueflops.cli.question import check_length
 from trueflops.errors import BadInput
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.profile.frameworks import habits
 from trueflops.search import Space
 from trueflops.sizes import divisors
 from trueflops.workload import Training
@@ -64,6 +65,8 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         value = getattr(options, field.name, None)
         if value is not None and field.name not in DEGREES:
             given[field.name] = value
+    if options.framework is not None:
+        given.setdefault("fused", habits(options.framework).fused)
     notes = []
     if "compute" not in given:
         given["compute"], note = compute_dtype(where)

@@ -6,7 +6,7 @@ kernels as that framework has them. Never a factor of one source or one run.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,24 @@ _WORDS: Final = (
     "why",
     "slack",
     "memory_error",
+    "habits",
 )
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What a framework's plans are, where nothing else is said: see data/frameworks.toml."""
+
+    zero: int = 1
+    fused: bool = True
+    sp: bool = True
+    selective_layers: float = 0.0
+
+
+@cache
+def habits(framework: str) -> Habits:
+    """The habits of one framework."""
+    return Habits(**_section(framework).get("habits", {}))
 
 
 @cache
@@ -43,11 +60,15 @@ def frameworks() -> tuple[str, ...]:
     return tuple(name for name in _settings() if name != USUAL)
 
 
-def under(profile: Profile, framework: str = USUAL) -> Profile:
-    """The profile as it shows under a framework."""
+def _section(framework: str) -> dict[str, Any]:
     if framework not in _settings():
         raise UnknownName("framework", framework, frameworks())
-    said = {**_settings()[USUAL], **_settings()[framework]}
+    return _settings()[framework]
+
+
+def under(profile: Profile, framework: str = USUAL) -> Profile:
+    """The profile as it shows under a framework."""
+    said = {**_settings()[USUAL], **_section(framework)}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     memory, slack = profile.curve("memory"), profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}

@@ -1,7 +1,7 @@
 """The plan of a row: degrees as given, the rest from texts that frameworks and papers use.
 
-What a row leaves open is 1, none, or its framework's habit (frameworks.py). Only where degrees and
-devices cannot be put together is the row refused.
+What a row leaves open is 1, none, or its framework's habit (profile/data/frameworks.toml). Only
+where degrees and devices cannot be put together is the row refused.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from trueflops.catalog import Accelerator, Cluster
 from trueflops.interop.tables import Row
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.profile.frameworks import habits
 from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, degree, noted, number, text, whole
-from trueflops.verify.frameworks import HABITS
 from trueflops.verify.run_cluster import Machine, slices
 
 ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d+)"
@@ -90,7 +90,7 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "micro_batch": degrees.micro_batch,
         "sp": _sequence_parallel(degrees.tp, model, notes, framework, year),
         "flash": _flash(row, year),
-        "fused": HABITS[framework].fused,
+        "fused": habits(framework).fused,
         "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
         **read_dtypes(row, cluster.accelerator, framework),
         **_recompute(row, model.layers // degrees.pp, framework),
@@ -105,7 +105,7 @@ def read_sharding(
     said = text(row, "zero_or_fsdp").casefold().replace("fsdp=0", "")
     zero = _stage(said)
     if zero is None:
-        zero = HABITS[framework].zero
+        zero = habits(framework).zero
         if zero == 1 and year < FIRST_WITH_SHARDED_STATES and framework == "megatron":
             zero = 0
     if zero == 0 or dp == 1:
@@ -191,7 +191,7 @@ def _sequence_parallel(tp: int, model: Model, notes: str, framework: str, year: 
         return True
     if "no sequence parallel" in notes:
         return False
-    return HABITS[framework].sp and year >= FIRST_WITH_SP
+    return habits(framework).sp and year >= FIRST_WITH_SP
 
 
 def _flash(row: Row, year: int) -> bool:
@@ -204,7 +204,7 @@ def _flash(row: Row, year: int) -> bool:
 def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
     """Kind and layers of a stage; a share of the layers in full stands for a share of the ops."""
     said = text(row, "recompute").casefold()
-    share = HABITS[framework].selective_layers
+    share = habits(framework).selective_layers
     if "selective" in said and share:
         return {"recompute": "full", "recompute_layers": max(round(share * layers), 1)}
     kind = next((k for k in ("full", "selective") if k in said), "none")
