@@ -18,13 +18,8 @@ from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
 from trueflops.sizes import Array, Size
 
-# The first is no tensor core's: with few rows, vector units multiply as the weights stream by.
-TILES: Final = (
-    (4, 128), (16, 128), (64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256)
-)  # fmt: skip
-_SPEEDS: Final = (
-    "tile_512", "tile_2048", "tile_4096", "tile_8192", "tile_8192", "tile_16384", "", ""
-)  # fmt: skip
+TILES: Final = ((16, 128), (64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
+_SPEEDS: Final = ("tile_2048", "tile_4096", "tile_8192", "tile_8192", "tile_16384", "", "")
 
 
 class MatmulWork(NamedTuple):
@@ -142,8 +137,7 @@ MATMUL: Final = Law(
         "split": Parameter(3.0, 1.0, 64.0, "most ways to divide a k of 1024"),
         "wave_loss": Parameter(0.3, 0.0, 1.2, "how much of a ragged last wave is lost"),
         "join_cycles": Parameter(900.0, 0.0, 5000.0, "cycles to add up, for each halving of k"),
-        "tile_512": Parameter(0.2, 0.05, 0.4, "efficiency of 4×128 tiles, of the large ones'"),
-        "tile_2048": Parameter(0.4, 0.15, 0.8, "of 16×128"),
+        "tile_2048": Parameter(0.4, 0.15, 0.8, "efficiency of 16×128 tiles, of the large ones'"),
         "tile_4096": Parameter(0.6, 0.2, 1.0, "of 64×64"),
         "tile_8192": Parameter(0.75, 0.3, 1.0, "of 128×64"),
         "tile_16384": Parameter(0.9, 0.5, 1.0, "of 128×128"),
