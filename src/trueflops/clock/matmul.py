@@ -109,6 +109,17 @@ def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     return np.asarray(p["start_cycles"] / chip.hertz + taken)
 
 
+def best_limits(w: MatmulWork, chip: Silicon, p: Values) -> Limits:
+    """What bounds each product under its fastest tile shape; `join` holds the start as well."""
+    taken = by_tile(w, chip, p)
+    best = np.argmin(taken, axis=0)[None]
+    compute, memory, serial, join = (
+        np.take_along_axis(np.broadcast_to(size, taken.shape), best, axis=0)[0]
+        for size in limits(w, chip, tiling(w, chip, p), p)
+    )
+    return Limits(compute, memory, serial, join + p["start_cycles"] / chip.hertz)
+
+
 def formula(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     """Seconds of the best tiling."""
     return by_tile(w, chip, p).min(axis=0)

@@ -16,7 +16,15 @@ import numpy as np
 from trueflops.catalog import Accelerator
 from trueflops.catalog.peaks import computed_peak
 from trueflops.clock import Clock, curve_name
-from trueflops.clock.matmul import MATMUL, MatmulWork, Tiling, by_tile, hot_share, limits, tiling
+from trueflops.clock.matmul import (
+    MATMUL,
+    MatmulWork,
+    Tiling,
+    best_limits,
+    by_tile,
+    hot_share,
+    tiling,
+)
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import law_work
 from trueflops.errors import BadInput, MissingFact
@@ -234,7 +242,7 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
         bandwidth=silicon.bandwidth,
         units=silicon.units,
         units_known=chip.get("compute.units") is not None,
-        limits=_limits(asked, silicon, at, law, chosen),
+        limits=LimitSeconds(*(_one(size) for size in best_limits(asked, silicon, law.values))),
         correction=correction,
         best=shapes[chosen],
         shapes=shapes,
@@ -271,13 +279,6 @@ def _shapes(at: Tiling, w: MatmulWork, seconds: Array) -> tuple[TileShape, ...]:
         TileShape(int(r), int(c), ceil(m / r), ceil(n / c), *row)
         for (r, c), row in zip(sides, numbers, strict=True)
     )
-
-
-def _limits(w: MatmulWork, chip: Silicon, at: Tiling, law: Curve, chosen: int) -> LimitSeconds:
-    compute, memory, serial, join = (
-        float(_each(size, at)[chosen]) for size in limits(w, chip, at, law.values)
-    )
-    return LimitSeconds(compute, memory, serial, law["start_cycles"] / chip.hertz + join)
 
 
 def _traffic(op: Op, w: MatmulWork, chip: Silicon, law: Curve, tile: TileShape) -> Traffic:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from trueflops.catalog import weakest
 from trueflops.clock import Clock, curve_name, op_class
+from trueflops.clock.matmul import best_limits
+from trueflops.clock.works import law_work
 from trueflops.graph.ir import Collective, Op
-from trueflops.graph.rules import work
+from trueflops.graph.rules import Work, work
 from trueflops.predict.terms import Estimate
+from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
 
-USUAL_SHARE = 0.8  # of a limit that good kernels reach: below it, something else binds
+LIMITS: Final = ("compute", "memory", "serial", "start")
+USUAL_SHARE: Final = 0.8  # of a limit that good kernels reach: below it, something else binds
 
 
 @dataclass(frozen=True)
 class KernelPrice:
-    """Rows of one kind: arrays of equal length. `bound` is compute, memory, start or links."""
+    """Rows of one kind: arrays of equal length. `bound` is one of LIMITS, or links."""
 
     seconds: Estimate
     flop: Array
@@ -37,7 +42,8 @@ def price_kernels(
     seconds = clock.op_seconds(ops, works)
     zero = np.zeros(rows)
     deviations: dict[str, Size] = {}
-    whole, flop, moved, computing, moving = zero, zero, zero, zero, zero
+    whole, flop, moved = zero, zero, zero
+    limits = dict.fromkeys(LIMITS, zero)
     origins = []
     for op, done, taken in zip(ops, works, seconds, strict=True):
         kind = op_class(op)
@@ -46,21 +52,34 @@ def price_kernels(
         whole = whole + taken
         deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
         flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
-        bytes_ = done.bytes_read + done.bytes_written
-        moving = moving + bytes_ / (USUAL_SHARE * clock.silicon.bandwidth)
-        if kind != "memory":
-            peak = clock.chip.peak_flop_per_second(op.dtype)
-            computing = computing + done.flop / (USUAL_SHARE * peak)
+        for name, seconds_alone in _limits(clock, op, done, taken, law).items():
+            limits[name] = limits[name] + seconds_alone
     spreads = {kind: d / whole for kind, d in deviations.items()}
-    waiting = whole - np.maximum(computing, moving)
-    limits = np.stack([computing, moving, waiting])
-    names = np.array(["compute", "memory", "start"])
+    longest = np.argmax(np.stack([np.broadcast_to(limits[n], (rows,)) for n in LIMITS]), axis=0)
     return KernelPrice(
         Estimate(whole, spreads, weakest(origins)),
         flop,
         moved,
-        tuple(names[np.argmax(limits, axis=0)]),
+        tuple(np.array(LIMITS)[longest]),
     )
+
+
+def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[str, Size]:
+    """Seconds that each limit alone would take: by its law for a matmul, else roughly."""
+    kind, chip = op_class(op), clock.silicon
+    if kind == "matmul":
+        asked = law_work(kind, [op], [done])
+        found = best_limits(asked, chip, law.values)
+        return {name: np.ravel(size) for name, size in zip(LIMITS, found, strict=True)}
+    moving = (done.bytes_read + done.bytes_written) / (USUAL_SHARE * chip.bandwidth)
+    computing: Size = 0.0
+    if kind != "memory":
+        computing = done.flop / (USUAL_SHARE * clock.chip.peak_flop_per_second(op.dtype))
+    return {
+        "compute": computing,
+        "memory": moving,
+        "start": taken - np.maximum(computing, moving),
+    }
 
 
 def _price_collective(clock: Clock, of: Collective, rows: int) -> KernelPrice:
