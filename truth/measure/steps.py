@@ -167,6 +167,23 @@ JOBS = [
 ]
 
 
+# Never fitted to: measured after the settings of PyTorch were chosen.
+APART = [
+    ("GPT-125M", "amp", 16, 1024, 1, False, False),
+    ("GPT-760M", "bf16", 4, 4096, 1, False, True),
+    ("GPT-1.3B", "bf16", 4, 4096, 2, True, False),
+    ("GPT-2.7B", "bf16", 4, 2048, 1, False, False),
+    ("GPT-6.7B", "bf16", 2, 4096, 1, True, True),
+    ("Llama-1B", "bf16", 2, 4096, 1, False, False),
+    ("Llama-1B", "amp", 8, 1024, 1, False, True),
+    ("Llama-3B", "bf16", 2, 8192, 1, True, False),
+    ("Llama-3B", "amp", 1, 8192, 1, True, False),
+    ("Llama-7B", "bf16", 2, 4096, 1, False, True),
+    ("Llama-8B", "bf16", 4, 2048, 1, False, False),
+    ("Llama-8B", "bf16", 1, 16384, 1, True, False),
+]
+
+
 def measure(job: tuple[Any, ...], meter: Meter) -> dict[str, Any]:
     name, precision, micro, seq, accumulate, recompute, compiled = job
     shape = SHAPES[name]
@@ -254,11 +271,12 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("folder", type=Path)
     words.add_argument("--gpu", default="H200")
+    words.add_argument("--apart", action="store_true", help="the jobs that nothing is fitted to")
     asked = words.parse_args()
     rows = []
     with Meter() as meter:
-        for at, job in enumerate(JOBS):
-            source = f"{asked.gpu.lower()}-steps"
+        for at, job in enumerate(APART if asked.apart else JOBS):
+            source = f"{asked.gpu.lower()}-steps{'-apart' if asked.apart else ''}"
             known = {"id": f"{source}-{at:02d}", "source_key": source, "accelerator": asked.gpu}
             try:
                 rows.append(known | measure(job, meter))
@@ -267,7 +285,8 @@ def main() -> None:
                 print("skipped", job, str(error)[:200], flush=True)
             torch._dynamo.reset()
             torch.cuda.empty_cache()
-            write(asked.folder / "steps.csv", rows, COLUMNS.split())
+            name = "steps_apart.csv" if asked.apart else "steps.csv"
+            write(asked.folder / name, rows, COLUMNS.split())
 
 
 if __name__ == "__main__":
