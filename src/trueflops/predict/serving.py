@@ -87,6 +87,8 @@ class Server:
         self.clock = Clock(cluster, profile)
         self.rent = rent or going_price(cluster)
         wide = wide_dtype(cluster)
+        if model.is_moe and weights == "fp8":
+            weights = "fp8_block"  # as DeepSeek-V3, Qwen3 and MiniMax-M2 are released and served
         # 16 bits are bf16 where the chip has it and fp16 where it has not.
         self.weights = number_format(wide if weights in ("bf16", "fp16") else weights)
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide

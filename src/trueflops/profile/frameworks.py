@@ -19,10 +19,12 @@ from trueflops.profile.profile import Curve, Profile
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"
 _OF_THE_STEP: Final = (
-    "launch", "graph", "step", "hidden_dp", "hidden_tp", "contention", "fresh_gradients",
+    "launch", "graph", "step", "request", "hidden_dp", "hidden_tp", "contention", "fresh_gradients",
     "accumulation",
 )  # fmt: skip
-_WORDS: Final = ("attention", "attention_speed", "attention_speed_64", "error", "why", "slack")
+_WORDS: Final = (
+    "attention", "attention_speed", "attention_speed_64", "all_reduce", "error", "why", "slack",
+)  # fmt: skip
 
 
 @cache
@@ -51,6 +53,9 @@ def under(profile: Profile, framework: str = USUAL) -> Profile:
     for kind in ("attention", "attention_backward"):
         own = profile.curve(f"{kind}.{said['attention']}" if "attention" in said else kind)
         curves[kind] = _faster(own, said["attention_speed"], said["attention_speed_64"])
+    if "all_reduce" in said:
+        reduce = "collective.all_reduce"
+        curves[reduce] = profile.curve(f"{reduce}.{said['all_reduce']}")
     return profile.having(curves)
 
 

@@ -57,7 +57,9 @@ def weight_format(said: str, activations: str, model: Model, chip: Accelerator) 
     if "nvfp4" in text or "fp4" in text:
         return "nvfp4" if chip.computes("fp4") and not kept_wide else "nvfp4-weights"
     if "fp8" in text or "e4m3" in text:
-        return "fp8" if chip.computes("fp8") and not kept_wide else "w8a16"
+        if not chip.computes("fp8") or kept_wide:
+            return "w8a16"
+        return "fp8_block" if "block" in text else "fp8"
     if any(word in text for word in _INT4):
         return "int4"
     if any(word in text for word in _INT8):
