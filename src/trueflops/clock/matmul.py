@@ -109,9 +109,18 @@ def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     return np.asarray(p["start_cycles"] / chip.hertz + taken)
 
 
+def by_vector(w: MatmulWork, chip: Silicon, p: Values) -> Array:
+    """Seconds without the matrix engine: products of few rows pad no tile on vector units."""
+    compute = w.flop / (p["vector_rate"] * chip.peak("fp32"))
+    moved = (w.weight_bytes + w.other_bytes) / (p["vector_bandwidth"] * chip.bandwidth)
+    start = p["vector_start_cycles"] / chip.hertz
+    return np.asarray(start + together(p["sharpness"], compute, moved))
+
+
 def formula(w: MatmulWork, chip: Silicon, p: Values) -> Array:
-    """Seconds of the best tiling."""
-    return by_tile(w, chip, p).min(axis=0)
+    """Seconds of the best tiling, or of vector units where a profile says what those reach."""
+    tiled = by_tile(w, chip, p).min(axis=0)
+    return np.minimum(tiled, by_vector(w, chip, p)) if "vector_rate" in p else tiled
 
 
 def _features(w: MatmulWork, chip: Silicon) -> Array:

@@ -1,10 +1,10 @@
 """Serving: prefill and decode step, KV cache, tokens per second at a batch.
 
-In steady state a replica holds `batch` requests; while each writes its output, `batch` others are
-read in, several short prompts at a time, and pipeline stages work on different ones, so that
-    tokens/s = batch · output / (output · decode + batch · prefill / pp)
-    TPOT     = decode + batch · prefill / (pp · output)
-    TTFT     = the prefill of one request, and the step it waits for
+A replica works on as many requests n as its cache holds; others wait. While each writes its
+output, n others are read in, several short prompts at a time, by stages of a pipeline at once:
+    TPOT     = decode + (n − 1) · prefill / (pp · output)
+    TTFT     = overhead + prefill + 2 decode + prefill · n / (2 · waves) + wait for room
+    tokens/s = n · output / (output · decode + n · prefill / pp)
 """
 
 from __future__ import annotations
@@ -99,29 +99,33 @@ class Server:
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
-        together = max(1, min(batch, PREFILL_CHUNK // asked.input))  # prompts read in one pass
         one = self._costs(plan, batch=1.0, seq=float(asked.input))
-        reading = self._costs(plan, batch=float(together), seq=float(asked.input))
-        middle = float(asked.input + asked.output / 2.0)
-        micro = max(batch / float(plan.pp), 1.0)
-        writing = self._costs(plan, batch=micro, seq=1.0, past=middle)
         prefill = self._time("prefill", one, plan, graphs=False)
-        packed = self._time("prefill", reading, plan, graphs=False)
-        decode = self._time("decode step", writing, plan, graphs=True)
-        memory, per_request, most = self._memory(plan, one, batch)
-        passes = batch / together / float(plan.pp)  # prefills that one batch of outputs waits for
-        whole = total("all", _scaled(decode, asked.output), _scaled(packed, passes)).estimate
-        others = passes * (batch - 1) / batch / asked.output  # prefills of other requests a token
+        memory, per_request, most, room = self._memory(plan, one, batch)
+        running = min(batch, room) if most else batch
+        together = max(1, min(running, PREFILL_CHUNK // asked.input))  # prompts read in one pass
+        reading, packed = one, prefill
+        if together > 1:
+            reading = self._costs(plan, batch=float(together), seq=float(asked.input))
+            packed = self._time("prefill", reading, plan, graphs=False)
+        middle = float(asked.input + asked.output / 2.0)
+        micro = max(running / float(plan.pp), 1.0)
+        writing = self._costs(plan, batch=micro, seq=1.0, past=middle)
+        decode = self._time("decode step", writing, plan, graphs=True, tokens=running)
+        passes = running / together / float(plan.pp)  # prefills one batch of outputs waits for
+        whole = total("all", _scaled(decode, asked.output), _scaled(packed, passes))
+        others = passes * (running - 1) / running / asked.output  # prefills of others a token
         tpot = total("tpot", decode, _scaled(packed, others)).estimate
-        waited = decode if batch > 1 else _scaled(decode, 0.0)
-        rate = whole.under(asked.concurrency * asked.output)
+        served = asked.concurrency * running / batch
+        rate = whole.estimate.under(served * asked.output)
         # Work of one accelerator while a batch is written; replicas without requests idle.
-        used = asked.concurrency / (batch * replicas) / float(plan.pp)
+        used = served / (running * replicas) / float(plan.pp)
         joules = used * (
             _summed(writing, self.model, "joules") * asked.output * plan.pp
-            + _summed(reading, self.model, "joules") * batch / together
+            + _summed(reading, self.model, "joules") * running / together
         )
-        watts = cluster_watts(self.cluster, self.profile, joules, 1.0, whole, self.pue)
+        taken = whole.estimate
+        watts = cluster_watts(self.cluster, self.profile, joules, 1.0, taken, self.pue)
         usd = None
         if self.rent:
             per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
@@ -141,7 +145,7 @@ class Server:
             self._capacity,
             per_request,
             most,
-            ttft=total("ttft", prefill, waited).estimate,
+            ttft=self._first_token(prefill, packed, decode, whole, together, batch, running),
             tpot=tpot,
             tokens_per_second=rate,
             usd_per_million_tokens=usd,
@@ -149,6 +153,32 @@ class Server:
             joules_per_token=watts.over(rate) if watts else None,
             price=self.rent,
         )
+
+    def prefill(self, plan: Plan) -> Term:
+        """The prefill of one request alone, without the rest of a point."""
+        one = self._costs(plan, batch=1.0, seq=float(self.workload.input))
+        return self._time("prefill", one, plan, graphs=False)
+
+    def _first_token(
+        self, prefill: Term, packed: Term, decode: Term, whole: Term, together: int, batch: int,
+        running: int,
+    ) -> Estimate:  # fmt: skip
+        """From a request's arrival to its first token.
+
+        It waits for the step that it arrives in, and its own prefill runs beside another one.
+        """
+        host = self.profile.curve("framework")
+        first_wave = running / together / (2.0 * self.workload.waves) if running > 1 else 0.0
+        return total(
+            "ttft",
+            leaf("request", host["request"], host, "framework"),
+            prefill,
+            _scaled(decode, 2.0 if running > 1 else 0.0),
+            _scaled(packed, first_wave),
+            _scaled(whole, (batch - running) / running),  # Little: one leaves, one comes in
+            cause="request",
+            spread=host["request_error"],
+        ).estimate
 
     @property
     def _capacity(self) -> float:
@@ -168,7 +198,9 @@ class Server:
         program = compile_program(self.model, plan, run, self.weights)
         return program_costs(program, self.clock, Placement.of(plan))
 
-    def _time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool) -> Term:
+    def _time(
+        self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: int = 0
+    ) -> Term:
         """All layers, one after another; stages of a pipeline add their hand-overs."""
         seconds: dict[str, Size] = {}
         kernels: Size = 0.0
@@ -197,14 +229,20 @@ class Server:
             else waiting_for_host(kernels * host["launch"], device)
         )
         parts.append(leaf("launch gaps", gaps, host, "framework"))
+        around = host["step"] + tokens * host["token"]
+        parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:
             stride = plan.tp * self.cluster.count / (plan.tp * plan.pp)
             hop = self.clock.collective("send_recv", 2.0, costs.boundary_bytes, stride)
             parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
-        return total(name, *parts)
+        return total(name, *parts, cause="framework", spread=host.error)
 
-    def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int]:
-        """Weights, the cache of all requests, and what one prefill needs while it runs."""
+    def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int, int]:
+        """Weights, the cache of all requests, and what one prefill needs while it runs.
+
+        Beside it the cache of one request, how many of them can end together, and how many can
+        run: those under way have on average written half of their output.
+        """
         stages = float(plan.pp)
         working: Size = 0.0
         layers: Size = 0.0
@@ -234,8 +272,11 @@ class Server:
         ]
         left = self._capacity - sum(float(part.value) for part in fixed)
         most = max(int(left // per_request), 0) if per_request else batch
+        half = self.workload.context - self.workload.output / 2.0
+        room = max(int(most * self.workload.context / half), 1)
         cache = exact("KV cache", per_request * batch, "bytes")
-        return total("memory", fixed[0], cache, *fixed[1:], unit="bytes"), per_request, most
+        whole = total("memory", fixed[0], cache, *fixed[1:], unit="bytes")
+        return whole, per_request, most, room
 
     def _cache_per_request(self, plan: Plan) -> float:
         """Bytes of one request's keys and values on one accelerator, windows taken into account."""

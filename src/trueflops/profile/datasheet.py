@@ -53,7 +53,7 @@ def _general(chip: Accelerator) -> Profile:
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
         for name, raw in _assumed().items()
-        if name not in ("vendors", "architectures")
+        if name not in ("vendors", "architectures", "vector")
     }
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curves["matmul"]["efficiency"]
@@ -67,6 +67,8 @@ def _general(chip: Accelerator) -> Profile:
             key: value * reached / usual if key.startswith("efficiency") else value
             for key, value in curve.values.items()
         }
+        if name.startswith("matmul") and chip.computes("fp32"):
+            values |= _numbers(_assumed()["vector"])
         curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
     if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):

@@ -19,8 +19,8 @@ from trueflops.profile.profile import Curve, Profile
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"
 _OF_THE_STEP: Final = (
-    "launch", "graph", "step", "request", "hidden_dp", "hidden_tp", "contention", "fresh_gradients",
-    "accumulation",
+    "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
+    "fresh_gradients", "accumulation", "request_error",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "error", "why", "slack",

@@ -9,6 +9,7 @@ from trueflops.catalog import Accelerator
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint
+from trueflops.predict.terms import Estimate
 from trueflops.profile import Profile
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_chip import cluster_of
@@ -70,28 +71,39 @@ class Bench:
         self._profiles = profiles
         self._known_profiles: dict[tuple[str, str], Profile] = {}
         self._points: dict[tuple[object, ...], ServingPoint] = {}
+        self._prefills: dict[tuple[object, ...], Estimate] = {}
 
     def point(self, run: Deployment, load: Serving) -> ServingPoint:
         """Predict one load."""
         key = (*run.key, load)
         if key not in self._points:
-            cluster = cluster_of(run.chip, run.layout.devices)
-            server = Server(
-                run.model,
-                load,
-                cluster,
-                self._profile(run.chip, run.framework),
-                weights=run.weights,
-                cache_bits=run.cache_bits,
-            )
+            server = self._server(run, load)
             self._points[key] = server.predict(run.layout.plan(server.dtype))
         return self._points[key]
+
+    def prefill(self, run: Deployment, tokens: int) -> Estimate:
+        """Predict one prompt, alone on the server."""
+        key = (*run.key, tokens)
+        if key not in self._prefills:
+            server = self._server(run, Serving(tokens, 1, 1))
+            self._prefills[key] = server.prefill(run.layout.plan(server.dtype)).estimate
+        return self._prefills[key]
 
     def full_load(self, run: Deployment, read: int, written: int) -> Serving:
         """As many requests as the cache holds: what an endless queue leads to."""
         one = self.point(run, Serving(read, written, run.layout.replicas))
         together = min(max(one.most_requests, 1), MOST_TOGETHER)
         return Serving(read, written, together * run.layout.replicas)
+
+    def _server(self, run: Deployment, load: Serving) -> Server:
+        return Server(
+            run.model,
+            load,
+            cluster_of(run.chip, run.layout.devices),
+            self._profile(run.chip, run.framework),
+            weights=run.weights,
+            cache_bits=run.cache_bits,
+        )
 
     def _profile(self, chip: Accelerator, framework: str) -> Profile:
         key = (chip.name, framework)

@@ -113,6 +113,9 @@ def _deployment(row: Row) -> Deployment:
     pp, ep = count(row, "pp", 1), count(row, "ep", 1)
     # Experts spread with nothing else split: attention is replicated (the layout "dep").
     tp = count(row, "tp", 1 if ep > 1 else max(devices // pp, 1))
+    engine = framework_of(text(row, "engine"))
+    if engine == "llama.cpp":  # several cards hold a share of the layers each, whatever is said
+        tp, pp = 1, devices
     replicas = max(devices // (tp * pp), 1)
     moe = model.is_moe
     layout = Layout(
@@ -120,7 +123,6 @@ def _deployment(row: Row) -> Deployment:
     )
     narrow = text(row, "activation_dtype")
     weights = weight_format(text(row, "weight_dtype"), narrow, model, chip)
-    engine = framework_of(text(row, "engine"))
     bits = cache_bits(text(row, "kv_dtype"), narrow, engine)
     return Deployment(model, chip, layout, weights, bits, engine)
 
@@ -205,7 +207,7 @@ class _Asked:
         return whole.times(max(1.0 - before / float(whole.value), MILLI))
 
     def _reading(self, tokens: int) -> Estimate:
-        return self.bench.point(self.run, Serving(tokens, 1, 1)).prefill.estimate
+        return self.bench.prefill(self.run, tokens)
 
 
 def _is_need(row: Row, memory_gb: float, run: Deployment) -> bool:

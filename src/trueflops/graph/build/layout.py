@@ -96,6 +96,7 @@ class Layout:
         weights: tuple[Tensor, ...] = (),
         *,
         part: str = "",
+        form: str = "",
         **facts: Size,
     ) -> Tensor:
         """Append an op; its first output is returned, so that layouts read like formulas."""
@@ -110,6 +111,7 @@ class Layout:
                 dtype=self.run.dtype,
                 part=part,
                 facts=facts,
+                form=form,
             )
         )
         return outputs[0]
