@@ -112,15 +112,24 @@ def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
 def by_vector(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     """Seconds without the matrix engine: products of few rows pad no tile on vector units."""
     compute = w.flop / (p["vector_rate"] * chip.peak("fp32"))
-    moved = (w.weight_bytes + w.other_bytes) / (p["vector_bandwidth"] * chip.bandwidth)
+    asked_for = p["vector_bytes"] * chip.units * chip.hertz  # loads that all units have in flight
+    reach = np.minimum(p["vector_bandwidth"] * chip.bandwidth, asked_for)
     start = p["vector_start_cycles"] / chip.hertz
+    moved = (w.weight_bytes + w.other_bytes) / reach
     return np.asarray(start + together(p["sharpness"], compute, moved))
 
 
 def formula(w: MatmulWork, chip: Silicon, p: Values) -> Array:
-    """Seconds of the best tiling, or of vector units where a profile says what those reach."""
+    """Seconds of the best tiling, or of vector units where a profile says what those reach.
+
+    An engine of its own kernels gives all products of up to `vector_rows` to them.
+    """
     tiled = by_tile(w, chip, p).min(axis=0)
-    return np.minimum(tiled, by_vector(w, chip, p)) if "vector_rate" in p else tiled
+    if "vector_rate" not in p:
+        return tiled
+    few = np.asarray(w.m) <= p.get("vector_rows", 0.0)
+    vector = by_vector(w, chip, p)
+    return np.where(few, vector, np.minimum(tiled, vector))
 
 
 def _features(w: MatmulWork, chip: Silicon) -> Array:

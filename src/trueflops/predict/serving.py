@@ -30,7 +30,6 @@ from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
-PREFILL_CHUNK: Final = 8192  # tokens a server reads at once; vLLM's default of chunked prefill
 MEMORY_SHARE: Final = 0.9  # of the accelerator's memory a server may use (vLLM, SGLang default)
 
 
@@ -86,6 +85,7 @@ class Server:
         self.cache_bits, self.pue = cache_bits, pue
         self.clock = Clock(cluster, profile)
         self.rent = rent or going_price(cluster)
+        self.chunk = profile.curve("framework")["chunk"]  # tokens of prompts in one pass
         wide = wide_dtype(cluster)
         if model.is_moe and weights == "fp8":
             weights = "fp8_block"  # as DeepSeek-V3, Qwen3 and MiniMax-M2 are released and served
@@ -103,7 +103,7 @@ class Server:
         prefill = self._time("prefill", one, plan, graphs=False)
         memory, per_request, most, room = self._memory(plan, one, batch)
         running = min(batch, room) if most else batch
-        together = max(1, min(running, PREFILL_CHUNK // asked.input))  # prompts read in one pass
+        together = max(1, min(running, int(self.chunk // asked.input)))  # prompts read in one pass
         reading, packed = one, prefill
         if together > 1:
             reading = self._costs(plan, batch=float(together), seq=float(asked.input))
@@ -254,7 +254,7 @@ class Server:
         tied = reading.head.tied_parameters * self.bits / 8.0
         # The fullest stage has its share of the layers and the larger of embedding and head.
         weights = layers / stages + (sum(ends) - tied if stages == 1.0 else max(ends))
-        chunk = min(1.0, PREFILL_CHUNK / self.workload.input)
+        chunk = min(1.0, self.chunk / self.workload.input)
         per_request = self._cache_per_request(plan)
         law = self.profile.curve("allocator")
         groups = float(plan.tp > 1) + float(plan.pp > 1)

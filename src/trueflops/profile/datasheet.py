@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ def profile_of(chip: Accelerator, framework: str = USUAL) -> Profile:
     """The best that is known of a chip, as it shows under a framework."""
     general, own = _general(chip), shipped(chip.name)
     best = general if own is None else general.having(own.curves).named(own.name)
-    return under(_with_joules(best, chip), framework)
+    return under(_with_joules(best, chip), framework, _half_sums(chip))
 
 
 def from_datasheet(chip: Accelerator) -> Profile:
@@ -49,11 +50,22 @@ def from_datasheet(chip: Accelerator) -> Profile:
     return under(_with_joules(_general(chip), chip))
 
 
+def _half_sums(chip: Accelerator) -> float:
+    """How much faster than at its listed peak a chip multiplies when sums are kept in fp16.
+
+    GeForce cards halve their rate for fp32 sums. Of others than NVIDIA's, what software reaches
+    was seen under engines that keep fp16: no limit.
+    """
+    if chip.vendor != "NVIDIA":
+        return inf
+    return 2.0 if chip.form == "consumer" else 1.0
+
+
 def _general(chip: Accelerator) -> Profile:
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
         for name, raw in _assumed().items()
-        if name not in ("vendors", "architectures", "vector")
+        if name not in ("vendors", "architectures")
     }
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curves["matmul"]["efficiency"]
@@ -68,7 +80,7 @@ def _general(chip: Accelerator) -> Profile:
             for key, value in curve.values.items()
         }
         if name.startswith("matmul") and chip.computes("fp32"):
-            values |= _numbers(_assumed()["vector"])
+            values |= curves["vector"].values
         curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
     if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):
@@ -95,7 +107,9 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
             values[f"joules_{dtype}"] = share * watts / like.peak_flop_per_second(dtype)
     values.setdefault("joules_bf16", 0.0)
     values["joules_byte"] = law["byte"] * watts / like.need("memory.bandwidth")
-    values["static_watts"] = law["static"] * watts
+    # What is drawn under any load goes with the size of the die.
+    units = [each.get("compute.units") or 0.0 for each in (chip, like)]
+    values["static_watts"] = law["static"] * watts * (units[0] / units[1] if all(units) else 1.0)
     values |= {name: law[name] for name in ("exponent", "clocked")}
     return profile.having({"power": replace(law, values=values)})
 

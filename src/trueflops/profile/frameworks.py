@@ -20,10 +20,11 @@ _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
-    "fresh_gradients", "accumulation", "request_error",
+    "fresh_gradients", "accumulation", "request_error", "chunk",
 )  # fmt: skip
 _WORDS: Final = (
-    "attention", "attention_speed", "attention_speed_64", "all_reduce", "error", "why", "slack",
+    "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "fused_casts",
+    "matmul_speed", "vector_rows", "error", "why", "slack",
 )  # fmt: skip
 
 
@@ -37,8 +38,11 @@ def frameworks() -> tuple[str, ...]:
     return tuple(name for name in _settings() if name != USUAL)
 
 
-def under(profile: Profile, framework: str = USUAL) -> Profile:
-    """The profile as it shows under a framework."""
+def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> Profile:
+    """The profile as it shows under a framework.
+
+    `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums.
+    """
     if framework not in _settings():
         raise UnknownName("framework", framework, frameworks())
     said = {**_settings()[USUAL], **_settings()[framework]}
@@ -56,7 +60,28 @@ def under(profile: Profile, framework: str = USUAL) -> Profile:
     if "all_reduce" in said:
         reduce = "collective.all_reduce"
         curves[reduce] = profile.curve(f"{reduce}.{said['all_reduce']}")
+    if "cache8" in said:
+        curves["attention_decode.kv8"] = profile.curve(said["cache8"])
+    if "vector_rows" in said:
+        curves |= _own_products(profile, min(said["matmul_speed"] * half_sums, 1.0), said)
+    if said["fused_casts"]:
+        for name in profile.curves:
+            if name.startswith("cast."):
+                free = {"start_cycles": 0.0, "bandwidth": 1.0}
+                curves[name] = replace(profile.curves[name], values=free)
     return profile.having(curves)
+
+
+def _own_products(profile: Profile, speed: float, said: dict[str, Any]) -> dict[str, Curve]:
+    """Products by an engine's own kernels: at a share of the usual rate, few rows on vectors."""
+    few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
+    curves = {}
+    for name, curve in profile.curves.items():
+        if name.startswith(("matmul", "experts")):
+            values = {k: v * speed if k == "efficiency" else v for k, v in curve.values.items()}
+            values |= few if name.startswith("matmul") else {}
+            curves[name] = replace(curve, values=values, landmarks=None)
+    return curves
 
 
 def _faster(curve: Curve, wide: float, narrow: float) -> Curve:
