@@ -9,6 +9,7 @@ output, n others are read in, several short prompts at a time, by stages of a pi
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -30,6 +31,7 @@ from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
+CHUNKS_AT_ONCE: Final = 4.0  # of a prompt in a pipeline: llama.cpp hands over 2048 tokens by 512
 MEMORY_SHARE: Final = 0.9  # of the accelerator's memory a server may use (vLLM, SGLang default)
 
 
@@ -93,25 +95,27 @@ class Server:
         self.weights = number_format(wide if weights in ("bf16", "fp16") else weights)
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
+        self._remembered: dict[tuple[object, ...], Costs] = {}
+
+    def asked(self, workload: Serving) -> Server:
+        """The same server under another load; passes of the same shape are priced once."""
+        other = copy(self)
+        other.workload = workload
+        return other
 
     def predict(self, plan: Plan) -> ServingPoint:
         """Prefill, decode, memory and what follows from them."""
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
-        one = self._costs(plan, batch=1.0, seq=float(asked.input))
-        prefill = self._time("prefill", one, plan, graphs=False)
+        one, prefill = self._read(plan, 1)
         memory, per_request, most, room = self._memory(plan, one, batch)
         running = min(batch, room) if most else batch
         together = max(1, min(running, int(self.chunk // asked.input)))  # prompts read in one pass
         reading, packed = one, prefill
         if together > 1:
-            reading = self._costs(plan, batch=float(together), seq=float(asked.input))
-            packed = self._time("prefill", reading, plan, graphs=False)
-        middle = float(asked.input + asked.output / 2.0)
-        micro = max(running / float(plan.pp), 1.0)
-        writing = self._costs(plan, batch=micro, seq=1.0, past=middle)
-        decode = self._time("decode step", writing, plan, graphs=True, tokens=running)
+            reading, packed = self._read(plan, together)
+        writing, decode = self._write(plan, running)
         passes = running / together / float(plan.pp)  # prefills one batch of outputs waits for
         whole = total("all", _scaled(decode, asked.output), _scaled(packed, passes))
         others = passes * (running - 1) / running / asked.output  # prefills of others a token
@@ -156,8 +160,29 @@ class Server:
 
     def prefill(self, plan: Plan) -> Term:
         """The prefill of one request alone, without the rest of a point."""
-        one = self._costs(plan, batch=1.0, seq=float(self.workload.input))
-        return self._time("prefill", one, plan, graphs=False)
+        return self._read(plan, 1)[1]
+
+    def decode(self, plan: Plan) -> Term:
+        """A decode step of all requests, without the rest of a point."""
+        replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
+        return self._write(plan, ceil(self.workload.concurrency / replicas))[1]
+
+    def most_requests(self, plan: Plan) -> int:
+        """How many requests the cache of one replica can hold."""
+        return self._memory(plan, self._read(plan, 1)[0], 1)[2]
+
+    def _read(self, plan: Plan, together: int) -> tuple[Costs, Term]:
+        costs = self._costs(plan, batch=float(together), seq=float(self.workload.input))
+        term = self._time("prefill", costs, plan, graphs=False)
+        # Stages of a pipeline read different chunks of long prompts at once.
+        chunks = np.clip(together * self.workload.input / self.chunk, 1.0, CHUNKS_AT_ONCE)
+        return costs, _scaled(term, (chunks + plan.pp - 1.0) / (chunks * plan.pp))
+
+    def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
+        middle = float(self.workload.input + self.workload.output / 2.0)
+        micro = max(running / float(plan.pp), 1.0)
+        costs = self._costs(plan, batch=micro, seq=1.0, past=middle)
+        return costs, self._time("decode step", costs, plan, graphs=True, tokens=running)
 
     def _first_token(
         self, prefill: Term, packed: Term, decode: Term, whole: Term, together: int, batch: int,
@@ -185,6 +210,12 @@ class Server:
         return MEMORY_SHARE * self.clock.chip.need("memory.capacity")
 
     def _costs(self, plan: Plan, batch: float, seq: float, past: float = 0.0) -> Costs:
+        key = (plan, batch, seq, past)
+        if key not in self._remembered:
+            self._remembered[key] = self._priced(plan, batch, seq, past)
+        return self._remembered[key]
+
+    def _priced(self, plan: Plan, batch: float, seq: float, past: float) -> Costs:
         run = Pass(
             batch=batch,
             seq=seq,

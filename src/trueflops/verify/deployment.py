@@ -70,40 +70,46 @@ class Bench:
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles
         self._known_profiles: dict[tuple[str, str], Profile] = {}
+        self._servers: dict[tuple[object, ...], tuple[Server, Plan]] = {}
         self._points: dict[tuple[object, ...], ServingPoint] = {}
-        self._prefills: dict[tuple[object, ...], Estimate] = {}
 
     def point(self, run: Deployment, load: Serving) -> ServingPoint:
         """Predict one load."""
         key = (*run.key, load)
         if key not in self._points:
-            server = self._server(run, load)
-            self._points[key] = server.predict(run.layout.plan(server.dtype))
+            server, plan = self._server(run)
+            self._points[key] = server.asked(load).predict(plan)
         return self._points[key]
 
     def prefill(self, run: Deployment, tokens: int) -> Estimate:
         """Predict one prompt, alone on the server."""
-        key = (*run.key, tokens)
-        if key not in self._prefills:
-            server = self._server(run, Serving(tokens, 1, 1))
-            self._prefills[key] = server.prefill(run.layout.plan(server.dtype)).estimate
-        return self._prefills[key]
+        server, plan = self._server(run)
+        return server.asked(Serving(tokens, 1, 1)).prefill(plan).estimate
+
+    def decode(self, run: Deployment, load: Serving) -> Estimate:
+        """Predict one decode step of all requests."""
+        server, plan = self._server(run)
+        return server.asked(load).decode(plan).estimate
 
     def full_load(self, run: Deployment, read: int, written: int) -> Serving:
         """As many requests as the cache holds: what an endless queue leads to."""
-        one = self.point(run, Serving(read, written, run.layout.replicas))
-        together = min(max(one.most_requests, 1), MOST_TOGETHER)
+        server, plan = self._server(run)
+        most = server.asked(Serving(read, written, 1)).most_requests(plan)
+        together = min(max(most, 1), MOST_TOGETHER)
         return Serving(read, written, together * run.layout.replicas)
 
-    def _server(self, run: Deployment, load: Serving) -> Server:
-        return Server(
-            run.model,
-            load,
-            cluster_of(run.chip, run.layout.devices),
-            self._profile(run.chip, run.framework),
-            weights=run.weights,
-            cache_bits=run.cache_bits,
-        )
+    def _server(self, run: Deployment) -> tuple[Server, Plan]:
+        if run.key not in self._servers:
+            server = Server(
+                run.model,
+                Serving(1, 1, 1),
+                cluster_of(run.chip, run.layout.devices),
+                self._profile(run.chip, run.framework),
+                weights=run.weights,
+                cache_bits=run.cache_bits,
+            )
+            self._servers[run.key] = server, run.layout.plan(server.dtype)
+        return self._servers[run.key]
 
     def _profile(self, chip: Accelerator, framework: str) -> Profile:
         key = (chip.name, framework)

@@ -175,11 +175,11 @@ class _Asked:
             total = self._prefill().under(self.read)
             return total.times(1.0 / devices) if self._per_device else total
         assert self.load is not None
-        point, load = self.bench.point(self.run, self.load), self.load
+        load = self.load
         if self.phase == "decode":
-            total = point.decode.estimate.under(load.concurrency)
+            total = self.bench.decode(self.run, load).under(load.concurrency)
         else:
-            total = point.tokens_per_second
+            total = self.bench.point(self.run, load).tokens_per_second
             if _BOTH.search(self.kind):
                 total = total.times((load.input + load.output) / load.output)
             elif "output" not in self.kind and _INPUT.search(self.kind):

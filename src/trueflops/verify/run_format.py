@@ -15,6 +15,7 @@ _BITS: Final = re.compile(r"(\d(?:\.\d+)?)\s*bpw")
 _WIDE: Final = ("bf16", "fp16", "f16", "float16", "bfloat16", "half", "16-bit", "16bit")
 _INT8: Final = ("int8", "w8a8", "w8a16", "8bit", "8-bit")
 _INT4: Final = ("int4", "4bit", "4-bit", "awq", "gptq", "w4a16", "w4", "nf4", "bnb", "marlin")
+_INT4_EXPERTS: Final = ("Kimi-K2",)  # released with routed experts in int4, all else in bf16
 # In llama.cpp's order of names; the first that the engine's name holds.
 _ENGINES: Final = {
     "llama": "llama.cpp",
@@ -61,7 +62,7 @@ def weight_format(said: str, activations: str, model: Model, chip: Accelerator) 
             return "w8a16"
         return "fp8_block" if "block" in text else "fp8"
     if any(word in text for word in _INT4):
-        return "int4"
+        return "int4-experts" if model.name.startswith(_INT4_EXPERTS) else "int4"
     if any(word in text for word in _INT8):
         return "int8" if chip.computes("int8") and "w8a8" in text and not kept_wide else "w8a16"
     if any(word in text for word in _WIDE):
