@@ -2,7 +2,7 @@
 
 A replica works on as many requests n as its cache holds; others wait. While each writes its
 output, n others are read in, several short prompts at a time, by stages of a pipeline at once:
-    TPOT     = decode + (n − 1) · prefill / (pp · output)
+    TPOT     = decode + (n − 1) · prefill / (pp · output) · (1 − 1/waves)
     TTFT     = overhead + prefill + 2 decode + prefill · n / (2 · waves) + wait for room
     tokens/s = n · output / (output · decode + n · prefill / pp)
 """
@@ -31,6 +31,7 @@ from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
+BATCHING_ERROR: Final = 0.2  # of a rate: how full a scheduler keeps its batch, and with what
 CHUNKS_AT_ONCE: Final = 4.0  # of a prompt in a pipeline: llama.cpp hands over 2048 tokens by 512
 MEMORY_SHARE: Final = 0.9  # of the accelerator's memory a server may use (vLLM, SGLang default)
 
@@ -117,8 +118,15 @@ class Server:
             reading, packed = self._read(plan, together)
         writing, decode = self._write(plan, running)
         passes = running / together / float(plan.pp)  # prefills one batch of outputs waits for
-        whole = total("all", _scaled(decode, asked.output), _scaled(packed, passes))
-        others = passes * (running - 1) / running / asked.output  # prefills of others a token
+        whole = total(
+            "all",
+            _scaled(decode, asked.output),
+            _scaled(packed, passes),
+            cause="batching",
+            spread=BATCHING_ERROR if running > 1 else 0.0,
+        )
+        # Prefills of other requests a token waits for; the last wave has none behind it.
+        others = passes * (running - 1) / running / asked.output * (1.0 - 1.0 / asked.waves)
         tpot = total("tpot", decode, _scaled(packed, others)).estimate
         served = asked.concurrency * running / batch
         rate = whole.estimate.under(served * asked.output)
@@ -229,9 +237,7 @@ class Server:
         program = compile_program(self.model, plan, run, self.weights)
         return program_costs(program, self.clock, Placement.of(plan))
 
-    def _time(
-        self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: int = 0
-    ) -> Term:
+    def _time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: int = 0) -> Term:
         """All layers, one after another; stages of a pipeline add their hand-overs."""
         seconds: dict[str, Size] = {}
         kernels: Size = 0.0

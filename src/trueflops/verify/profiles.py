@@ -15,7 +15,7 @@ Profiles = Callable[[Accelerator, str], Profile]
 
 
 def best_known(chip: Accelerator, framework: str) -> Profile:
-    """What is known of the chip, under the framework; of a cut of it, what is known of the whole."""
+    """What is known of the chip, under the framework; a cut of it shares what the whole has."""
     return _best_known(chip.name.partition(" of ")[0], framework)
 
 

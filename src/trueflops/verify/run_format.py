@@ -75,10 +75,14 @@ def weight_format(said: str, activations: str, model: Model, chip: Accelerator) 
 def cache_bits(said: str, activations: str = "", framework: str = "") -> float:
     """Bits of one value in the KV cache: 16 unless said otherwise.
 
-    Where nothing is said, TensorRT-LLM follows its quantised checkpoints, which ask for fp8.
+    Where nothing is said, TensorRT-LLM and vLLM follow quantised checkpoints that ask for fp8.
     """
     text = said.casefold()
-    if not text and framework == "trt-llm" and activations.casefold() in ("fp8", "fp4", "nvfp4"):
+    if (
+        not text
+        and framework in ("trt-llm", "vllm")
+        and activations.casefold() in ("fp8", "fp4", "nvfp4")
+    ):
         return 8.0
     if "fp4" in text or "q4" in text or "int4" in text:
         return 4.5

@@ -126,7 +126,8 @@ class Layout:
         self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor], **facts: float
     ) -> Tensor:
         """One product of x with one or more weights side by side."""
-        return self.op("matmul", names[0], [x], outs, self.weights(*names), part="", **facts)
+        weights = self.weights(*names)
+        return self.op("matmul", names[0], [x], outs, weights, part="", form="", **facts)
 
     def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
         """Drop and remember where: the mask takes a byte per element."""
