@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         model,
         asked,
         where,
-        profile_of(where.accelerator),
+        profile_of(where.accelerator, "serving"),
         cache_bits=cache,
         weights=number_format("bf16" if options.weights is None else options.weights).name,
         pue=pue_of(options),

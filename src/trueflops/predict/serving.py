@@ -109,11 +109,12 @@ class Server:
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
-        one, prefill = self._read(plan, 1)
+        one, alone = self._read(plan, 1)
+        prefill = self._alone(alone, plan)
         memory, per_request, most, room = self._memory(plan, one, batch)
         running = min(batch, room) if most else batch
         together = max(1, min(running, int(self.chunk // asked.input)))  # prompts read in one pass
-        reading, packed = one, prefill
+        reading, packed = one, alone
         if together > 1:
             reading, packed = self._read(plan, together)
         writing, decode = self._write(plan, running)
@@ -168,7 +169,7 @@ class Server:
 
     def prefill(self, plan: Plan) -> Term:
         """The prefill of one request alone, without the rest of a point."""
-        return self._read(plan, 1)[1]
+        return self._alone(self._read(plan, 1)[1], plan)
 
     def decode(self, plan: Plan) -> Term:
         """A decode step of all requests, without the rest of a point."""
@@ -181,10 +182,12 @@ class Server:
 
     def _read(self, plan: Plan, together: int) -> tuple[Costs, Term]:
         costs = self._costs(plan, batch=float(together), seq=float(self.workload.input))
-        term = self._time("prefill", costs, plan, graphs=False)
-        # Stages of a pipeline read different chunks of long prompts at once.
-        chunks = np.clip(together * self.workload.input / self.chunk, 1.0, CHUNKS_AT_ONCE)
-        return costs, _scaled(term, (chunks + plan.pp - 1.0) / (chunks * plan.pp))
+        return costs, self._time("prefill", costs, plan, graphs=False)
+
+    def _alone(self, read: Term, plan: Plan) -> Term:
+        """One prompt: stages of a pipeline read different chunks of it at once."""
+        chunks = np.clip(self.workload.input / self.chunk, 1.0, CHUNKS_AT_ONCE)
+        return _scaled(read, float((chunks + plan.pp - 1.0) / (chunks * plan.pp)))
 
     def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
         middle = float(self.workload.input + self.workload.output / 2.0)
