@@ -53,12 +53,15 @@ def from_datasheet(chip: Accelerator) -> Profile:
 def _half_sums(chip: Accelerator) -> float:
     """How much faster than at its listed peak a chip multiplies when sums are kept in fp16.
 
-    GeForce cards halve their rate for fp32 sums. Of others than NVIDIA's, what software reaches
-    was seen under engines that keep fp16: no limit.
+    GeForce cards halve their rate for fp32 sums; a Hopper reaches its peak only by instructions
+    that portable kernels do not use (mma.sync: 0.6 of it). Of others than NVIDIA's, what software
+    reaches was seen under engines that keep fp16: no limit.
     """
     if chip.vendor != "NVIDIA":
         return inf
-    return 2.0 if chip.form == "consumer" else 1.0
+    if chip.form == "consumer":
+        return 2.0
+    return 0.6 if "Hopper" in chip.architecture else 1.0
 
 
 def _general(chip: Accelerator) -> Profile:
