@@ -31,7 +31,7 @@ from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
-BATCHING_ERROR: Final = 0.2  # of a rate: how full a scheduler keeps its batch, and with what
+BATCHING_ERROR: Final = 0.25  # of a rate: how full a scheduler keeps its batch, and with what
 CHUNKS_AT_ONCE: Final = 4.0  # of a prompt in a pipeline: llama.cpp hands over 2048 tokens by 512
 MEMORY_SHARE: Final = 0.9  # of the accelerator's memory a server may use (vLLM, SGLang default)
 
