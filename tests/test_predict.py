@@ -8,12 +8,12 @@ import pytest
 from trueflops.catalog import cluster
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
-from trueflops.predict import Server, Term, Trainer, training_bill
+from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
 from trueflops.predict.pipeline import SlowestStage
 from trueflops.predict.schedule import bubble_seconds, in_flight
 from trueflops.predict.stages import deal, representative_stages
 from trueflops.predict.terms import Estimate, leaf, total
-from trueflops.profile import Curve, from_datasheet
+from trueflops.profile import Curve, from_datasheet, profile_of
 from trueflops.search import Space, enumerate_plans, search_plans, what_would_fit
 from trueflops.workload import Serving, Training
 
@@ -269,3 +269,43 @@ def test_windows_bound_the_cache() -> None:
     window = gemma.blocks[0].attention.window or gemma.blocks[1].attention.window
     expected = 2 * width * (local * window + (gemma.layers - local) * 32000)
     assert cache("Gemma-3-1B") == pytest.approx(expected)
+
+
+def test_the_first_wave_queues_and_the_last_has_none_behind_it() -> None:
+    where = cluster("H100")
+    profile = profile_of(where.accelerator, "vllm")
+
+    def point(waves: float) -> ServingPoint:
+        load = Serving(1024, 128, 32, waves)
+        return Server(read_model("Llama-3.1-8B"), load, where, profile).predict(Plan())
+
+    once, often = point(1.0), point(100.0)
+    assert once.ttft.value > often.ttft.value > often.prefill.value
+    assert once.tpot.value == pytest.approx(once.decode.value)
+    assert often.tpot.value > once.tpot.value
+
+
+def test_a_server_asked_again_answers_the_same() -> None:
+    where = cluster("H100")
+    first = Server(
+        read_model("Llama-3.1-8B"), Serving(512, 64, 1), where, from_datasheet(where.accelerator)
+    )
+    load = Serving(512, 64, 16)
+    fresh = Server(first.model, load, where, first.profile).predict(Plan())
+    again = first.asked(load)
+    assert again.predict(Plan()).tpot.value == fresh.tpot.value
+    assert again.decode(Plan()).value == fresh.decode.value
+    assert first.workload.concurrency == 1
+
+
+@pytest.mark.parametrize("chip", ["RTX-3090", "RTX-4090", "M2-Ultra", "GB10"])
+def test_one_request_writes_as_fast_as_weights_are_read(chip: str) -> None:
+    """Products of one row pad no tile: about weights / (0.7–0.9 of the bandwidth)."""
+    where = cluster(chip)
+    profile = profile_of(where.accelerator, "llama.cpp")
+    load = Serving(128, 128, 1)
+    server = Server(read_model("Llama-3.1-8B"), load, where, profile, weights="q8_0")
+    point = server.predict(Plan())
+    bandwidth = where.accelerator.need("memory.bandwidth")
+    least = float(point.memory["weights"].value) / bandwidth
+    assert 0.6 < least / float(point.decode.value) < 0.9

@@ -224,6 +224,19 @@ def test_a_filled_cache_slows_prefill_and_decode(tmp_path: Path) -> None:
         assert deep.predicted < only(judge(tmp_path, row)).predicted
 
 
+def test_cards_of_llama_cpp_hold_layers_and_take_turns(tmp_path: Path) -> None:
+    """Four cards write as fast as one, whatever the table calls the split."""
+    one, four = (only(judge(tmp_path, DECODE | {"n_devices": n, "tp": n})) for n in ("1", "4"))
+    assert four.predicted == pytest.approx(one.predicted, rel=0.05)
+
+
+def test_a_median_gap_holds_no_prefill(tmp_path: Path) -> None:
+    load = {"phase": "e2e", "input_len": "2048", "output_len": "64", "batch_or_concurrency": "32"}
+    row = DECODE | load | {"engine": "vllm", "tokens_per_s": "", "tpot_ms": "20"}
+    mean, median = (only(judge(tmp_path, row | {"notes": n})) for n in ("", "p50 TTFT/ITL"))
+    assert median.predicted < mean.predicted
+
+
 def test_times_are_read_in_milliseconds(tmp_path: Path) -> None:
     timed = LOADED | {"batch_or_concurrency": "8", "ttft_ms": "100", "tpot_ms": "20"}
     found = {row.quantity: row for row in judge(tmp_path, timed).rows}
@@ -431,3 +444,20 @@ def test_attention_data_parallelism_multiplies_the_batch(tmp_path: Path) -> None
     assert not spread.refused
     fewer = judge_points(tmp_path, moe | {"attention_dp_size": "8", "batch_size": "2"})
     assert spread.rows[1].predicted > fewer.rows[1].predicted
+
+
+def test_a_full_cache_makes_requests_wait(tmp_path: Path) -> None:
+    """What runs is bounded by the cache; the others queue for whole requests."""
+    few, many = (judge_points(tmp_path, POINT | {"batch_size": n}) for n in ("16", "20000"))
+    (ttft, tpot), (late, slow) = few.rows, many.rows
+    assert late.predicted > 100 * ttft.predicted
+    assert slow.predicted < 100 * tpot.predicted
+
+
+def test_scales_of_blocks_and_native_int4_are_told_apart() -> None:
+    h200 = accelerator("H200")
+    dense, kimi = read_model("Llama-3.1-8B"), read_model("Kimi-K2")
+    assert weight_format("fp8_block", "", dense, h200) == "fp8_block"
+    assert weight_format("fp8", "", dense, h200) == "fp8"
+    assert weight_format("int4_wo", "", dense, h200) == "int4"
+    assert weight_format("int4_wo", "", kimi, h200) == "int4-experts"

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         model,
         asked,
         where,
-        profile_for(options, where.accelerator),
+        profile_for(options, where.accelerator, "serving"),
         cache_bits=cache,
         weights=number_format("bf16" if options.weights is None else options.weights).name,
         pue=pue_of(options),

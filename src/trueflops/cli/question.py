@@ -70,12 +70,12 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     return cluster(options.on)
 
 
-def profile_for(options: argparse.Namespace, chip: Accelerator) -> Profile:
+def profile_for(options: argparse.Namespace, chip: Accelerator, framework: str = USUAL) -> Profile:
     """What is known of the chip, under --framework, with the curves of --profile before others."""
     given = read_profile(Path(options.profile)) if options.profile else None
     if given is not None and given.accelerator != chip.name:
         raise BadInput(f"--profile is of {given.accelerator}, but --on asks for {chip.name}")
-    return profile_of(chip, getattr(options, "framework", None) or USUAL, given)
+    return profile_of(chip, getattr(options, "framework", None) or framework, given)
 
 
 def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:

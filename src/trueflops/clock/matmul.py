@@ -109,6 +109,16 @@ def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     return np.asarray(p["start_cycles"] / chip.hertz + taken)
 
 
+def by_vector(w: MatmulWork, chip: Silicon, p: Values) -> Array:
+    """Seconds without the matrix engine: products of few rows pad no tile on vector units."""
+    compute = w.flop / (p["vector_rate"] * chip.peak("fp32"))
+    asked_for = p["vector_bytes"] * chip.units * chip.hertz  # loads that all units have in flight
+    reach = np.minimum(p["vector_bandwidth"] * chip.bandwidth, asked_for)
+    start = p["vector_start_cycles"] / chip.hertz
+    moved = (w.weight_bytes + w.other_bytes) / reach
+    return np.asarray(start + together(p["sharpness"], compute, moved))
+
+
 def best_limits(w: MatmulWork, chip: Silicon, p: Values) -> Limits:
     """What bounds each product under its fastest tile shape; `join` holds the start as well."""
     taken = by_tile(w, chip, p)
@@ -121,8 +131,16 @@ def best_limits(w: MatmulWork, chip: Silicon, p: Values) -> Limits:
 
 
 def formula(w: MatmulWork, chip: Silicon, p: Values) -> Array:
-    """Seconds of the best tiling."""
-    return by_tile(w, chip, p).min(axis=0)
+    """Seconds of the best tiling, or of vector units where a profile says what those reach.
+
+    An engine of its own kernels gives all products of up to `vector_rows` to them.
+    """
+    tiled = by_tile(w, chip, p).min(axis=0)
+    if "vector_rate" not in p:
+        return tiled
+    few = np.asarray(w.m) <= p.get("vector_rows", 0.0)
+    vector = by_vector(w, chip, p)
+    return np.where(few, vector, np.minimum(tiled, vector))
 
 
 def _features(w: MatmulWork, chip: Silicon) -> Array:

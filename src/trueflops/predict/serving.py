@@ -1,14 +1,15 @@
 """Serving: prefill and decode step, KV cache, tokens per second at a batch.
 
-In steady state a replica holds `batch` requests; while each writes its output, `batch` others are
-read in, several short prompts at a time, and pipeline stages work on different ones, so that
-    tokens/s = batch · output / (output · decode + batch · prefill / pp)
-    TPOT     = decode + batch · prefill / (pp · output)
-    TTFT     = the prefill of one request, and the step it waits for
+A replica works on as many requests n as its cache holds; others wait. While each writes its
+output, n others are read in, several short prompts at a time, by stages of a pipeline at once:
+    TPOT     = decode + (n − 1) · prefill / (pp · output) · (1 − 1/waves)
+    TTFT     = overhead + prefill + 2 decode + prefill · n / (2 · waves) + wait for room
+    tokens/s = n · output / (output · decode + n · prefill / pp)
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -30,7 +31,8 @@ from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
-PREFILL_CHUNK: Final = 8192  # tokens a server reads at once; vLLM's default of chunked prefill
+BATCHING_ERROR: Final = 0.25  # of a rate: how full a scheduler keeps its batch, and with what
+CHUNKS_AT_ONCE: Final = 4.0  # of a prompt in a pipeline: llama.cpp hands over 2048 tokens by 512
 MEMORY_SHARE: Final = 0.9  # of the accelerator's memory a server may use (vLLM, SGLang default)
 
 
@@ -86,40 +88,57 @@ class Server:
         self.cache_bits, self.pue = cache_bits, pue
         self.clock = Clock(cluster, profile)
         self.rent = rent or going_price(cluster)
+        self.chunk = profile.curve("framework")["chunk"]  # tokens of prompts in one pass
         wide = wide_dtype(cluster)
+        if model.is_moe and weights == "fp8":
+            weights = "fp8_block"  # as DeepSeek-V3, Qwen3 and MiniMax-M2 are released and served
         # 16 bits are bf16 where the chip has it and fp16 where it has not.
         self.weights = number_format(wide if weights in ("bf16", "fp16") else weights)
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
+        self._remembered: dict[tuple[object, ...], Costs] = {}
+
+    def asked(self, workload: Serving) -> Server:
+        """The same server under another load; passes of the same shape are priced once."""
+        other = copy(self)
+        other.workload = workload
+        return other
 
     def predict(self, plan: Plan) -> ServingPoint:
         """Prefill, decode, memory and what follows from them."""
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
-        together = max(1, min(batch, PREFILL_CHUNK // asked.input))  # prompts read in one pass
-        one = self._costs(plan, batch=1.0, seq=float(asked.input))
-        reading = self._costs(plan, batch=float(together), seq=float(asked.input))
-        middle = float(asked.input + asked.output / 2.0)
-        micro = max(batch / float(plan.pp), 1.0)
-        writing = self._costs(plan, batch=micro, seq=1.0, past=middle)
-        prefill = self._time("prefill", one, plan, graphs=False)
-        packed = self._time("prefill", reading, plan, graphs=False)
-        decode = self._time("decode step", writing, plan, graphs=True)
-        memory, per_request, most = self._memory(plan, one, batch)
-        passes = batch / together / float(plan.pp)  # prefills that one batch of outputs waits for
-        whole = total("all", _scaled(decode, asked.output), _scaled(packed, passes)).estimate
-        others = passes * (batch - 1) / batch / asked.output  # prefills of other requests a token
+        one, alone = self._read(plan, 1)
+        prefill = self._alone(alone, plan)
+        memory, per_request, most, room = self._memory(plan, one, batch)
+        running = min(batch, room) if most else batch
+        together = max(1, min(running, int(self.chunk // asked.input)))  # prompts read in one pass
+        reading, packed = one, alone
+        if together > 1:
+            reading, packed = self._read(plan, together)
+        writing, decode = self._write(plan, running)
+        passes = running / together / float(plan.pp)  # prefills one batch of outputs waits for
+        whole = total(
+            "all",
+            _scaled(decode, asked.output),
+            _scaled(packed, passes),
+            cause="batching",
+            spread=BATCHING_ERROR if running > 1 else 0.0,
+        )
+        # Prefills of other requests a token waits for; the last wave has none behind it.
+        others = passes * (running - 1) / running / asked.output * (1.0 - 1.0 / asked.waves)
         tpot = total("tpot", decode, _scaled(packed, others)).estimate
-        waited = decode if batch > 1 else _scaled(decode, 0.0)
-        rate = whole.under(asked.concurrency * asked.output)
+        served = asked.concurrency * running / batch
+        rate = whole.estimate.under(served * asked.output)
         # Work of one accelerator while a batch is written; replicas without requests idle.
-        used = asked.concurrency / (batch * replicas) / float(plan.pp)
+        used = served / (running * replicas) / float(plan.pp)
         joules = used * (
             _summed(writing, self.model, "joules") * asked.output * plan.pp
-            + _summed(reading, self.model, "joules") * batch / together
+            + _summed(reading, self.model, "joules") * running / together
         )
-        watts = cluster_watts(self.cluster, self.profile, joules, 1.0, whole, self.pue)
+        taken = whole.estimate
+        watts = cluster_watts(self.cluster, self.profile, joules, 1.0, taken, self.pue)
         usd = None
         if self.rent:
             per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
@@ -139,7 +158,7 @@ class Server:
             self._capacity,
             per_request,
             most,
-            ttft=total("ttft", prefill, waited).estimate,
+            ttft=self._first_token(prefill, packed, decode, whole, together, batch, running),
             tpot=tpot,
             tokens_per_second=rate,
             usd_per_million_tokens=usd,
@@ -148,11 +167,66 @@ class Server:
             price=self.rent,
         )
 
+    def prefill(self, plan: Plan) -> Term:
+        """The prefill of one request alone, without the rest of a point."""
+        return self._alone(self._read(plan, 1)[1], plan)
+
+    def decode(self, plan: Plan) -> Term:
+        """A decode step of all requests, without the rest of a point."""
+        replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
+        return self._write(plan, ceil(self.workload.concurrency / replicas))[1]
+
+    def most_requests(self, plan: Plan) -> int:
+        """How many requests the cache of one replica can hold."""
+        return self._memory(plan, self._read(plan, 1)[0], 1)[2]
+
+    def _read(self, plan: Plan, together: int) -> tuple[Costs, Term]:
+        costs = self._costs(plan, batch=float(together), seq=float(self.workload.input))
+        return costs, self._time("prefill", costs, plan, graphs=False)
+
+    def _alone(self, read: Term, plan: Plan) -> Term:
+        """One prompt: stages of a pipeline read different chunks of it at once."""
+        chunks = np.clip(self.workload.input / self.chunk, 1.0, CHUNKS_AT_ONCE)
+        return _scaled(read, float((chunks + plan.pp - 1.0) / (chunks * plan.pp)))
+
+    def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
+        middle = float(self.workload.input + self.workload.output / 2.0)
+        micro = max(running / float(plan.pp), 1.0)
+        costs = self._costs(plan, batch=micro, seq=1.0, past=middle)
+        return costs, self._time("decode step", costs, plan, graphs=True, tokens=running)
+
+    def _first_token(
+        self, prefill: Term, packed: Term, decode: Term, whole: Term, together: int, batch: int,
+        running: int,
+    ) -> Estimate:  # fmt: skip
+        """From a request's arrival to its first token.
+
+        It waits for the step that it arrives in, and its own prefill runs beside another one.
+        """
+        host = self.profile.curve("framework")
+        first_wave = running / together / (2.0 * self.workload.waves) if running > 1 else 0.0
+        return total(
+            "ttft",
+            leaf("request", host["request"], host, "framework"),
+            prefill,
+            _scaled(decode, 2.0 if running > 1 else 0.0),
+            _scaled(packed, first_wave),
+            _scaled(whole, (batch - running) / running),  # Little: one leaves, one comes in
+            cause="request",
+            spread=host["request_error"],
+        ).estimate
+
     @property
     def _capacity(self) -> float:
         return MEMORY_SHARE * self.clock.chip.need("memory.capacity")
 
     def _costs(self, plan: Plan, batch: float, seq: float, past: float = 0.0) -> Costs:
+        key = (plan, batch, seq, past)
+        if key not in self._remembered:
+            self._remembered[key] = self._priced(plan, batch, seq, past)
+        return self._remembered[key]
+
+    def _priced(self, plan: Plan, batch: float, seq: float, past: float) -> Costs:
         run = Pass(
             batch=batch,
             seq=seq,
@@ -166,7 +240,7 @@ class Server:
         program = compile_program(self.model, plan, run, self.weights)
         return program_costs(program, self.clock, Placement.of(plan))
 
-    def _time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool) -> Term:
+    def _time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: int = 0) -> Term:
         """All layers, one after another; stages of a pipeline add their hand-overs."""
         seconds: dict[str, Size] = {}
         kernels: Size = 0.0
@@ -195,14 +269,20 @@ class Server:
             else waiting_for_host(kernels * host["launch"], device)
         )
         parts.append(leaf("launch gaps", gaps, host, "framework"))
+        around = host["step"] + tokens * host["token"]
+        parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:
             stride = plan.tp * self.cluster.count / (plan.tp * plan.pp)
             hop = self.clock.collective("send_recv", 2.0, costs.boundary_bytes, stride)
             parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
-        return total(name, *parts)
+        return total(name, *parts, cause="framework", spread=host.error)
 
-    def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int]:
-        """Weights, the cache of all requests, and what one prefill needs while it runs."""
+    def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int, int]:
+        """Weights, the cache of all requests, and what one prefill needs while it runs.
+
+        Beside it the cache of one request, how many of them can end together, and how many can
+        run: those under way have on average written half of their output.
+        """
         stages = float(plan.pp)
         working: Size = 0.0
         layers: Size = 0.0
@@ -214,7 +294,7 @@ class Server:
         tied = reading.head.tied_parameters * self.bits / 8.0
         # The fullest stage has its share of the layers and the larger of embedding and head.
         weights = layers / stages + (sum(ends) - tied if stages == 1.0 else max(ends))
-        chunk = min(1.0, PREFILL_CHUNK / self.workload.input)
+        chunk = min(1.0, self.chunk / self.workload.input)
         per_request = self._cache_per_request(plan)
         law = self.profile.curve("allocator")
         groups = float(plan.tp > 1) + float(plan.pp > 1)
@@ -232,8 +312,11 @@ class Server:
         ]
         left = self._capacity - sum(float(part.value) for part in fixed)
         most = max(int(left // per_request), 0) if per_request else batch
+        half = self.workload.context - self.workload.output / 2.0
+        room = max(int(most * self.workload.context / half), 1)
         cache = exact("KV cache", per_request * batch, "bytes")
-        return total("memory", fixed[0], cache, *fixed[1:], unit="bytes"), per_request, most
+        whole = total("memory", fixed[0], cache, *fixed[1:], unit="bytes")
+        return whole, per_request, most, room
 
     def _cache_per_request(self, plan: Plan) -> float:
         """Bytes of one request's keys and values on one accelerator, windows taken into account."""

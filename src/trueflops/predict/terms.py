@@ -57,7 +57,7 @@ class Term:
     @property
     def claim(self) -> Origin:
         """The weakest origin among the leaves that weigh anything."""
-        leaves = [leaf.origin for leaf in self.leaves() if np.any(leaf.value)]
+        leaves = [leaf.origin for leaf in self.leaves() if _weighs(leaf.value)]
         return weakest(leaves) if leaves else self.origin
 
     def leaves(self) -> Iterator[Term]:
@@ -146,6 +146,10 @@ class Estimate:
             return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
 
         return Estimate(at(self.value), {c: at(s) for c, s in self.spreads.items()}, self.origin)
+
+
+def _weighs(size: Size) -> bool:
+    return bool(size.any()) if isinstance(size, np.ndarray) else size != 0.0
 
 
 def leaf(name: str, value: Size, law: Curve, cause: str, unit: str = "seconds") -> Term:

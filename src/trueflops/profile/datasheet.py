@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
     for own in (_of_sibling(chip), shipped(chip.name), given):
         if own is not None:
             best = best.having(own.curves).named(own.name)
-    return under(_with_joules(best, chip), framework)
+    return under(_with_joules(best, chip), framework, _half_sums(chip))
 
 
 def _of_sibling(chip: Accelerator) -> Profile | None:
@@ -68,6 +69,20 @@ def from_datasheet(chip: Accelerator) -> Profile:
     return under(_with_joules(_general(chip), chip))
 
 
+def _half_sums(chip: Accelerator) -> float:
+    """How much faster than at its listed peak a chip multiplies when sums are kept in fp16.
+
+    GeForce cards halve their rate for fp32 sums; a Hopper reaches its peak only by instructions
+    that portable kernels do not use (mma.sync: 0.6 of it). Of others than NVIDIA's, what software
+    reaches was seen under engines that keep fp16: no limit.
+    """
+    if chip.vendor != "NVIDIA":
+        return inf
+    if chip.form == "consumer":
+        return 2.0
+    return 0.6 if "Hopper" in chip.architecture else 1.0
+
+
 def _general(chip: Accelerator) -> Profile:
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
@@ -86,6 +101,8 @@ def _general(chip: Accelerator) -> Profile:
             key: value * reached / usual if key.startswith("efficiency") else value
             for key, value in curve.values.items()
         }
+        if name.startswith("matmul") and chip.computes("fp32"):
+            values |= curves["vector"].values
         curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
     if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):
@@ -114,7 +131,9 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
             values[f"joules_{dtype}"] = share * watts / like.peak_flop_per_second(dtype)
     values.setdefault("joules_bf16", 0.0)
     values["joules_byte"] = law["byte"] * watts / like.need("memory.bandwidth")
-    values["static_watts"] = law["static"] * watts
+    # What is drawn under any load goes with the size of the die.
+    units = [each.get("compute.units") or 0.0 for each in (chip, like)]
+    values["static_watts"] = law["static"] * watts * (units[0] / units[1] if all(units) else 1.0)
     values |= {name: law[name] for name in ("exponent", "clocked")}
     return profile.having({"power": replace(law, values=values)})
 

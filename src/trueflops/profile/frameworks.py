@@ -19,19 +19,13 @@ from trueflops.profile.profile import Curve, Profile
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"
 _OF_THE_STEP: Final = (
-    "launch", "graph", "step", "hidden_dp", "hidden_tp", "contention", "fresh_gradients",
-    "accumulation",
+    "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
+    "fresh_gradients", "accumulation", "request_error", "chunk",
 )  # fmt: skip
 _WORDS: Final = (
-    "attention",
-    "attention_speed",
-    "attention_speed_64",
-    "error",
-    "why",
-    "slack",
-    "memory_error",
-    "habits",
-)
+    "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "fused_casts",
+    "matmul_speed", "vector_rows", "error", "why", "slack", "memory_error", "habits",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,8 +60,11 @@ def _section(framework: str) -> dict[str, Any]:
     return _settings()[framework]
 
 
-def under(profile: Profile, framework: str = USUAL) -> Profile:
-    """The profile as it shows under a framework."""
+def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> Profile:
+    """The profile as it shows under a framework.
+
+    `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums.
+    """
     said = {**_settings()[USUAL], **_section(framework)}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     memory, slack = profile.curve("memory"), profile.curve("allocator")
@@ -81,7 +78,31 @@ def under(profile: Profile, framework: str = USUAL) -> Profile:
     for kind in ("attention", "attention_backward"):
         own = profile.curve(f"{kind}.{said['attention']}" if "attention" in said else kind)
         curves[kind] = _faster(own, said["attention_speed"], said["attention_speed_64"])
+    if "all_reduce" in said:
+        reduce = "collective.all_reduce"
+        curves[reduce] = profile.curve(f"{reduce}.{said['all_reduce']}")
+    if "cache8" in said:
+        curves["attention_decode.kv8"] = profile.curve(said["cache8"])
+    if "vector_rows" in said:
+        curves |= _own_products(profile, min(said["matmul_speed"] * half_sums, 1.0), said)
+    if said["fused_casts"]:
+        for name in profile.curves:
+            if name.startswith("cast."):
+                free = {"start_cycles": 0.0, "bandwidth": 1.0}
+                curves[name] = replace(profile.curves[name], values=free)
     return profile.having(curves)
+
+
+def _own_products(profile: Profile, speed: float, said: dict[str, Any]) -> dict[str, Curve]:
+    """Products by an engine's own kernels: at a share of the usual rate, few rows on vectors."""
+    few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
+    curves = {}
+    for name, curve in profile.curves.items():
+        if name.startswith(("matmul", "experts")):
+            values = {k: v * speed if k == "efficiency" else v for k, v in curve.values.items()}
+            values |= few if name.startswith("matmul") else {}
+            curves[name] = replace(curve, values=values, landmarks=None)
+    return curves
 
 
 def _faster(curve: Curve, wide: float, narrow: float) -> Curve:

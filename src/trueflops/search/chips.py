@@ -82,7 +82,7 @@ def _smallest_serving(model: Model, chip: Accelerator, reasons: list[str]) -> Se
         for count in _sizes(2.0 * model.parameter_count, chip):
             where: Cluster = cluster(f"{count}x{chip.name}")
             asked = Serving(1024, 256, REQUESTS_PER_CHIP * count)
-            server = Server(model, asked, where, profile_of(chip), weights="bf16")
+            server = Server(model, asked, where, profile_of(chip, "serving"), weights="bf16")
             points = search_serving(server, Limits(), most=1)
             if points and points[0].fits:
                 return points[0]

@@ -9,6 +9,7 @@ from trueflops.catalog import Accelerator
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint
+from trueflops.predict.terms import Estimate
 from trueflops.profile import Profile
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_chip import cluster_of
@@ -69,29 +70,46 @@ class Bench:
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles
         self._known_profiles: dict[tuple[str, str], Profile] = {}
+        self._servers: dict[tuple[object, ...], tuple[Server, Plan]] = {}
         self._points: dict[tuple[object, ...], ServingPoint] = {}
 
     def point(self, run: Deployment, load: Serving) -> ServingPoint:
         """Predict one load."""
         key = (*run.key, load)
         if key not in self._points:
-            cluster = cluster_of(run.chip, run.layout.devices)
+            server, plan = self._server(run)
+            self._points[key] = server.asked(load).predict(plan)
+        return self._points[key]
+
+    def prefill(self, run: Deployment, tokens: int) -> Estimate:
+        """Predict one prompt, alone on the server."""
+        server, plan = self._server(run)
+        return server.asked(Serving(tokens, 1, 1)).prefill(plan).estimate
+
+    def decode(self, run: Deployment, load: Serving) -> Estimate:
+        """Predict one decode step of all requests."""
+        server, plan = self._server(run)
+        return server.asked(load).decode(plan).estimate
+
+    def full_load(self, run: Deployment, read: int, written: int) -> Serving:
+        """As many requests as the cache holds: what an endless queue leads to."""
+        server, plan = self._server(run)
+        most = server.asked(Serving(read, written, 1)).most_requests(plan)
+        together = min(max(most, 1), MOST_TOGETHER)
+        return Serving(read, written, together * run.layout.replicas)
+
+    def _server(self, run: Deployment) -> tuple[Server, Plan]:
+        if run.key not in self._servers:
             server = Server(
                 run.model,
-                load,
-                cluster,
+                Serving(1, 1, 1),
+                cluster_of(run.chip, run.layout.devices),
                 self._profile(run.chip, run.framework),
                 weights=run.weights,
                 cache_bits=run.cache_bits,
             )
-            self._points[key] = server.predict(run.layout.plan(server.dtype))
-        return self._points[key]
-
-    def full_load(self, run: Deployment, read: int, written: int) -> Serving:
-        """As many requests as the cache holds: what an endless queue leads to."""
-        one = self.point(run, Serving(read, written, run.layout.replicas))
-        together = min(max(one.most_requests, 1), MOST_TOGETHER)
-        return Serving(read, written, together * run.layout.replicas)
+            self._servers[run.key] = server, run.layout.plan(server.dtype)
+        return self._servers[run.key]
 
     def _profile(self, chip: Accelerator, framework: str) -> Profile:
         key = (chip.name, framework)

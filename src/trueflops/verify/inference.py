@@ -36,6 +36,8 @@ _BOTH: Final = re.compile(r"\bin(put)?\s*(\+|and|&)\s*out(put)?\b", re.IGNORECAS
 _INPUT: Final = re.compile(r"\b(input|prompt|prefill)\b", re.IGNORECASE)
 _LENGTH: Final = re.compile(r"accept\w*[ _-]len\w*\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 _RATE: Final = re.compile(r"acceptance\s*[=:]\s*(0?\.\d+|1(?:\.0+)?)", re.IGNORECASE)
+# The median gap between two tokens is a step in which no prompt of another request was read.
+_MEDIAN_GAP: Final = re.compile(r"tpot\s*=\s*p50|\bp50\b[^;]*\bITL\b|median ITL", re.IGNORECASE)
 _DRAFTED: Final = re.compile(r"\bk\s*=\s*(\d+)")
 
 
@@ -93,7 +95,10 @@ def _answers(row: Row, bench: Bench) -> Iterator[_Answer]:
         yield _Answer("ttft_seconds", ttft * MILLI, asked.first_token())
         answers += 1
     if tpot is not None and asked.load and not text(row, "speculative"):
-        yield _Answer("tpot_seconds", tpot * MILLI, bench.point(run, asked.load).tpot)
+        point = bench.point(run, asked.load)
+        median = _MEDIAN_GAP.search(text(row, "notes"))
+        predicted = point.decode.estimate if median else point.tpot
+        yield _Answer("tpot_seconds", tpot * MILLI, predicted)
         answers += 1
     if memory is not None and asked.load and _is_need(row, memory, run):
         needed = bench.point(run, asked.load).memory.estimate.times(run.layout.devices)
@@ -113,6 +118,9 @@ def _deployment(row: Row) -> Deployment:
     pp, ep = count(row, "pp", 1), count(row, "ep", 1)
     # Experts spread with nothing else split: attention is replicated (the layout "dep").
     tp = count(row, "tp", 1 if ep > 1 else max(devices // pp, 1))
+    engine = framework_of(text(row, "engine"))
+    if engine == "llama.cpp":  # several cards hold a share of the layers each, whatever is said
+        tp, pp = 1, devices
     replicas = max(devices // (tp * pp), 1)
     moe = model.is_moe
     layout = Layout(
@@ -120,7 +128,6 @@ def _deployment(row: Row) -> Deployment:
     )
     narrow = text(row, "activation_dtype")
     weights = weight_format(text(row, "weight_dtype"), narrow, model, chip)
-    engine = framework_of(text(row, "engine"))
     bits = cache_bits(text(row, "kv_dtype"), narrow, engine)
     return Deployment(model, chip, layout, weights, bits, engine)
 
@@ -173,11 +180,11 @@ class _Asked:
             total = self._prefill().under(self.read)
             return total.times(1.0 / devices) if self._per_device else total
         assert self.load is not None
-        point, load = self.bench.point(self.run, self.load), self.load
+        load = self.load
         if self.phase == "decode":
-            total = point.decode.estimate.under(load.concurrency)
+            total = self.bench.decode(self.run, load).under(load.concurrency)
         else:
-            total = point.tokens_per_second
+            total = self.bench.point(self.run, load).tokens_per_second
             if _BOTH.search(self.kind):
                 total = total.times((load.input + load.output) / load.output)
             elif "output" not in self.kind and _INPUT.search(self.kind):
@@ -205,7 +212,7 @@ class _Asked:
         return whole.times(max(1.0 - before / float(whole.value), MILLI))
 
     def _reading(self, tokens: int) -> Estimate:
-        return self.bench.point(self.run, Serving(tokens, 1, 1)).prefill.estimate
+        return self.bench.prefill(self.run, tokens)
 
 
 def _is_need(row: Row, memory_gb: float, run: Deployment) -> bool:

@@ -15,8 +15,8 @@ Profiles = Callable[[Accelerator, str], Profile]
 
 
 def best_known(chip: Accelerator, framework: str) -> Profile:
-    """What is known of the chip, under the framework."""
-    return _best_known(chip.name, framework)
+    """What is known of the chip, under the framework; a cut of it shares what the whole has."""
+    return _best_known(chip.name.partition(" of ")[0], framework)
 
 
 def profiles_from(path: str | None) -> Profiles:

@@ -15,6 +15,7 @@ _BITS: Final = re.compile(r"(\d(?:\.\d+)?)\s*bpw")
 _WIDE: Final = ("bf16", "fp16", "f16", "float16", "bfloat16", "half", "16-bit", "16bit")
 _INT8: Final = ("int8", "w8a8", "w8a16", "8bit", "8-bit")
 _INT4: Final = ("int4", "4bit", "4-bit", "awq", "gptq", "w4a16", "w4", "nf4", "bnb", "marlin")
+_INT4_EXPERTS: Final = ("Kimi-K2",)  # released with routed experts in int4, all else in bf16
 # In llama.cpp's order of names; the first that the engine's name holds.
 _ENGINES: Final = {
     "llama": "llama.cpp",
@@ -57,9 +58,11 @@ def weight_format(said: str, activations: str, model: Model, chip: Accelerator) 
     if "nvfp4" in text or "fp4" in text:
         return "nvfp4" if chip.computes("fp4") and not kept_wide else "nvfp4-weights"
     if "fp8" in text or "e4m3" in text:
-        return "fp8" if chip.computes("fp8") and not kept_wide else "w8a16"
+        if not chip.computes("fp8") or kept_wide:
+            return "w8a16"
+        return "fp8_block" if "block" in text else "fp8"
     if any(word in text for word in _INT4):
-        return "int4"
+        return "int4-experts" if model.name.startswith(_INT4_EXPERTS) else "int4"
     if any(word in text for word in _INT8):
         return "int8" if chip.computes("int8") and "w8a8" in text and not kept_wide else "w8a16"
     if any(word in text for word in _WIDE):
@@ -72,10 +75,14 @@ def weight_format(said: str, activations: str, model: Model, chip: Accelerator) 
 def cache_bits(said: str, activations: str = "", framework: str = "") -> float:
     """Bits of one value in the KV cache: 16 unless said otherwise.
 
-    Where nothing is said, TensorRT-LLM follows its quantised checkpoints, which ask for fp8.
+    Where nothing is said, TensorRT-LLM and vLLM follow quantised checkpoints that ask for fp8.
     """
     text = said.casefold()
-    if not text and framework == "trt-llm" and activations.casefold() in ("fp8", "fp4", "nvfp4"):
+    if (
+        not text
+        and framework in ("trt-llm", "vllm")
+        and activations.casefold() in ("fp8", "fp4", "nvfp4")
+    ):
         return 8.0
     if "fp4" in text or "q4" in text or "int4" in text:
         return 4.5

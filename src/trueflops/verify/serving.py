@@ -80,7 +80,9 @@ def _run(row: Row) -> tuple[Deployment, Serving, bool]:
     said = next(filter(None, modes if model.is_moe else modes[1:]), "")
     weights = weight_format(said or _tagged(row), "", model, chip)
     backend = framework_of(text(row, "backend"))
-    narrow = "fp8" if weights in ("fp8", "nvfp4") else ""
+    quantised = weights in ("fp8", "fp8_block", "nvfp4")
+    # NVIDIA's checkpoints of dense models ask every engine for an fp8 cache.
+    narrow = "fp8" if quantised and (backend == "trt-llm" or not model.is_moe) else ""
     run = Deployment(model, chip, layout, weights, cache_bits("", narrow, backend), backend)
     read, written = (max(round(require(row, c)), 1) for c in ("isl", "osl"))
     return run, Serving(read, written, max(streams, 1)), doubtful

@@ -99,6 +99,7 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
         [query, key, val],
         [at.tensor("mixed.latent", heads, rank)],
         part="core",
+        form="mla",
         keys=keys,
         seen=run.keys_seen(a.window),
         cache_bytes=run.batch * keys * a.cache_width * run.cache_bits / 8.0,

@@ -96,6 +96,7 @@ class Layout:
         weights: tuple[Tensor, ...] = (),
         *,
         part: str = "",
+        form: str = "",
         **facts: Size,
     ) -> Tensor:
         """Append an op; its first output is returned, so that layouts read like formulas."""
@@ -110,6 +111,7 @@ class Layout:
                 dtype=self.run.dtype,
                 part=part,
                 facts=facts,
+                form=form,
             )
         )
         return outputs[0]
@@ -124,7 +126,8 @@ class Layout:
         self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor], **facts: float
     ) -> Tensor:
         """One product of x with one or more weights side by side."""
-        return self.op("matmul", names[0], [x], outs, self.weights(*names), part="", **facts)
+        weights = self.weights(*names)
+        return self.op("matmul", names[0], [x], outs, weights, part="", form="", **facts)
 
     def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
         """Drop and remember where: the mask takes a byte per element."""

@@ -45,6 +45,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("int8", 8.0, "int8", 8.0),
             Format("w8a16", 8.0),
             Format("int4", 4.25),
+            Format("int4-experts", 4.25, dense_bits=inf),  # Kimi-K2 Thinking and K2.5 as released
             Format("mxfp4", 4.25),
             Format("mxfp4_fp8", 4.25, "fp8", 8.25),
             Format("nvfp4", 4.5, "fp4", 4.5),
@@ -121,7 +122,8 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
                 narrowed[x.name] = narrow
             x = narrowed[x.name]
         dtype = to.compute or node.dtype
-        nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, form=to.name))
+        form = to.name.removesuffix("-experts")  # the kernels are those of the format itself
+        nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, form=form))
     return graph.having(forward=tuple(nodes))
 
 

@@ -56,6 +56,8 @@ class _Sharder:
         self.here: dict[tuple[str, Layout], Tensor] = {}  # every form in which a tensor exists
         self.layout: dict[str, Layout] = {}  # the form in which it was made
         self.keys = Tensor("none", ())  # of the attention being placed
+        degrees = (by.tp, by.cp, by.ep, by.etp)
+        self.alone = not any(isinstance(d, np.ndarray) or d != 1 for d in degrees)
 
     def place(self, op: Op) -> None:
         """Put one op on the rank: bring its inputs into its layout, shrink what it makes."""
@@ -258,6 +260,8 @@ class _Sharder:
 
     def _local(self, t: Tensor, layout: Layout) -> Tensor:
         """The rank's own part of a tensor."""
+        if self.alone:
+            return t
         return Tensor(
             t.name, tuple((n, self._part(n, s, layout)) for n, s in t.dims), t.bits, t.role
         )
