@@ -26,9 +26,12 @@ ELSEWHERE = Path(os.environ.get("TRUEFLOPS_TRUTH") or ROOT.parent / "shared" / "
 @cache
 def findings() -> Findings:
     """Everything that can be judged here."""
-    paths = [ROOT / "truth" / "published" / "train_runs.csv", ROOT / "truth" / "h200" / "steps.csv"]
+    paths = [ROOT / "truth" / "published" / "train_runs.csv"]
+    paths += sorted((ROOT / "truth" / "h200").glob("steps*.csv"))
     if ELSEWHERE.is_dir():
-        paths += [*sorted((ELSEWHERE / "ops").glob("*.csv")), ELSEWHERE / "vtrain_single_node.csv"]
+        paths += sorted((ELSEWHERE / "ops").glob("*.csv"))
+        runs = ("vtrain_single_node.csv", "serving_points.csv", "infer_runs.csv")
+        paths += [ELSEWHERE / name for name in runs]
     tables = [read_table(path) for path in paths if path.is_file()]
     return verify_tables([table for table in tables if known(table)], best_known)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from trueflops.errors import BadInput, shorten
 from trueflops.interop.tables import Table
 from trueflops.verify import inference, kernels, serving, training, vtrain
-from trueflops.verify.findings import Findings
+from trueflops.verify.findings import Findings, Refusal
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.split import held_out
 
@@ -24,12 +24,19 @@ class Reader(NamedTuple):
     read: Callable[[Table, Profiles], Findings]
 
 
+def _acceptance(table: Table, profiles: Profiles) -> Findings:
+    """Acceptance lengths of speculative decoding are what a prediction is given, not a time."""
+    reason = "an acceptance length is an input: no time or memory was measured"
+    return Findings([], [Refusal(table.where, f"line {line}", reason) for line, _ in table.rows])
+
+
 READERS: Final[tuple[Reader, ...]] = (
     Reader("training runs", training.COLUMNS, training.verify_training),
     Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
     Reader("kernels", kernels.COLUMNS, kernels.verify_kernels),
     Reader("inference runs", inference.COLUMNS, inference.inference_findings),
     Reader("points of loaded servers", serving.COLUMNS, serving.serving_findings),
+    Reader("acceptance lengths", ("num_draft_tokens", "mean_accept_len"), _acceptance),
 )
 
 
@@ -37,7 +44,8 @@ def verify_tables(
     tables: Iterable[Table], profiles: Profiles, *, only_held_out: bool = False
 ) -> Findings:
     """Predict every row of every table; with `only_held_out`, keep the rows that are held out."""
-    whole = Findings().extend([reader_of(table).read(table, profiles) for table in tables])
+    known_ones = [(reader_of(table), table) for table in tables]  # all of them, before any work
+    whole = Findings().extend([reader.read(table, profiles) for reader, table in known_ones])
     if not only_held_out:
         return whole
     return Findings(
