@@ -44,14 +44,23 @@ def verify_tables(
     tables: Iterable[Table], profiles: Profiles, *, only_held_out: bool = False
 ) -> Findings:
     """Predict every row of every table; with `only_held_out`, keep the rows that are held out."""
-    known_ones = [(reader_of(table), table) for table in tables]  # all of them, before any work
-    whole = Findings().extend([reader.read(table, profiles) for reader, table in known_ones])
+    tables = list(tables)
+    if not any(known(table) for table in tables):
+        reader_of(tables[0])  # says which headers are known
+    whole = Findings().extend([_read(table, profiles) for table in tables])
     if not only_held_out:
         return whole
     return Findings(
         [row for row in whole.rows if held_out(row.id)],
         [row for row in whole.refused if held_out(row.id)],
     )
+
+
+def _read(table: Table, profiles: Profiles) -> Findings:
+    """What one table gives; among others, one of an unknown header costs only itself."""
+    if not known(table):
+        return Findings([], [Refusal(table.where, "header", "its columns are of no known kind")])
+    return reader_of(table).read(table, profiles)
 
 
 def known(table: Table) -> bool:
