@@ -10,6 +10,7 @@ import numpy as np
 from trueflops.graph.build import Pass
 from trueflops.graph.ir import Collective, Op, Tensor
 from trueflops.graph.passes import Format, number_format
+from trueflops.graph.passes.quantise import EIGHT_BITS, STORED
 from trueflops.graph.routing import load
 from trueflops.sizes import Array, Size
 
@@ -77,6 +78,8 @@ def _product(
         x = narrow
     dtype = form.compute or ("fp16" if form.name == "fp16" else "bf16")
     form_name = "" if form.name == dtype else form.name
+    if form.compute in EIGHT_BITS and not cast:
+        form_name = STORED
     product = Op(name, "matmul", (x,), (y,), (w,), dtype=dtype, facts=facts, form=form_name)
     return (*ops, product)
 

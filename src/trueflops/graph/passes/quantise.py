@@ -30,6 +30,11 @@ class Format:
     dense_bits: float = 0.0  # of weights outside routed experts; 0: the same, inf: those stay wide
 
 
+# The form of a product whose input was narrowed before it: the vendor's library multiplies, as it
+# does in training. Engines that serve narrow and multiply by kernels of their own.
+STORED: Final = "stored"
+EIGHT_BITS: Final = ("fp8", "int8")
+
 # Block scales: int4 groups of 128 with an fp16 scale and zero point (AWQ, GPTQ): 4.25 bits;
 # MXFP4 one E8M0 per 32: 4.25; NVFP4 one E4M3 per 16: 4.5; fp8 one fp32 per 128×128 weights, and per
 # 128 of an input.
@@ -113,18 +118,33 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
         x = node.inputs[0]
         if to.input_bits:
             if x.name not in narrowed:
-                narrow = Tensor(f"{x.name}.{to.name}", x.dims, to.input_bits)
-                cast = Op(f"{x.name}.cast", "cast", (x,), (narrow,), part=node.part)
-                if training:
-                    turned = Tensor(f"{narrow.name}.transposed", x.dims, to.input_bits, "index")
-                    cast.outputs = (narrow, turned)
-                nodes.append(replace(cast, dtype=node.dtype, form=to.name))
-                narrowed[x.name] = narrow
+                cast = _cast(node, to, training=training)
+                nodes.append(cast)
+                narrowed[x.name] = cast.outputs[0]
             x = narrowed[x.name]
-        dtype = to.compute or node.dtype
         form = to.name.removesuffix("-experts")  # the kernels are those of the format itself
+        if by_library(to, training):
+            form = STORED
+        dtype = to.compute or node.dtype
         nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, form=form))
     return graph.having(forward=tuple(nodes))
+
+
+def by_library(to: Format, training: bool) -> bool:
+    """Whether the vendor's library multiplies what was narrowed before."""
+    return training and to.compute in EIGHT_BITS
+
+
+def _cast(node: Op, to: Format, *, training: bool) -> Op:
+    """The kernel that narrows a product's input."""
+    x = node.inputs[0]
+    made = [Tensor(f"{x.name}.{to.name}", x.dims, to.input_bits)]
+    if training:
+        made.append(Tensor(f"{made[0].name}.transposed", x.dims, to.input_bits, "index"))
+    form = "" if by_library(to, training) else to.name
+    return Op(
+        f"{x.name}.cast", "cast", (x,), tuple(made), dtype=node.dtype, part=node.part, form=form
+    )
 
 
 def _narrow_head(node: Op, to: Format) -> Op:
