@@ -7,6 +7,7 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import hypot
 from typing import Any, Final
 
 import numpy as np
@@ -189,7 +190,7 @@ class Trainer:
             self._offload(plan, most, kept, m, beside),
             leaf("host, once a step", software["step"], software, "framework"),
             cause="framework",
-            spread=software.error,
+            spread=hypot(software.error, software["experts_error"] * self.model.is_moe),
         )
         work = step_work(costs, plan, self.model, m, m * mean.joules, capped.ratio)
         if np.any(work.peak_seconds > PHYSICS * np.asarray(step.value)):

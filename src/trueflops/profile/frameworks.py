@@ -21,6 +21,7 @@ USUAL: Final = "usual"
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "fresh_gradients", "accumulation", "request_error", "chunk",
+    "experts_error",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "fused_casts",
