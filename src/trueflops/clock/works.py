@@ -56,7 +56,8 @@ def curve_name(op: Op) -> str:
     """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
     kind = op_class(op)
     if kind in ("matmul", "experts"):
-        parts = (kind, "" if op.dtype in _HALVES else op.dtype, op.form)
+        grouped = "grouped" if kind == "matmul" and cause_of(op) == "experts" else ""
+        parts = (kind, "" if op.dtype in _HALVES else op.dtype, op.form, grouped)
         return ".".join(dict.fromkeys(part for part in parts if part))
     if op.kind == "cast" and op.form:
         return f"cast.{op.form}"

@@ -25,7 +25,8 @@ _OF_THE_STEP: Final = (
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "fused_casts",
-    "matmul_speed", "vector_rows", "error", "why", "slack", "memory_error", "habits",
+    "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack", "memory_error",
+    "habits",
 )  # fmt: skip
 
 
@@ -86,6 +87,9 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
         curves["attention_decode.kv8"] = profile.curve(said["cache8"])
     if "vector_rows" in said:
         curves |= _own_products(profile, min(said["matmul_speed"] * half_sums, 1.0), said)
+    if said["experts_speed"] != 1.0:
+        for name in [name for name in profile.curves if name.startswith("matmul")]:
+            curves[f"{name}.grouped"] = _at_speed(profile.curves[name], said["experts_speed"])
     if said["fused_casts"]:
         for name in profile.curves:
             if name.startswith("cast."):
@@ -94,15 +98,21 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
     return profile.having(curves)
 
 
+def _at_speed(curve: Curve, speed: float) -> Curve:
+    """The same products at a share of their rate, whatever was seen of single ones nearby."""
+    values = {k: v * speed if k == "efficiency" else v for k, v in curve.values.items()}
+    return replace(curve, values=values, landmarks=None)
+
+
 def _own_products(profile: Profile, speed: float, said: dict[str, Any]) -> dict[str, Curve]:
     """Products by an engine's own kernels: at a share of the usual rate, few rows on vectors."""
     few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
     curves = {}
     for name, curve in profile.curves.items():
         if name.startswith(("matmul", "experts")):
-            values = {k: v * speed if k == "efficiency" else v for k, v in curve.values.items()}
-            values |= few if name.startswith("matmul") else {}
-            curves[name] = replace(curve, values=values, landmarks=None)
+            own = _at_speed(curve, speed)
+            more = few if name.startswith("matmul") else {}
+            curves[name] = replace(own, values={**own.values, **more})
     return curves
 
 
