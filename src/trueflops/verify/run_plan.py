@@ -27,6 +27,7 @@ MICRO_BATCH: Final = r"\bMBS[ =:]*(\d+)"
 FIRST_WITH_SP: Final = 2022  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
 FIRST_WITH_OVERLAP: Final = 2023  # Megatron-LM's gradients wait for the whole backward before
+FIRST_WITH_NARROW_SUMS: Final = 2025  # NeMo's performance recipes: grad_reduce_in_fp32 is off
 FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
 
 
@@ -92,7 +93,7 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "flash": _flash(row, year),
         "fused": habits(framework).fused,
         "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
-        **read_dtypes(row, cluster.accelerator, framework),
+        **read_dtypes(row, cluster.accelerator, framework, year),
         **_recompute(row, model.layers // degrees.pp, framework),
     }
     return Plan(**fields)
@@ -134,7 +135,7 @@ def _stage(said: str) -> int | None:
     return 3 if any(word in said for word in ("fsdp", "hsdp", "full_shard")) else 0
 
 
-def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
+def read_dtypes(row: Row, chip: Accelerator, framework: str, year: int) -> dict[str, Any]:
     """Matmul, weight and gradient dtypes, and the optimizer, from texts as 'amp_bf16', 'FP8-CS'."""
     said = text(row, "dtype").casefold()
     wide = "bf16" if chip.computes("bf16") or not chip.computes("fp16") else "fp16"
@@ -154,8 +155,9 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     # Autocast keeps fp32 weights; sharded ones are narrowed before they are gathered.
     kept = "fp32" if "amp" in said and framework in ("plain", "compiled") else wide
     # Sharded autocast adds gradients up in fp32, as PyTorch's mixed precision does by default.
-    # Megatron adds bf16 gradients up in fp32 too.
-    summed = "fp32" if "amp" in said or (framework == "megatron" and wide == "bf16") else wide
+    # Megatron did so too, until its recipes for speed kept bf16.
+    fp32_sums = framework == "megatron" and wide == "bf16" and year < FIRST_WITH_NARROW_SUMS
+    summed = "fp32" if "amp" in said or fp32_sums else wide
     rounded = "+sr" in said or "stochastic" in said or "pure" in said
     muon = "muon" in text(row, "notes").casefold()
     optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
