@@ -143,7 +143,8 @@ def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
     across = _transferred().curves["matmul"]
     measured = chip.get("measured.matmul_bf16")
     if measured:
-        share = measured / chip.peak_flop_per_second("bf16")
+        typical = _assumed()["vendors"].get(chip.vendor, {}).get("typical", 1.0)
+        share = typical * measured / chip.peak_flop_per_second("bf16")
         return share, across.error, "measured", chip.facts["measured.matmul_bf16"].source
     if chip.vendor == "NVIDIA":
         return across["efficiency"], across.error, across.origin, ""
