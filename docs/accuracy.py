@@ -22,10 +22,32 @@ from trueflops.verify.score import summary
 from trueflops.verify.split import held_out
 
 ROOT = Path(__file__).parent.parent
-READMES = {
+TITLES = {
     "README.md": ("regime", "rows", "error", "in 90 %"),
     "README.zh-CN.md": ("范围", "行数", "误差", "落入 90 % 区间"),
 }
+IN_CHINESE = (
+    "bf16 矩阵乘，芯片有自己的数据，n、k ≥ 256",
+    "fp8 矩阵乘，同上，含激活量化",
+    "其他格式（int8、int4、w8a16、nvfp4）",
+    "整段提示的注意力",
+    "解码一个词元的注意力",
+    "融合专家层，均衡与倾斜",
+    "节点内集合通信，NCCL 与推理引擎自带",
+    "训练运行，全部来源",
+    "…… 仅留出的运行",
+    "…… Megatron SC21",
+    "…… Korthikanti 2022",
+    "…… LLM Foundry",
+    "vTrain 单节点，留出的模型",
+    "我们自己在 H200 上的训练步，逐算子与编译",
+    "峰值显存，我们自己的训练步",
+    "峰值显存，公开数据",
+    "满载服务器，每词元时间",
+    "满载服务器，首词元时间",
+    "公开的推理结果",
+)
+MEASURES = {"median and p90": "中位数与 p90", "MAPE": "MAPE", "macro MAPE": "按来源平均的 MAPE"}
 BLOCK = re.compile(r"(<!-- accuracy -->\n).*?(<!-- /accuracy -->)", re.DOTALL)
 PAGE = ROOT / "docs" / "accuracy.md"
 FITTED = ("matmul", "matmul.fp8", "matmul.int8", "attention", "attention_decode", "experts")
@@ -102,14 +124,16 @@ def group_lines(findings: Findings) -> list[str]:
     return lines
 
 
-def short_table(findings: Findings, titles: tuple[str, ...]) -> str:
+def short_table(findings: Findings, titles: tuple[str, ...], *, chinese: bool) -> str:
     """The regimes as the READMEs show them."""
     lines = [f"| {' | '.join(titles)} |", "|---|---|---|---|"]
-    for regime in REGIMES:
+    for regime, in_chinese in zip(REGIMES, IN_CHINESE, strict=True):
         found = reach(regime, findings.rows)
         if found is not None:
             got = " / ".join(percent(f) for f in found.figures)
-            cells = (regime.name, f"{found.rows:,}", f"{regime.measure} {got}")
+            name = in_chinese if chinese else regime.name
+            measure = MEASURES[regime.measure] if chinese else regime.measure
+            cells = (name, f"{found.rows:,}", f"{measure} {got}")
             lines.append(f"| {' | '.join(cells)} | {percent(found.coverage)} |")
     return "\n".join(lines) + "\n"
 
@@ -139,9 +163,9 @@ def main() -> int:
         *group_lines(findings),
     ]
     PAGE.write_text("\n".join(parts) + "\n")
-    for name, titles in READMES.items():
+    for name, titles in TITLES.items():
         page = ROOT / name
-        table = short_table(findings, titles)
+        table = short_table(findings, titles, chinese="zh" in name)
         page.write_text(BLOCK.sub(lambda m, t=table: f"{m[1]}{t}{m[2]}", page.read_text()))
     return 0
 
