@@ -124,7 +124,7 @@ REGIMES: Final[tuple[Regime, ...]] = (
            "median and p90", (0.08, 0.25), (0.033, 0.137)),
     Regime("collectives in a node, NCCL and engines' own", "op_seconds", _kernel("collective"),
            TABLES, "median and p90", (0.06, 0.25), (0.039, 0.225)),
-    Regime("training runs, all sources", "step_seconds",
+    Regime("training runs, fitted and held out", "step_seconds",
            lambda f: f.group not in NOT_RUNS,
            "a handful of settings a framework, on four in five of its runs; two sources on none",
            "macro MAPE", (0.09,), (0.093,), RELEASES),
