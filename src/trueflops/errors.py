@@ -44,7 +44,7 @@ class UnknownName(BadInput):
         names = list(known)
         near = nearest(name, names)
         ask = f"; did you mean {join_or(near)}?" if near else ""
-        if not near and len(names) <= FEW:
+        if not near and 0 < len(names) <= FEW:
             ask = f"; known: {', '.join(sorted(names))}"
         super().__init__(f"unknown {kind} {shorten(name)!r}{ask}{' ' + hint if hint else ''}")
 

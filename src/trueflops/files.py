@@ -28,6 +28,8 @@ def is_folder(path: Path) -> bool:
 
 def read_file(path: Path, most: int = LARGEST_BYTES) -> bytes:
     """The bytes of a file of at most so many."""
+    if is_folder(path):
+        raise BadInput(f"{printable(str(path))}: a folder; name the files in it")
     if not is_file(path):
         raise BadInput(f"{printable(str(path))}: no such file")
     try:

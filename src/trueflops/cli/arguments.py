@@ -362,7 +362,7 @@ def _ops(p: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE.csv",
         help="kernels by header: m,n,k | num_heads,…,isl | …,kv_len | experts,topk,… | "
-        "op,gpus,bytes",
+        "op,gpus,bytes | kind,rows,columns",
     )
     p.add_argument("--on", metavar="CHIP", required=True, help="H100, or 8xH100 for collectives")
     _profile(p)

@@ -64,12 +64,12 @@ def find_chip(name: str) -> Cluster:
 
 
 def build_product(m: int, n: int, k: int, dtype: str) -> Op:
-    """The op of a row of a kernel table; narrow inputs are stored narrow already."""
+    """The product of a row of a kernel table, without the cast that may come before it."""
     name = dtype.strip().lower()
     if name not in DTYPES:
         raise UnknownName("dtype", name, DTYPES)
     usual = {column: value or 0.0 for column, value in KINDS["matmul"].columns.items()}
     columns = {**usual, "m": float(m), "n": float(n), "k": float(k)}
     arrays = {column: np.array([value]) for column, value in columns.items()}
-    ops, _ = KINDS["matmul"].build(arrays, Form(DTYPES[name], cast=False))
+    ops, _ = KINDS["matmul"].build(arrays, Form(DTYPES[name]))
     return ops[-1]

@@ -78,6 +78,8 @@ def describe(batch: Batch, i: int) -> str:
             return f"{row.get('dtype') or 'bf16'} {row['m']}×{row['n']}×{row['k']}"
         case "collective":
             return f"{row['op']} {units.show(float(row['bytes']), 'bytes')} on {row['gpus']}"
+        case "memory":
+            return f"{row['kind']} {row['rows']}×{row['columns']}"
         case "experts":
             return (
                 f"{row['num_tokens']} tokens, {row['experts']} experts of "

@@ -61,12 +61,14 @@ def usual_batch(seq: int, count: int) -> int:
 def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[str]]:
     """The fields that are not degrees: given ones, or defaults with their reason."""
     given: dict[str, Any] = {}
+    if options.framework is not None:
+        usual = habits(options.framework)
+        given["fused"] = usual.fused
+        options.zero = usual.zero if options.zero is None else options.zero
     for field in fields(Plan):
         value = getattr(options, field.name, None)
         if value is not None and field.name not in DEGREES:
             given[field.name] = value
-    if options.framework is not None:
-        given.setdefault("fused", habits(options.framework).fused)
     notes = []
     if "compute" not in given:
         given["compute"], note = compute_dtype(where)

@@ -13,7 +13,7 @@ from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.model import Model
 from trueflops.model.config import decode_json
-from trueflops.profile import Profile, profile_of, read_profile
+from trueflops.profile import Profile, frameworks, profile_of, read_profile
 from trueflops.profile.frameworks import USUAL
 
 SHOWN = {"json", "verbose", "explain", "top", "plot"}  # how an answer looks, not what was asked
@@ -75,7 +75,11 @@ def profile_for(options: argparse.Namespace, chip: Accelerator, framework: str =
     given = read_profile(Path(options.profile)) if options.profile else None
     if given is not None and given.accelerator != chip.name:
         raise BadInput(f"--profile is of {given.accelerator}, but --on asks for {chip.name}")
-    return profile_of(chip, getattr(options, "framework", None) or framework, given)
+    asked = getattr(options, "framework", None)
+    right = frameworks(serving=options.command == "infer")
+    if asked is not None and asked in frameworks() and asked not in right:
+        raise BadInput(f"--framework {asked} is not of this kind; one of: {', '.join(right)}")
+    return profile_of(chip, asked or framework, given)
 
 
 def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:

@@ -45,6 +45,7 @@ def price_kernels(
     whole, flop, moved = zero, zero, zero
     limits = dict.fromkeys(LIMITS, zero)
     origins = []
+    least = zero
     for op, done, taken in zip(ops, works, seconds, strict=True):
         kind = op_class(op)
         law = clock.profile.curve(curve_name(op))
@@ -52,12 +53,14 @@ def price_kernels(
         whole = whole + taken
         deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
         flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
+        if kind != "memory":
+            least = least + done.flop / clock.chip.peak_flop_per_second(op.dtype)
         for name, seconds_alone in _limits(clock, op, done, taken, law).items():
             limits[name] = limits[name] + seconds_alone
     spreads = {kind: d / whole for kind, d in deviations.items()}
     longest = np.argmax(np.stack([np.broadcast_to(limits[n], (rows,)) for n in LIMITS]), axis=0)
     return KernelPrice(
-        Estimate(whole, spreads, weakest(origins)),
+        Estimate(whole, spreads, weakest(origins), np.minimum(least, whole)),
         flop,
         moved,
         tuple(np.array(LIMITS)[longest]),

@@ -98,6 +98,7 @@ class Estimate:
     value: Size
     spreads: Mapping[str, Size]
     origin: Origin
+    least: Size = 0.0  # what physics allows at least: no interval reaches below
 
     @property
     def spread(self) -> Size:
@@ -110,7 +111,7 @@ class Estimate:
     @property
     def low(self) -> Size:
         """Lower end of the 90 % interval."""
-        return self.value * np.exp(-Z90 * self.spread)
+        return np.maximum(self.value * np.exp(-Z90 * self.spread), self.least)
 
     @property
     def high(self) -> Size:
@@ -145,7 +146,8 @@ class Estimate:
         def at(size: Size) -> float:
             return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
 
-        return Estimate(at(self.value), {c: at(s) for c, s in self.spreads.items()}, self.origin)
+        spreads = {c: at(s) for c, s in self.spreads.items()}
+        return Estimate(at(self.value), spreads, self.origin, at(self.least))
 
 
 def _weighs(size: Size) -> bool:

@@ -169,14 +169,16 @@ class Trainer:
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
         capped = self.clock.power.throttle(mean.joules, mean.clocked, mean.total)
         software = self.profile.curve("framework")
-        gaps = waiting_for_host(mean.kernels * software["launch"], mean.total + capped.added)
-        slower = 1.0 + (capped.added + gaps) / np.maximum(mean.total, 1e-300)
+        untuned = mean.clocked * (1.0 / self.profile.curve("models")["typical"] - 1.0)
+        device = mean.total + capped.added + untuned
+        gaps = waiting_for_host(mean.kernels * software["launch"], device)
+        slower = (device + gaps) / np.maximum(mean.total, 1e-300)
         uneven = slower * m * np.maximum(slow.total - mean.total, 0.0)
         bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
         casts = self._weight_casts(plan, most, m)
         adding = self._accumulation(plan, most, m)
-        compute = self._compute(mean, m, capped.added, casts + adding, gaps)
+        compute = self._compute(mean, m, capped.added, casts + adding, untuned, gaps)
         communication = self._communication(plan, mean, m, self._beside(dp), pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
         matmul = self.profile.curve("matmul")
@@ -234,7 +236,9 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(self, mean: MeanStage, m: Size, capped: Size, weights: Size, gaps: Size) -> Term:
+    def _compute(
+        self, mean: MeanStage, m: Size, capped: Size, weights: Size, untuned: Size, gaps: Size
+    ) -> Term:
         parts = [
             leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
@@ -244,6 +248,7 @@ class Trainer:
             again = again + mean.caused(cause, "recompute")
         parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
         parts.append(leaf("weights, gradients", weights, self.profile.curve("memory"), "memory"))
+        parts.append(leaf("untuned shapes", m * untuned, self.profile.curve("models"), "vendor"))
         power, host = self.profile.curve("power"), self.profile.curve("framework")
         parts.append(leaf("power cap", m * capped, power, "power"))
         parts.append(leaf("launch gaps", m * gaps, host, "framework"))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog import Accelerator, Origin, accelerator
 from trueflops.catalog.facts import read_toml
-from trueflops.profile.frameworks import USUAL, under
+from trueflops.profile.frameworks import USUAL, on_vendor, under
 from trueflops.profile.profile import Curve, Profile
 from trueflops.profile.stored import DATA, read_profile, shipped
 
@@ -26,6 +26,7 @@ _FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want
 # The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
 _REFERENCES: Final = {"Hopper": "H200", "Ampere": "A100", "Ada": "L40S", "Blackwell": "B200"}
 OTHER_PACKAGE: Final = 0.03  # what another package of the same die adds to the error of log(time)
+UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
 _MATRIX: Final = ("matmul", "experts", "attention")
 
 
@@ -48,7 +49,8 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
     for own in (_of_sibling(chip), shipped(chip.name), given):
         if own is not None:
             best = best.having(own.curves).named(own.name)
-    return under(_with_joules(best, chip), framework, _half_sums(chip))
+    own_kind = on_vendor(framework, chip.vendor)
+    return under(_with_joules(best, chip), own_kind, _half_sums(chip))
 
 
 def _of_sibling(chip: Accelerator) -> Profile | None:
@@ -94,7 +96,7 @@ def _general(chip: Accelerator) -> Profile:
     for name, curve in _transferred().curves.items():
         if name.partition("_")[0].partition(".")[0] not in _MATRIX:
             if name != "power" or chip.vendor == "NVIDIA":
-                curves[name] = curve
+                curves[name] = replace(curve, origin="derived")
             continue
         # What a vendor's software reaches of its peak in matmul it also reaches elsewhere.
         values = {
@@ -103,10 +105,15 @@ def _general(chip: Accelerator) -> Profile:
         }
         if name.startswith("matmul") and chip.computes("fp32"):
             values |= curves["vector"].values
-        curves[name] = Curve(values, max(error, curve.error), origin, why or curve.source)
+        # A measured rate of large bf16 products says little of other kernels.
+        claim: Origin = origin if name == "matmul" or origin != "measured" else "derived"
+        curves[name] = Curve(values, max(error, curve.error), claim, why or curve.source)
     if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):
             curves.pop(f"{kind}.fa2", None)  # the chip's best kernels are FlashAttention-2 itself
+    vendor = _assumed()["vendors"].get(chip.vendor, {})
+    typical = {"typical": float(vendor.get("typical", 1.0))}
+    curves["models"] = Curve(typical, UNTUNED_ERROR, "assumed", vendor.get("why", "no loss known"))
     for word, raw in _assumed()["architectures"].items():
         if word in chip.architecture:
             values = {**curves["power"].values, **_numbers(raw)}
@@ -143,8 +150,7 @@ def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
     across = _transferred().curves["matmul"]
     measured = chip.get("measured.matmul_bf16")
     if measured:
-        typical = _assumed()["vendors"].get(chip.vendor, {}).get("typical", 1.0)
-        share = typical * measured / chip.peak_flop_per_second("bf16")
+        share = measured / chip.peak_flop_per_second("bf16")
         return share, across.error, "measured", chip.facts["measured.matmul_bf16"].source
     if chip.vendor == "NVIDIA":
         return across["efficiency"], across.error, across.origin, ""

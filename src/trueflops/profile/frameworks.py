@@ -26,7 +26,7 @@ _OF_THE_STEP: Final = (
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "fused_casts",
     "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack", "memory_error",
-    "habits",
+    "habits", "serves", "elsewhere",
 )  # fmt: skip
 
 
@@ -51,14 +51,24 @@ def _settings() -> dict[str, dict[str, Any]]:
     return read_toml(_DATA)
 
 
-def frameworks() -> tuple[str, ...]:
-    """Every framework that has settings of its own."""
-    return tuple(name for name in _settings() if name != USUAL)
+def frameworks(*, serving: bool | None = None) -> tuple[str, ...]:
+    """Every framework that has settings of its own; only those that serve, or train, if asked."""
+    return tuple(
+        name
+        for name, said in _settings().items()
+        if name != USUAL and serving in (None, bool(said.get("serves", 0)))
+    )
+
+
+def on_vendor(framework: str, vendor: str) -> str:
+    """The framework as it is on chips of a vendor: MaxText is another program on GPUs."""
+    elsewhere = _section(framework).get("elsewhere")
+    return elsewhere["is"] if elsewhere and vendor != elsewhere["than"] else framework
 
 
 def _section(framework: str) -> dict[str, Any]:
     if framework not in _settings():
-        raise UnknownName("framework", framework, frameworks())
+        raise UnknownName("framework", framework, frameworks(), f"({', '.join(frameworks())})")
     return _settings()[framework]
 
 

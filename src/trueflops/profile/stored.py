@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 
+from trueflops import units
+from trueflops.catalog import Origin
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
@@ -22,6 +24,7 @@ from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
 SCHEMA: Final = 1
 DATA: Final = Path(__file__).parent / "data"
 LARGEST: Final = 32 * 1024 * 1024
+LARGEST_ERROR: Final = 10.0  # of log(time)
 
 
 @cache
@@ -39,16 +42,27 @@ def read_profile(path: Path) -> Profile:
         if raw["schema_version"] != SCHEMA:
             found = shorten(str(raw["schema_version"]))
             raise BadInput(f"{where}: schema {found}, this version reads {SCHEMA}")
-        curves = {name: _curve(curve) for name, curve in raw["curves"].items()}
+        curves = {name: _curve(curve, name) for name, curve in raw["curves"].items()}
+        if not curves:
+            raise ValueError("it holds no curves")
         return Profile(str(raw["name"]), str(raw["accelerator"]), curves)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{where}: not a profile ({shorten(repr(error), 120)})") from None
+    except KeyError as error:
+        raise BadInput(f"{where}: not a profile ({error.args[0]!r} is missing)") from None
+    except ValueError as error:
+        raise BadInput(f"{where}: not a profile ({shorten(str(error), 120)})") from None
+    except (TypeError, AttributeError):
+        raise BadInput(f"{where}: not a profile (see the top of profile/stored.py)") from None
 
 
-def _curve(raw: dict[str, Any]) -> Curve:
-    values = {name: float(value) for name, value in raw["values"].items()}
-    if not all(np.isfinite(v) for v in values.values()) or not 0.0 <= float(raw["error"]) < 10.0:
-        raise ValueError("a value is not a number")
+def _curve(raw: dict[str, Any], name: str) -> Curve:
+    values = {key: float(value) for key, value in raw["values"].items()}
+    for key, value in values.items():
+        if not 0.0 <= value < units.TERA and key != "crowding":
+            raise ValueError(f"{name}: {key} = {value:g} is no number of at least 0")
+    if not 0.0 <= float(raw["error"]) < LARGEST_ERROR:
+        raise ValueError(f"{name}: error = {raw['error']} must lie between 0 and {LARGEST_ERROR:g}")
+    if raw["origin"] not in get_args(Origin):
+        raise ValueError(f"{name}: origin must be one of {', '.join(get_args(Origin))}")
     marks, held = raw.get("landmarks"), raw.get("held_out")
     landmarks = None
     if marks:

@@ -38,6 +38,7 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     ]
     for name, seconds, why in (
         ("+ memory-bound", part(compute, "memory-bound ops"), "norms, activations"),
+        ("+ untuned", part(compute, "untuned shapes"), "libraries tuned for few shapes"),
         ("+ power cap", part(compute, "power cap"), "a lower clock under load"),
         ("+ launch gaps", part(compute, "launch gaps"), "waiting for the host"),
         ("+ recomputation", part(compute, "recomputation"), "forward work done twice"),

@@ -10,6 +10,7 @@ from trueflops.errors import BadInput, shorten
 from trueflops.interop.tables import Row
 
 MOST: Final = 10**9
+LARGEST: Final = 10**13  # no length, time or rate in a table of results is larger
 
 
 class Missing(BadInput):
@@ -30,6 +31,8 @@ def number(row: Row, column: str) -> float | None:
         value = float(cell.replace(",", ""))
     except ValueError:
         raise Missing(f"{column} is not a number: {shorten(cell, 30)!r}") from None
+    if value > LARGEST:
+        raise Missing(f"{column} is larger than anything: {shorten(cell, 30)!r}")
     if not math.isfinite(value) or value < 0:
         raise Missing(f"{column} is not a number of at least 0: {shorten(cell, 30)!r}")
     return value or None

@@ -59,7 +59,8 @@ def verify_tables(
 def _read(table: Table, profiles: Profiles) -> Findings:
     """What one table gives; among others, one of an unknown header costs only itself."""
     if not known(table):
-        return Findings([], [Refusal(table.where, "header", "its columns are of no known kind")])
+        reason = f"{table.where}: its columns are of no known kind"
+        return Findings([], [Refusal(table.where, "header", reason)])
     return reader_of(table).read(table, profiles)
 
 

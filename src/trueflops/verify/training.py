@@ -17,6 +17,7 @@ from trueflops.interop.tables import Row, Table
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Estimate, Trainer, TrainingStep
+from trueflops.profile.frameworks import on_vendor
 from trueflops.verify.cells import Missing, needed, text
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
 from trueflops.verify.frameworks import framework_key
@@ -134,8 +135,7 @@ def read_case(row: Row, name: str) -> Case:
     framework = framework_key(text(row, "framework"), text(row, "notes").casefold())
     seq = needed(row, "seq_len")
     machine = read_machine(row, framework)
-    if framework == "maxtext" and machine.cluster.accelerator.vendor != "Google":
-        framework = "xla-gpu"
+    framework = on_vendor(framework, machine.cluster.accelerator.vendor)
     degrees = read_degrees(row, machine)
     model = read_run_model(row)
     workload = Training(seq, degrees.global_batch, float(seq * degrees.global_batch))

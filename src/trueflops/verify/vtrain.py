@@ -51,6 +51,8 @@ def read_case(row: Row, name: str) -> Case:
     gpus, batch, micro, hidden, heads, layers, seq, tp, dp, pp = (needed(row, c) for c in SIZES)
     if tp * dp * pp != gpus:
         raise Missing(f"tensor × data × pipeline parallelism is not # GPUs {gpus}")
+    if hidden % heads:
+        raise Missing(f"hidden size {hidden} is not divisible by attention heads {heads}")
     milliseconds = number(row, TIME)
     if milliseconds is None:
         raise Missing(f"{TIME} is empty")
