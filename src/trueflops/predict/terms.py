@@ -98,7 +98,8 @@ class Estimate:
     value: Size
     spreads: Mapping[str, Size]
     origin: Origin
-    least: Size = 0.0  # what physics allows at least: no interval reaches below
+    least: Size = 0.0  # what physics allows at least, and at most: no interval reaches beyond
+    most: Size = np.inf
 
     @property
     def spread(self) -> Size:
@@ -116,7 +117,7 @@ class Estimate:
     @property
     def high(self) -> Size:
         """Upper end of the 90 % interval."""
-        return self.value * np.exp(Z90 * self.spread)
+        return np.minimum(self.value * np.exp(Z90 * self.spread), self.most)
 
     def times(self, other: Estimate | Size) -> Estimate:
         """A product; errors of the same cause add."""
@@ -129,7 +130,9 @@ class Estimate:
     def under(self, numerator: Size) -> Estimate:
         """A number divided by this one: tokens over seconds."""
         safe = np.maximum(self.value, 1e-300)
-        return Estimate(numerator / safe, {c: -s for c, s in self.spreads.items()}, self.origin)
+        spreads = {c: -s for c, s in self.spreads.items()}
+        most = numerator / np.maximum(self.least, 1e-300) if np.any(self.least) else np.inf
+        return Estimate(numerator / safe, spreads, self.origin, most=most)
 
     def _with(self, other: Estimate | Size, sign: float) -> Estimate:
         if not isinstance(other, Estimate):
@@ -147,7 +150,7 @@ class Estimate:
             return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
 
         spreads = {c: at(s) for c, s in self.spreads.items()}
-        return Estimate(at(self.value), spreads, self.origin, at(self.least))
+        return Estimate(at(self.value), spreads, self.origin, at(self.least), at(self.most))
 
 
 def _weighs(size: Size) -> bool:
