@@ -7,16 +7,21 @@ plan, against the dense peak of the compute dtype; HFU counts all that is really
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from trueflops.catalog import Cluster, Price, price
+from trueflops.catalog import Cluster, Price, price, weakest
 from trueflops.clock import PowerLaw
 from trueflops.predict.terms import Z90, Estimate
 from trueflops.predict.training import TrainingStep
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.units import JOULES_PER_KWH, SECONDS_PER_HOUR
+
+HOST_LOAD: Final = 0.5  # of what fans, processors and network draw at most (assumed)
+USUAL_HOST: Final = 0.35  # of an accelerator's cap, where no node's power is published (assumed)
+HOST_ERROR: Final = 0.1  # of the whole power
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,12 @@ def cluster_watts(
     if law.cap is None:
         return None
     each = law.watts(joules, taken.value, ratio) + host_watts(cluster, law.cap)
-    return Estimate(each * cluster.count * pue, {"power": law.law.error}, law.law.origin)
+    spreads = {"power": law.law.error, "host": HOST_ERROR}
+    return Estimate(each * cluster.count * pue, spreads, weakest((law.law.origin, "derived")))
 
 
 def host_watts(cluster: Cluster, limit: float) -> float:
-    """What a node draws beside its accelerators, per accelerator."""
+    """What a node draws beside its accelerators, per accelerator: part of its published maximum."""
     if cluster.watts is None:
-        return 0.2 * limit  # assumed where no node power is published
-    return max(cluster.watts - limit, 0.05 * limit)
+        return USUAL_HOST * limit
+    return max(HOST_LOAD * (cluster.watts - limit), 0.05 * limit)
