@@ -59,9 +59,9 @@ Errors are |predicted − measured| / measured. Rows are split by a hash of what
 five may be fitted to, one in five never is, and the figures below are of those, unless a line says
 that nothing was fitted to its rows. *In 90 %* is the share of measured values inside our interval.
 
-Numbers were fitted to the four in five alone. Which terms a training step or a server has was decided
-with all published runs in view, so their figures are somewhat kinder than those of a new source; the
-steps on our own H200 were measured after every setting was chosen.
+Numbers were fitted to the four in five alone. Which terms a training step or a server has was
+decided with all published runs in view, so their figures are somewhat kinder than those of a new
+source; the steps kept apart on our own H200 were measured after PyTorch's settings were chosen.
 
 Kernel tables: ai-dynamo/aiconfigurator (Apache-2.0). vTrain: VIA-Research/vTrain (MIT). Published
 training runs: `truth/published/train_runs.csv`, each row with its source. Our own: `truth/h200`.
