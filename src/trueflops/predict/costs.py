@@ -8,14 +8,14 @@ Out: Costs, whose arrays have one element per distinct shape, and where each pla
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trueflops.clock import Clock, Placement, Priced
+from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
 from trueflops.graph.program import SHAPING
 from trueflops.graph.rules import total_bytes
@@ -44,11 +44,19 @@ class PieceCost:
     kept_bytes: Size  # per micro-batch, until its backward
     working_bytes: Size  # alive only while the hungriest op runs
 
-    def of(self, phase: str) -> Size:
-        """Seconds of a phase."""
+    def of(self, phase: str, shown: Mapping[str, float]) -> Size:
+        """Seconds of a phase, of each cause what is `shown`."""
         total: Size = 0.0
-        for (at, _), seconds in self.seconds.items():
+        for (at, cause), seconds in self.seconds.items():
             if at == phase:
+                total = total + seconds * shown.get(cause, 1.0)
+        return total
+
+    def clocked(self, phase: str) -> Size:
+        """Of these, what follows the chip's clock."""
+        total: Size = 0.0
+        for (at, cause), seconds in self.seconds.items():
+            if at == phase and cause in CLOCKED_CAUSES:
                 total = total + seconds
         return total
 

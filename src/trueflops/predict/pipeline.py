@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,12 +11,14 @@ import numpy as np
 from trueflops.clock import CLOCKED_CAUSES
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.costs import Costs
+from trueflops.predict.costs import Costs, PieceCost
 from trueflops.predict.memory import recomputed_share
+from trueflops.predict.slowing import Slowed, StageWork, summed
 from trueflops.predict.stages import Stages
 from trueflops.sizes import Size
 
 USEFUL: Final = ("forward", "backward", "backward_weight")
+PHASES: Final = ("forward", "recompute", "backward", "backward_weight")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class MeanStage:
     """One micro-batch on the average stage: seconds by (phase, cause)."""
 
     seconds: dict[tuple[str, str], Size]
-    kernels: Size
+    kernels: dict[str, Size]
     joules: Size  # at full clock
 
     def caused(self, cause: str, *phases: str) -> Size:
@@ -34,15 +37,6 @@ class MeanStage:
         return found
 
     @property
-    def clocked(self) -> Size:
-        """Seconds of matrix products, which follow the chip's clock."""
-        found: Size = 0.0
-        for (_, cause), seconds in self.seconds.items():
-            if cause in CLOCKED_CAUSES:
-                found = found + seconds
-        return found
-
-    @property
     def total(self) -> Size:
         """All phases and causes."""
         found: Size = 0.0
@@ -50,12 +44,23 @@ class MeanStage:
             found = found + seconds
         return found
 
+    def work(self, shown: Mapping[str, float]) -> StageWork:
+        """The same by phase, of each cause what is `shown`."""
+        seconds: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
+        clocked: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
+        for (phase, cause), value in self.seconds.items():
+            seconds[phase] = seconds[phase] + value * shown.get(cause, 1.0)
+            if cause in CLOCKED_CAUSES:
+                clocked[phase] = clocked[phase] + value
+        kernels = {phase: self.kernels.get(phase, 0.0) for phase in PHASES}
+        return StageWork(seconds, clocked, kernels, self.joules)
+
 
 def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
     """All layers, divided over the stages."""
     share = recomputed_share(plan, model.layers / plan.pp)
     seconds: dict[tuple[str, str], Size] = {}
-    kernels: Size = 0.0
+    kernels: dict[str, Size] = {}
     joules: Size = 0.0
     for piece, times in costs.pieces(model):
         for key, value in piece.seconds.items():
@@ -63,45 +68,62 @@ def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
             seconds[key] = seconds.get(key, 0.0) + weight * value / plan.pp
         for phase, count in piece.kernels.items():
             weight = times * share if phase == "recompute" else times
-            kernels = kernels + weight * count / plan.pp
-            joules = joules + weight * piece.joules[phase] / plan.pp
+            kernels[phase] = kernels.get(phase, 0.0) + weight * count / plan.pp
+            joules = joules + weight * piece.joules.get(phase, 0.0) / plan.pp
     return MeanStage(seconds, kernels, joules)
+
+
+def stage_work(costs: Costs, plan: Plan, stages: Stages, shown: Mapping[str, float]) -> StageWork:
+    """The work of every stage, [stage, plan]."""
+    share = recomputed_share(plan, stages.all_layers)
+
+    def whole_stage(of: Callable[[PieceCost, str], Size], phase: str) -> Size:
+        weight = share if phase == "recompute" else 1.0
+        found = stages.first * of(costs.embedding, phase) + stages.last * of(costs.head, phase)
+        for layers, block in zip(stages.layers, costs.blocks, strict=True):
+            found = found + layers * weight * of(block, phase)
+        return found
+
+    return StageWork(
+        {phase: whole_stage(lambda p, at: p.of(at, shown), phase) for phase in PHASES},
+        {phase: whole_stage(PieceCost.clocked, phase) for phase in PHASES},
+        {phase: whole_stage(_kernels, phase) for phase in PHASES},
+        summed({phase: whole_stage(_joules, phase) for phase in PHASES}),
+    )
 
 
 @dataclass(frozen=True)
 class SlowestStage:
-    """One micro-batch on the slowest stage: F, recomputation, B and W, and how many layers."""
+    """The stage that sets the pace, plan by plan: its phases as they run, and as its kernels alone
+    would, beside which communication hides; and how many layers it has.
+    """
 
-    forward: Size
-    recompute: Size
-    backward: Size
-    backward_weight: Size
+    seconds: dict[str, Size]
+    kernels_alone: dict[str, Size]
     layers: Size
 
-    @property
-    def total(self) -> Size:
-        """Forward and back."""
-        return self.forward + self.recompute + self.backward + self.backward_weight
 
-
-def slowest_stage(costs: Costs, plan: Plan, stages: Stages) -> SlowestStage:
-    """Find the slowest stage of each plan."""
-    share = recomputed_share(plan, stages.all_layers)
-    phases = []
-    for phase in ("forward", "recompute", "backward", "backward_weight"):
-        weight = share if phase == "recompute" else 1.0
-        time = stages.first * costs.embedding.of(phase) + stages.last * costs.head.of(phase)
-        for layers, block in zip(stages.layers, costs.blocks, strict=True):
-            time = time + layers * weight * block.of(phase)
-        phases.append(time)
-    whole = phases[0] + phases[1] + phases[2] + phases[3]
+def slowest_stage(work: StageWork, slowed: Slowed, stages: Stages) -> SlowestStage:
+    """Find it among all stages as they really run."""
+    whole = np.asarray(slowed.total)
     at = np.argmax(whole, axis=0)[None]
 
     def chosen(rows: Size) -> Size:
         return np.take_along_axis(np.broadcast_to(rows, whole.shape), at, axis=0)[0]
 
-    forward, again, backward, weights = (chosen(time) for time in phases)
-    return SlowestStage(forward, again, backward, weights, chosen(stages.all_layers))
+    return SlowestStage(
+        {phase: chosen(size) for phase, size in slowed.seconds.items()},
+        {phase: chosen(size) for phase, size in work.seconds.items()},
+        chosen(stages.all_layers),
+    )
+
+
+def _kernels(piece: PieceCost, phase: str) -> Size:
+    return piece.kernels.get(phase, 0.0)
+
+
+def _joules(piece: PieceCost, phase: str) -> Size:
+    return piece.joules.get(phase, 0.0)
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,20 @@ Zero-bubble schedules fill the gap with weight gradients, of which there are onl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from trueflops.plan import Plan
 from trueflops.sizes import Size
 
-if TYPE_CHECKING:
-    from trueflops.predict.pipeline import SlowestStage
 
-
-def bubble_seconds(plan: Plan, micro_batches: Size, whole: Size, slow: SlowestStage) -> Size:
-    """Idle time of the slowest stage; `whole` is a micro-batch's time through all stages."""
-    f, b, w = slow.forward + slow.recompute, slow.backward, slow.backward_weight
-    idle = np.maximum(whole - slow.total, 0.0)
+def bubble_seconds(
+    plan: Plan, micro_batches: Size, whole: Size, longest: Size, slow: dict[str, Size]
+) -> Size:
+    """Idle time of the slowest stage, which takes `longest`; `whole` is a micro-batch's time
+    through all stages, `slow` the slowest one's time by phase.
+    """
+    f, b, w = slow["forward"] + slow["recompute"], slow["backward"], slow["backward_weight"]
+    idle = np.maximum(whole - longest, 0.0)
     others = np.maximum(plan.pp - 1.0, 0.0)
     if plan.schedule == "zb-h1":
         return np.maximum(idle - np.minimum(2.0 * others, micro_batches) * w, 0.0)

@@ -24,8 +24,9 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
 from trueflops.predict.costs import Costs, program_costs
+from trueflops.predict.slowing import waiting_for_host
 from trueflops.predict.terms import Estimate, Term, exact, leaf, total
-from trueflops.predict.training import COMMUNICATION, COMPUTE, waiting_for_host
+from trueflops.predict.training import COMMUNICATION, COMPUTE
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR

@@ -36,16 +36,17 @@ from trueflops.predict.pipeline import (
     StepWork,
     mean_stage,
     slowest_stage,
+    stage_work,
     step_work,
 )
 from trueflops.predict.schedule import bubble_seconds
+from trueflops.predict.slowing import Slowed, slow_down, summed
 from trueflops.predict.stages import Stages, every_stage, representative_stages
 from trueflops.predict.terms import Term, leaf, total
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.workload import Training
 
-HOST_SHARPNESS: Final = 8.0
 COMPUTE: Final = {
     "matmul": "matmul",
     "experts": "expert matmul",
@@ -114,15 +115,6 @@ class FusionSavings:
     bytes_after: float
 
 
-def waiting_for_host(host: Size, device: Size) -> Size:
-    """Seconds that a stream of kernels waits for a host that issues them one by one.
-
-    Stretches of short kernels wait even where the whole is device-bound: a smooth maximum.
-    """
-    share = host / np.maximum(device, 1e-300)
-    return device * np.expm1(np.log1p(share**HOST_SHARPNESS) / HOST_SHARPNESS)
-
-
 class Trainer:
     """Answers for one model and workload on one cluster: build once, ask for many plans."""
 
@@ -163,25 +155,25 @@ class Trainer:
         stages = representative_stages(self.model, plan)
         held = held_parameters(costs, stages)
         most = held.most()
-        mean, slow = mean_stage(costs, plan, self.model), slowest_stage(costs, plan, stages)
-        backward = slow.recompute + slow.backward + slow.backward_weight
-        dp = exchange_gradients(self.clock, plan, most, m, slow.layers, slow.forward, backward)
+        shown = self._shown(plan)
+        mean = mean_stage(costs, plan, self.model)
+        usual = slow_down(mean.work(shown), self.profile, self.clock.power)
+        every = stage_work(costs, plan, stages, shown)
+        slow = slowest_stage(every, slow_down(every, self.profile, self.clock.power), stages)
+        forward = slow.kernels_alone["forward"]
+        backward = summed(slow.kernels_alone) - forward
+        dp = exchange_gradients(self.clock, plan, most, m, slow.layers, forward, backward)
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
-        capped = self.clock.power.throttle(mean.joules, mean.clocked, mean.total)
-        software = self.profile.curve("framework")
-        untuned = mean.clocked * (1.0 / self.profile.curve("models")["typical"] - 1.0)
-        device = mean.total + capped.added + untuned
-        gaps = waiting_for_host(mean.kernels * software["launch"], device)
-        slower = (device + gaps) / np.maximum(mean.total, 1e-300)
-        uneven = slower * m * np.maximum(slow.total - mean.total, 0.0)
-        bubble = slower * bubble_seconds(plan, m, mean.total * plan.pp, slow)
+        longest = np.maximum(summed(slow.seconds), usual.total)
+        uneven = m * (longest - usual.total)
+        bubble = bubble_seconds(plan, m, usual.total * plan.pp, longest, slow.seconds)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
         casts = self._weight_casts(plan, most, m)
         adding = self._accumulation(plan, most, m)
-        compute = self._compute(mean, m, capped.added, casts + adding, untuned, gaps)
+        compute = self._compute(mean, m, casts + adding, usual)
         communication = self._communication(plan, mean, m, self._beside(dp), pp.exposed)
         beside = compute.value + communication.value + uneven + bubble
-        matmul = self.profile.curve("matmul")
+        matmul, software = self.profile.curve("matmul"), self.profile.curve("framework")
         step = total(
             "step",
             compute,
@@ -194,8 +186,8 @@ class Trainer:
             cause="framework",
             spread=hypot(software.error, software["experts_error"] * self.model.is_moe),
         )
-        work = step_work(costs, plan, self.model, m, m * mean.joules, capped.ratio)
-        if np.any(work.peak_seconds > PHYSICS * np.asarray(step.value)):
+        done = step_work(costs, plan, self.model, m, m * mean.joules, usual.clock_ratio)
+        if np.any(done.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
         memory = fullest(stage_memory(costs, plan, stages, held, m, self.profile))
         return TrainingStep(
@@ -208,7 +200,7 @@ class Trainer:
             memory,
             self.capacity,
             m,
-            work,
+            done,
             host_bytes(plan, most, kept),
         )
 
@@ -236,9 +228,7 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(
-        self, mean: MeanStage, m: Size, capped: Size, weights: Size, untuned: Size, gaps: Size
-    ) -> Term:
+    def _compute(self, mean: MeanStage, m: Size, weights: Size, slowed: Slowed) -> Term:
         parts = [
             leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
@@ -248,10 +238,11 @@ class Trainer:
             again = again + mean.caused(cause, "recompute")
         parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
         parts.append(leaf("weights, gradients", weights, self.profile.curve("memory"), "memory"))
-        parts.append(leaf("untuned shapes", m * untuned, self.profile.curve("models"), "vendor"))
+        vendor = self.profile.curve("models")
+        parts.append(leaf("untuned shapes", m * slowed.untuned, vendor, "vendor"))
         power, host = self.profile.curve("power"), self.profile.curve("framework")
-        parts.append(leaf("power cap", m * capped, power, "power"))
-        parts.append(leaf("launch gaps", m * gaps, host, "framework"))
+        parts.append(leaf("power cap", m * slowed.capped, power, "power"))
+        parts.append(leaf("launch gaps", m * slowed.gaps, host, "framework"))
         return total("compute", *parts)
 
     def _weight_casts(self, plan: Plan, held: Held, m: Size) -> Size:
@@ -277,6 +268,15 @@ class Trainer:
         shown = self.profile.curve("framework")["accumulation"]
         return self.clock.stream(shown * own * ((m - 1.0) * 2.0 * each + m * wider), "")
 
+    def _shown(self, plan: Plan) -> dict[str, float]:
+        """How much of a communication inside a layer makes its stage wait.
+
+        Split into pieces, a product can begin on those that have arrived (collective matmul).
+        DualPipe's point: a forward's all-to-all runs beside another micro-batch's backward.
+        """
+        hidden = self.profile.curve("framework")["hidden_tp"]
+        return {"tp": 1.0 - hidden, "ep": 0.0 if plan.schedule == "dualpipe" else 1.0}
+
     def _beside(self, dp: Exchange) -> Size:
         """What data-parallel communication costs: what shows of it, and what its kernels and their
         traffic take from the compute beside which the rest runs.
@@ -288,10 +288,8 @@ class Trainer:
     def _communication(self, plan: Plan, mean: MeanStage, m: Size, dp: Size, pp: Size) -> Term:
         law = self.profile.curve("collective")
         shown = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
-        # Split into pieces, a product can begin on those that have arrived (collective matmul).
-        shown["tp"] = shown["tp"] * (1.0 - self.profile.curve("framework")["hidden_tp"])
+        shown["tp"] = shown["tp"] * self._shown(plan)["tp"]
         if plan.schedule == "dualpipe":
-            # Its point: a forward's all-to-all runs beside another micro-batch's backward.
             busy = mean.total - sum(shown.values())
             shown["ep"] = np.maximum(shown["ep"] - busy, 0.0)
             pp = 0.0 * pp
