@@ -94,16 +94,13 @@ def stage_work(costs: Costs, plan: Plan, stages: Stages, shown: Mapping[str, flo
 
 @dataclass(frozen=True)
 class SlowestStage:
-    """The stage that sets the pace, plan by plan: its phases as they run, and as its kernels alone
-    would, beside which communication hides; and how many layers it has.
-    """
+    """The stage that sets the pace, plan by plan: its phases, and how many layers it has."""
 
     seconds: dict[str, Size]
-    kernels_alone: dict[str, Size]
     layers: Size
 
 
-def slowest_stage(work: StageWork, slowed: Slowed, stages: Stages) -> SlowestStage:
+def slowest_stage(slowed: Slowed, stages: Stages) -> SlowestStage:
     """Find it among all stages as they really run."""
     whole = np.asarray(slowed.total)
     at = np.argmax(whole, axis=0)[None]
@@ -113,7 +110,6 @@ def slowest_stage(work: StageWork, slowed: Slowed, stages: Stages) -> SlowestSta
 
     return SlowestStage(
         {phase: chosen(size) for phase, size in slowed.seconds.items()},
-        {phase: chosen(size) for phase, size in work.seconds.items()},
         chosen(stages.all_layers),
     )
 

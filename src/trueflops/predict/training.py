@@ -159,9 +159,9 @@ class Trainer:
         mean = mean_stage(costs, plan, self.model)
         usual = slow_down(mean.work(shown), self.profile, self.clock.power)
         every = stage_work(costs, plan, stages, shown)
-        slow = slowest_stage(every, slow_down(every, self.profile, self.clock.power), stages)
-        forward = slow.kernels_alone["forward"]
-        backward = summed(slow.kernels_alone) - forward
+        slow = slowest_stage(slow_down(every, self.profile, self.clock.power), stages)
+        forward = slow.seconds["forward"]
+        backward = summed(slow.seconds) - forward
         dp = exchange_gradients(self.clock, plan, most, m, slow.layers, forward, backward)
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
         longest = np.maximum(summed(slow.seconds), usual.total)
