@@ -15,6 +15,7 @@ ROOMS = [
     "files",
     "units",
     "sizes",
+    "measure",
     "catalog",
     "model",
     "workload",

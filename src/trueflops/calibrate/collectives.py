@@ -1,12 +1,14 @@
 """Curves of collectives inside a node: NCCL's three protocols, with latencies and rates as seen.
 
     t = smooth min over LL, LL128, Simple of  base + hops·latency + moved / (rate·bus)
-on the tiers of the catalog's own node, so that what is fitted is what the clock computes.
+on the tiers of the catalog's own node, or on one that the rows themselves tell of, so that what is
+fitted is what the clock computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,18 +17,22 @@ from scipy.optimize import least_squares
 
 from trueflops.calibrate.fit import TOLERATED, solve_landmarks
 from trueflops.calibrate.kernels import summarise
-from trueflops.catalog import accelerator, cluster
+from trueflops.catalog import PROTOCOLS, Tier, accelerator, cluster
 from trueflops.clock.collectives import REACH, collective_features, collective_seconds
 from trueflops.clock.law import Parameter
-from trueflops.interop.kernels import batch_kernels
+from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.interop.tables import Table
 from trueflops.profile import Curve, Landmarks
 from trueflops.sizes import Array
+from trueflops.units import MICRO
 from trueflops.verify.kernels import MEASURED, by_chip, identity
 from trueflops.verify.split import held_out
 
-MICRO: Final = 1e-6
 LANDMARKS: Final = 30
+FEW: Final = 40  # rows; with fewer all are fitted, and judged by leaving out a part at a time
+PARTS: Final = 5
+PULL: Final = TOLERATED  # towards what is usual, where few rows cannot tell
+ROWS_PER_LANDMARK: Final = 2  # where rows are few
 NOISE: Final = 0.3
 PARAMETERS: Final = {
     "base_ll": Parameter(7.0 * MICRO, 0.0, 60.0 * MICRO, "before the first hop"),
@@ -48,50 +54,115 @@ def collective_curves(tables: Iterable[Table], source: str) -> dict[str, dict[st
     found: dict[str, dict[str, Curve]] = {}
     for table in tables:
         for name, rows in by_chip(table):
-            batches, _ = batch_kernels(rows)
-            for batch in batches:
-                if batch.collective is None:
-                    continue
-                sent, chip = batch.collective, accelerator(name).name
-                seconds = np.array([float(row[MEASURED]) for row in batch.rows]) * MICRO
-                apart = np.array([held_out(identity(row)) for row in batch.rows])
-                curve = _curve(
-                    chip, sent.kind, np.asarray(sent.group), np.asarray(sent.payload.bytes),
-                    seconds, apart, source,
-                )  # fmt: skip
-                key = f"collective.{sent.kind}" + (f".{sent.library}" if sent.library else "")
-                found.setdefault(chip, {})[key] = curve
+            chip = accelerator(name).name
+            for batch in batch_kernels(rows)[0]:
+                if batch.collective is not None:
+                    widest = int(np.max(batch.collective.group))
+                    tiers = cluster(f"{widest}x{chip}").tiers
+                    found.setdefault(chip, {}).update(fitted_collectives([batch], tiers, source))
     return found
 
 
-def _curve(
-    chip: str,
-    kind: str,
-    group: Array,
-    payload: Array,
-    seconds: Array,
-    apart: NDArray[np.bool_],
-    source: str,
-) -> Curve:
-    tiers = cluster(f"{int(group.max())}x{chip}").tiers
-    low, high, usual = (
-        np.array([getattr(p, bound) for p in PARAMETERS.values()])
-        for bound in ("low", "high", "usual")
-    )
+def fitted_collectives(
+    batches: Iterable[Batch], tiers: tuple[Tier, ...], source: str
+) -> dict[str, Curve]:
+    """Curve name → curve, for every collective and library in the batches."""
+    found = {}
+    for batch in batches:
+        if (sent := batch.collective) is None:
+            continue
+        seconds = np.array([float(row[MEASURED]) for row in batch.rows]) * MICRO
+        group, payload = np.asarray(sent.group), np.asarray(sent.payload.bytes)
+        seen = _Seen(sent.kind, group, payload, seconds, tiers)
+        if seen.few:
+            parts = np.argsort(np.lexsort((payload, group))) % PARTS
+            misses = [seen.missed(*seen.fit(parts != i), parts == i) for i in np.unique(parts)]
+            fitted = np.ones(len(seconds), bool)
+            point, marks = seen.fit(fitted)
+        else:
+            fitted = np.array([not held_out(identity(row)) for row in batch.rows])
+            point, marks = seen.fit(fitted)
+            misses = [seen.missed(point, marks, ~fitted)]
+        held, error = summarise(np.concatenate(misses))
+        rows = int(fitted.sum())
+        name = f"collective.{sent.kind}" + (f".{sent.library}" if sent.library else "")
+        found[name] = Curve(_values(point), error, "measured", source, marks, rows, held)
+    return found
 
-    def misses(point: Array, rows: NDArray[np.bool_], marks: Landmarks | None = None) -> Array:
-        values = {**dict(zip(PARAMETERS, point.tolist(), strict=True)), "efficiency": 1.0}
-        law = Curve(values, 0.0, "measured", "", marks)
-        taken = collective_seconds(kind, group[rows], payload[rows], 1.0, tiers, law)
-        return np.log(np.asarray(taken) / seconds[rows])
 
-    best = least_squares(
-        misses, usual, bounds=(low, high), x_scale=np.maximum(np.abs(usual), (high - low) / 50.0),
-        loss="soft_l1", f_scale=TOLERATED, diff_step=1e-3, max_nfev=80, args=(~apart,),
-    )  # fmt: skip
-    fitted, reach = ~apart, np.array(REACH)
-    features = collective_features(group[fitted], payload[fitted])
-    marks = solve_landmarks(features, -misses(best.x, fitted), reach, LANDMARKS, NOISE)
-    held, error = summarise(misses(best.x, apart, marks))
-    values = {**dict(zip(PARAMETERS, best.x.tolist(), strict=True)), "efficiency": 1.0}
-    return Curve(values, error, "measured", source, marks, int((~apart).sum()), held)
+def plain_tiers(rows: Iterable[Mapping[str, str | int | float]]) -> tuple[Tier, ...]:
+    """One tier for a machine that no catalog knows: the best that was seen on it.
+
+    Rows are those of `trueflops measure`: op, gpus, busbw, latency_us.
+    """
+    rows = list(rows)
+    if not rows:
+        return ()
+    hop = min(float(row[MEASURED]) * MICRO / _steps(row) for row in rows)
+    widest = max(float(row["gpus"]) for row in rows)
+    fastest = max(float(row["busbw"]) for row in rows)
+    return (Tier("plain", widest, fastest, dict.fromkeys(PROTOCOLS, hop), "switch", "measured"),)
+
+
+def _steps(row: Mapping[str, str | int | float]) -> float:
+    """Hops of a message, one after another, around a ring."""
+    around = float(row["gpus"]) - 1.0
+    return {"all_reduce": 2.0 * around, "all_to_all": 1.0}.get(str(row["op"]), around)
+
+
+def _values(point: Array) -> dict[str, float]:
+    return {**dict(zip(PARAMETERS, point.tolist(), strict=True)), "efficiency": 1.0}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Measured collectives of one kind, and the tiers they ran on."""
+
+    kind: str
+    group: Array
+    payload: Array
+    seconds: Array
+    tiers: tuple[Tier, ...]
+
+    @property
+    def few(self) -> bool:
+        return len(self.seconds) < FEW
+
+    def missed(self, point: Array, marks: Landmarks | None, rows: NDArray[np.bool_]) -> Array:
+        """log(predicted / measured) of some rows."""
+        law = Curve(_values(point), 0.0, "measured", "", marks)
+        group, payload = self.group[rows], self.payload[rows]
+        taken = collective_seconds(self.kind, group, payload, 1.0, self.tiers, law)
+        return np.log(np.asarray(taken) / self.seconds[rows])
+
+    def fit(self, rows: NDArray[np.bool_]) -> tuple[Array, Landmarks | None]:
+        """Parameters, and landmarks of what they leave over."""
+        low, high, usual = (
+            np.array([getattr(p, bound) for p in PARAMETERS.values()]) * self._slowness
+            for bound in ("low", "high", "usual")
+        )
+        scale = np.maximum(np.abs(usual), (high - low) / 50.0)
+
+        def misses(point: Array) -> Array:
+            pull = PULL * (point - usual) / scale
+            missed = self.missed(point, None, rows)
+            return np.concatenate([missed, pull]) if self.few else missed
+
+        best = least_squares(
+            misses, usual, bounds=(low, high), x_scale=scale,
+            loss="soft_l1", f_scale=TOLERATED, diff_step=1e-3, max_nfev=80,
+        ).x  # fmt: skip
+        count = int(rows.sum()) // ROWS_PER_LANDMARK if self.few else LANDMARKS
+        if not count:
+            return best, None
+        features = collective_features(self.group[rows], self.payload[rows])
+        left = -self.missed(best, None, rows)
+        return best, solve_landmarks(features, left, np.array(REACH), count, NOISE)
+
+    @property
+    def _slowness(self) -> Array:
+        """How much longer than a GPU's the latencies are, where no GPU's explains the fastest."""
+        base, hop = PARAMETERS["base_ll"], PARAMETERS["hop_ll"]
+        fastest = float(self.seconds.min())
+        longer = fastest / (base.usual + hop.usual) if fastest > base.high else 1.0
+        return np.array([longer if p.startswith(("base_", "hop_")) else 1.0 for p in PARAMETERS])

@@ -18,25 +18,36 @@ from trueflops.catalog import Accelerator, accelerator
 from trueflops.interop.tables import Row, Table
 from trueflops.profile import Curve
 from trueflops.sizes import Array
+from trueflops.verify.kernels import by_chip
 
 POWER_COLUMNS: Final = ("gpu", "load", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
 
 LARGE_FLOP: Final = units.TERA
+FEWEST_CLOCKS: Final = 3  # at which products ran: fewer do not tell how energy follows the clock
 
 
 def power_curves(table: Table, source: str) -> dict[str, dict[str, Curve]]:
     """Chip → the curve "power"."""
-    chips = sorted({row["gpu"] for _, row in table.rows})
-    found = {}
-    for name in chips:
-        rows = [row for _, row in table.rows if row["gpu"] == name and _tells(row)]
-        chip = accelerator(name)
-        found[chip.name] = {"power": _curve(chip, rows, source)}
-    return found
+    return {
+        accelerator(name).name: power_curve(accelerator(name), rows, source)
+        for name, rows in by_chip(table)
+    }
+
+
+def power_curve(chip: Accelerator, table: Table, source: str) -> dict[str, Curve]:
+    """The curve "power" of one chip; none where too few loads tell energies apart."""
+    rows = [row for _, row in table.rows if _tells(row)]
+    loads = {row["load"] for row in rows}
+    clocks = {row["clock_mhz"] for row in rows if row["load"] == "matmul"}
+    if loads != {"matmul", "copy"} or len(clocks) < FEWEST_CLOCKS:
+        return {}
+    return {"power": _curve(chip, rows, source)}
 
 
 def _tells(row: Row) -> bool:
     """Large products and copies: small ones live in caches, whose energy is not modelled."""
+    if not row.get("watts") or not row.get("clock_mhz"):
+        return False
     large = float(row["flop"] or 0.0) >= LARGE_FLOP and row["load"] == "matmul"
     return large or row["load"] == "copy"
 

@@ -210,6 +210,25 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
     return replace(base, name=name, facts=facts, values=values)
 
 
+def accelerator_measured(
+    name: str, kind: str, values: Mapping[str, float], source: str
+) -> Accelerator:
+    """A device of which nothing was printed: its ceilings are those that were measured."""
+    return Accelerator(
+        name=printable(name, 60),
+        vendor="",
+        architecture=kind,
+        year=0,
+        form="measured",
+        status="measured",
+        devices_per_package=1,
+        notes=("no datasheet: every figure was measured",),
+        facts={path: Fact(f"{value:.4g}", "measured", source) for path, value in values.items()},
+        values=dict(values),
+        alternatives=(),
+    )
+
+
 def _dimension(path: str) -> str | None:
     if path.startswith(("peak.", "accumulate.", "measured.")):
         return "flop_per_second"

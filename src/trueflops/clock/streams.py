@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from trueflops.clock.law import Law, Parameter, Values, stacked
+from trueflops.clock.law import Law, Parameter, Values, log2, stacked
 from trueflops.clock.silicon import Silicon
 from trueflops.sizes import Array, Size
 
@@ -32,12 +32,21 @@ class StreamWork(NamedTuple):
     kind: Array
 
 
+def _kind(w: StreamWork) -> Array:
+    """Of each op, for all plans."""
+    kind = np.asarray(w.kind)
+    return kind.reshape(kind.shape + (1,) * (np.ndim(w.moved_bytes) - kind.ndim))
+
+
 def _formula(w: StreamWork, chip: Silicon, p: Values) -> Array:
-    kind, moved = np.asarray(w.kind, np.intp), np.asarray(w.moved_bytes)
-    kind = kind.reshape(kind.shape + (1,) * (moved.ndim - kind.ndim))
+    kind, moved = _kind(w).astype(np.intp), np.asarray(w.moved_bytes)
     share = np.array([*(p.get(k, p["bandwidth"]) for k in KINDS), p["bandwidth"]])[kind]
     waits = p["start_cycles"] + p.get("reduce_cycles", 0.0) * _REDUCES[kind]
     return np.asarray(waits / chip.hertz + moved / (share * chip.bandwidth))
+
+
+def _features(w: StreamWork, chip: Silicon) -> Array:
+    return stacked(log2(w.moved_bytes), _kind(w))
 
 
 STREAM: Final = Law(
@@ -51,6 +60,6 @@ STREAM: Final = Law(
             for kind in KINDS
         },
     },
-    lambda w, chip: stacked(np.asarray(w.moved_bytes)),
-    reach=(1.0,),
+    _features,
+    reach=(2.0, 0.3),  # two doublings of the bytes; a kind says nothing of another
 )

@@ -55,7 +55,7 @@ class Form(NamedTuple):
     """What rows must share to be priced in one call."""
 
     name: str  # number format, kind of collective, kind of memory-bound op
-    variant: str = ""  # kernel or library, where it matters
+    variant: str = ""  # kernel, library or width, where it matters
     cast: bool = True  # whether narrowed inputs are narrowed as part of the row
 
 
@@ -105,8 +105,10 @@ def _attention(c: Columns, form: Form) -> Built:
         return (forward,), None
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
-    backward = Op("attention", "attention_backward", reads, writes, facts=forward.facts, of=forward)
-    backward.form = forward.form
+    backward = Op(
+        "attention", "attention_backward", reads, writes,
+        dtype=forward.dtype, facts=forward.facts, of=forward, form=forward.form,
+    )  # fmt: skip
     return (backward,), None
 
 
@@ -119,16 +121,18 @@ def _attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> O
     run = Pass(c["batch"], queries, keys - queries)
     window = np.where(c["window"] > 0, c["window"], keys)
     tokens = (("batch", c["batch"]), ("seq", queries))
-    narrow = 8.0 if form.name == "fp8" else 16.0
+    wide = 32.0 if form.name == "fp32" else 16.0
+    narrow = 8.0 if form.name == "fp8" else wide
     kv = ("kv_heads", c["num_kv_heads"])
     value = ("value_dim", c["head_dim"])
-    q = Tensor("q", (*tokens, ("heads", c["num_heads"]), ("head_dim", c["head_dim"])))
+    q = Tensor("q", (*tokens, ("heads", c["num_heads"]), ("head_dim", c["head_dim"])), wide)
     k = Tensor("k", (*tokens, kv, ("head_dim", c["head_dim"])), narrow)
     v = Tensor("v", (*tokens, kv, value), narrow)
-    out = Tensor("out", (*tokens, ("heads", c["num_heads"]), value))
+    out = Tensor("out", (*tokens, ("heads", c["num_heads"]), value), wide)
     facts = {"keys": run.keys_read(window), "seen": run.keys_seen(window)}
     kernel = form.variant.partition(" ")[0]
-    return Op("attention", kind, (q, k, v), (out,), facts=facts, form=kernel)
+    dtype = "fp32" if form.name == "fp32" else "bf16"
+    return Op("attention", kind, (q, k, v), (out,), dtype=dtype, facts=facts, form=kernel)
 
 
 def _experts(c: Columns, form: Form) -> Built:
@@ -181,12 +185,15 @@ MEMORY_KINDS: Final[Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]
     "cross_entropy": ("cross_entropy", (16.0,), (32.0,)),
     "cross_entropy_backward": ("cross_entropy_backward", (32.0, 32.0), (16.0,)),
     "embedding": ("embedding", (16.0,), (16.0,)),
+    "adamw": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
     "adamw_fused": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
 }
 
 
 def _memory(c: Columns, form: Form) -> Built:
     kind, read, written = MEMORY_KINDS[form.name]
+    if form.variant == "fp32":
+        read, written = (tuple(32.0 if b == 16.0 else b for b in bits) for bits in (read, written))
     dims = (("rows", c["rows"]), ("columns", c["columns"]))
     inputs = tuple(Tensor(f"in{i}", dims, bits) for i, bits in enumerate(read))
     outputs = tuple(Tensor(f"out{i}", dims, bits) for i, bits in enumerate(written))

@@ -134,9 +134,12 @@ def _form(kind: str, row: Row) -> Form:
                 raise BadInput("the gradient of a table depends on its size, which has no column")
             if name not in MEMORY_KINDS:
                 raise UnknownName("memory-bound kernel", name, MEMORY_KINDS)
-            return Form(name)
+            dtype = _known(DTYPES, row.get("dtype") or "bf16", "dtype")
+            return Form(name, "fp32" if dtype == "fp32" else "")
         case "attention" | "attention_decode":
             name = "fp8" if row.get("kv_dtype", "").strip().lower().startswith("fp8") else "bf16"
+            if row.get("attn_dtype", "").strip().lower() in ("float32", "fp32"):
+                name = "fp32"
             kernel = row.get("kernel", "").strip().lower()
             variant = kernel if kernel in ("fa2", "cudnn") else ""
             back = row.get("direction", "").strip().lower() == "backward"

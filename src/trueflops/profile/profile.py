@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from trueflops.catalog import Origin
+from trueflops.catalog import Accelerator, Origin
 from trueflops.errors import MissingFact
 from trueflops.sizes import Array
 
@@ -51,6 +51,7 @@ class Profile:
     name: str
     accelerator: str
     curves: Mapping[str, Curve]
+    chip: Accelerator | None = None  # where the catalog has none of that name
 
     def curve(self, name: str) -> Curve:
         """The curve of an op class; `matmul.fp8.x` falls back to `matmul.fp8`, then `matmul`."""

@@ -4,24 +4,28 @@
 "error": 0.05, "origin": "measured", "source": …, "fitted_rows": 3520,
 "held_out": {"rows": 880, "median": 0.04, "p90": 0.12},
 "landmarks": {"reach": […], "points": [[…], …], "weights": […]}}}}
+A measured one also holds its rows (`measured`, see measure/record.py) and, where the catalog does
+not know the device, what it is: "chip": {"kind": "cpu", "values": {"peak.fp32": 1.2e11, …}}.
 """
 
 from __future__ import annotations
 
 import json
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import numpy as np
 
 from trueflops import units
-from trueflops.catalog import Origin
+from trueflops.catalog import Accelerator, Origin
+from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
+from trueflops.measure.record import SCHEMA, Record, decode, write_whole
 from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
 
-SCHEMA: Final = 1
 DATA: Final = Path(__file__).parent / "data"
 LARGEST: Final = 32 * 1024 * 1024
 LARGEST_ERROR: Final = 10.0  # of log(time)
@@ -42,10 +46,13 @@ def read_profile(path: Path) -> Profile:
         if raw["schema_version"] != SCHEMA:
             found = shorten(str(raw["schema_version"]))
             raise BadInput(f"{where}: schema {found}, this version reads {SCHEMA}")
+        if "curves" not in raw and "measured" in raw:
+            raise BadInput(f"{where}: measured, but not fitted yet: trueflops measure fit {where}")
         curves = {name: _curve(curve, name) for name, curve in raw["curves"].items()}
         if not curves:
             raise ValueError("it holds no curves")
-        return Profile(str(raw["name"]), str(raw["accelerator"]), curves)
+        name, accelerator = str(raw["name"]), str(raw["accelerator"])
+        return Profile(name, accelerator, curves, _chip(accelerator, raw.get("chip"), name))
     except KeyError as error:
         raise BadInput(f"{where}: not a profile ({error.args[0]!r} is missing)") from None
     except ValueError as error:
@@ -78,16 +85,42 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
     )
 
 
-def write_profile(profile: Profile, path: Path) -> None:
-    """Write a profile, whole or not at all."""
+def _chip(name: str, raw: dict[str, Any] | None, source: str) -> Accelerator | None:
+    if raw is None:
+        return None
+    values = {str(path): float(value) for path, value in raw["values"].items()}
+    if not all(0.0 < value < inf for value in values.values()):
+        raise ValueError("chip: every value must be above 0")
+    return accelerator_measured(name, str(raw["kind"]), values, source)
+
+
+def read_record(path: Path) -> Record:
+    """The measurements inside a profile."""
+    where = printable(str(path))
+    try:
+        found = decode(json.loads(read_file(path, LARGEST)), path)
+    except ValueError as error:
+        raise BadInput(f"{where}: not a profile ({shorten(str(error), 120)})") from None
+    if found is None:
+        raise BadInput(f"{where}: holds no measurements, only curves fitted to other tables")
+    return found
+
+
+def write_profile(profile: Profile, path: Path, record: Record | None = None) -> None:
+    """Write a profile, whole or not at all, with the measurements it was fitted to."""
     curves = {name: _record(curve) for name, curve in sorted(profile.curves.items())}
-    raw = {"schema_version": SCHEMA, "name": profile.name, "accelerator": profile.accelerator}
+    raw: dict[str, Any] = {
+        "schema_version": SCHEMA, "name": profile.name, "accelerator": profile.accelerator
+    }  # fmt: skip
+    if profile.chip is not None:
+        values = {path: _short(v) for path, v in profile.chip.values.items() if v}
+        raw["chip"] = {"kind": profile.chip.architecture, "values": values}
+    if record is not None:
+        raw["measured"] = record.section()
     lines = [f" {json.dumps(name)}: {json.dumps(record)}" for name, record in curves.items()]
     head = json.dumps(raw)[:-1]
     text = f'{head}, "curves": {{\n' + ",\n".join(lines) + "\n}}\n"
-    beside = path.with_suffix(".part")
-    beside.write_text(text)
-    beside.replace(path)
+    write_whole(path, text)
 
 
 def _record(curve: Curve) -> dict[str, Any]:

@@ -23,10 +23,17 @@ MEASURED: Final = "latency_us"
 COLUMNS: Final = ("gpu", MEASURED)
 
 
+_TIMING: Final = (
+    "p10_us", "p90_us", "p99_us", "lap", "slowest_rank", "slowest_us", "algbw", "busbw",
+)  # fmt: skip
+_ASIDE: Final = (
+    MEASURED, *_TIMING, "backend", "version", "kernel", "library", "layout", "copies", "cast",
+)  # fmt: skip
+
+
 def identity(row: Row) -> str:
     """What a measured kernel is, whatever it took and whichever release ran it."""
-    left_out = (MEASURED, "backend", "version", "kernel", "library", "layout", "copies", "cast")
-    return " ".join(f"{k}={v.strip()}" for k, v in sorted(row.items()) if k not in left_out)
+    return " ".join(f"{k}={v.strip()}" for k, v in sorted(row.items()) if k not in _ASIDE)
 
 
 def by_chip(table: Table) -> Iterator[tuple[str, Table]]:

@@ -1,0 +1,222 @@
+"""A profile from one machine's own measurements: curves, and how far they miss rows left out.
+
+In: a Record of `measure/`. Out: a Profile. Every row serves the final fit; the error beside each
+curve is that of five fits which each left a fifth of the shapes out (cross-validation), since a
+few hundred rows are too few to give a fifth away.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trueflops.calibrate.collectives import fitted_collectives, plain_tiers
+from trueflops.calibrate.fit import Fitted, Sample, fit_landmarks, fit_values, join
+from trueflops.calibrate.kernels import Detail, log_error, summarise
+from trueflops.calibrate.power import power_curve
+from trueflops.calibrate.samples import sample_of
+from trueflops.catalog import Accelerator, accelerator, cluster
+from trueflops.catalog.accelerators import accelerator_measured
+from trueflops.clock.silicon import Silicon
+from trueflops.clock.works import LAWS, curve_name, op_class
+from trueflops.errors import BadInput, UnknownName
+from trueflops.interop.kernels import batch_kernels
+from trueflops.interop.tables import Table
+from trueflops.measure.limits import beyond
+from trueflops.measure.record import Record, Row
+from trueflops.profile import Curve, Landmarks, Profile, profile_of
+from trueflops.units import MICRO, MILLION
+from trueflops.verify.kernels import identity
+from trueflops.verify.run_chip import chip_of
+
+KERNELS: Final = ("matmul", "attention", "attention_decode", "memory")
+FOLDS: Final = 5
+FEW: Final = 12  # rows that teach a curve at least
+ENOUGH: Final = 40  # rows from which on landmarks say more than they learn by heart
+LARGE: Final = 4.0  # times the cache: what is read from memory
+# One machine's own rows are consistent: a landmark for each of them.
+DETAILS: Final[Mapping[str, Detail]] = {
+    "matmul": Detail(1000, 0.2),
+    "attention": Detail(400, 0.1),
+    "attention_backward": Detail(400, 0.1),
+    "attention_decode": Detail(400, 0.1),
+    "memory": Detail(400, 0.2),
+}
+
+
+def device_chip(record: Record) -> Accelerator:
+    """The catalog's chip that was measured, or one made of its measured ceilings."""
+    said = record.device
+    if said.get("kind") != "cpu":
+        try:
+            return accelerator(chip_of(str(said["name"])).name.partition(" of ")[0])
+        except UnknownName:
+            pass
+    return accelerator_measured(
+        str(said["name"]), str(said.get("kind", "")), _ceilings(record), "trueflops measure"
+    )
+
+
+def limits_of(chip: Accelerator) -> dict[str, float]:
+    """What no measurement may exceed: the datasheet's figures, nothing for measured ceilings."""
+    if chip.status == "measured":
+        return {}
+    found = {path: value for path, value in chip.values.items() if value}
+    link = cluster(chip.name).host_bandwidth
+    return found | ({"host.bandwidth": link} if link else {})
+
+
+def _ceilings(record: Record) -> dict[str, float]:
+    """Rates that a device reached, as if they were its datasheet's."""
+    values: dict[str, float] = {}
+    for row in (r for t in ("matmul", "other_products") for r in record.tables.get(t, ())):
+        rate = 2.0 * _cell(row, "m") * _cell(row, "n") * _cell(row, "k") / _seconds(row)
+        path = f"peak.{row['dtype']}"
+        values[path] = max(values.get(path, 0.0), rate)
+    cache = float(record.device.get("l2_bytes") or 0.0)
+    rates = [
+        _cell(row, "bandwidth")
+        for row in record.tables.get("bandwidth", ())
+        if _cell(row, "bytes") >= LARGE * cache
+    ]
+    if not rates or not values:
+        raise BadInput("too little was measured: neither products nor bandwidth; resume it")
+    values["memory.bandwidth"] = max(rates)
+    clock = float(record.device.get("max_mhz") or 0.0) * MILLION
+    known = {
+        "memory.capacity": float(record.device.get("memory_bytes") or 0.0),
+        "memory.l2": cache,
+        "compute.units": float(record.device.get("units") or 0.0),
+        "compute.clock": clock,
+        "power.tdp": float(record.device.get("power_cap_watts") or 0.0),
+    }
+    return values | {path: value for path, value in known.items() if value > 0.0}
+
+
+def _cell(row: Row, name: str) -> float:
+    return float(row.get(name) or 0.0)
+
+
+def _seconds(row: Row) -> float:
+    return _cell(row, "latency_us") * MICRO
+
+
+def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> Profile:
+    """Fit every curve that the rows can teach."""
+    chip = device_chip(record)
+    known = profile_of(chip)
+    source = _source(record)
+    curves: dict[str, Curve] = {}
+    for name, rows in sorted(_samples(record, chip).items()):
+        if len(rows.sample.seconds) >= FEW:
+            like = known.curves.get(name) or curves.get(name.partition(".")[0])
+            curves[name] = fitted_curve(rows, like, source)
+            say(name)
+    curves |= _usual_attention(curves, str(record.device.get("attention_kernel", "")))
+    curves |= _host(record, chip, source)
+    if "power" in record.tables and chip.get("power.tdp"):
+        curves |= power_curve(chip, _table("power", record.tables["power"]), source)
+    if sent := record.tables.get("collective"):
+        table = _table("collective", sent)
+        tiers = cluster(chip.name).tiers if chip.status != "measured" else ()
+        batches, _ = batch_kernels(table)
+        curves |= fitted_collectives(batches, tiers or plain_tiers(sent), source)
+    if not curves:
+        raise BadInput("too little was measured to fit anything; resume it with a larger --budget")
+    own = chip if chip.status == "measured" else None
+    return Profile(f"{chip.name}, measured", chip.name, curves, own)
+
+
+def _source(record: Record) -> str:
+    """Under which conditions: the words that stand beside every curve."""
+    said = record.software
+    versions = ", ".join(f"{name} {said[name]}" for name in ("torch", "cuda", "hip", "driver")
+                         if name in said)  # fmt: skip
+    when = record.started.partition("T")[0]
+    return f"measured on {record.device['name']}, {versions}, {when}, method {record.method}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Samples of one curve, and the fold of each: rows of one shape are in one fold."""
+
+    kind: str
+    sample: Sample
+    folds: NDArray[np.intp]
+
+
+def _samples(record: Record, chip: Accelerator) -> dict[str, Rows]:
+    limits, silicon = limits_of(chip), Silicon.of(chip)
+    found: dict[str, tuple[str, list[Sample], list[int]]] = defaultdict(lambda: ("", [], []))
+    for name in KERNELS:
+        rows = [row for row in record.tables.get(name, ()) if not beyond(name, row, limits)]
+        if not rows:
+            continue
+        batches, _ = batch_kernels(_table(name, rows))
+        for batch in batches:
+            main = batch.ops[-1]
+            _, samples, folds = found[curve_name(main)]
+            samples.append(sample_of(batch, silicon))
+            folds += [crc32(identity(row).encode()) % FOLDS for row in batch.rows]
+            found[curve_name(main)] = (op_class(main), samples, folds)
+    return {
+        curve: Rows(kind, join(samples), np.array(folds))
+        for curve, (kind, samples, folds) in found.items()
+    }
+
+
+def _table(name: str, rows: list[Row]) -> Table:
+    """Rows as a kernel table."""
+    cells = [{k: str(v) for k, v in row.items()} for row in rows]
+    columns = tuple(dict.fromkeys(k for row in cells for k in row))
+    full = [{k: row.get(k, "") for k in columns} for row in cells]
+    return Table(Path(name), columns, tuple(enumerate(full, 1)))
+
+
+def fitted_curve(rows: Rows, like: Curve | None, source: str) -> Curve:
+    """Parameters and landmarks of all rows, with the error of fits that left some out."""
+    law, near = LAWS[rows.kind], like.values if like else {}
+    detail = DETAILS[rows.kind]
+    missed = np.zeros(len(rows.folds))
+
+    def fit(sample: Sample) -> tuple[Fitted, Landmarks | None]:
+        values = fit_values(law, [sample], near)
+        count = detail.landmarks if len(sample.seconds) >= ENOUGH else 0
+        return values, fit_landmarks(law, sample, values, count, detail.noise)
+
+    for fold in range(FOLDS):
+        apart, rest = (np.flatnonzero(rows.folds == fold), np.flatnonzero(rows.folds != fold))
+        if len(apart) and len(rest):
+            missed[apart] = log_error(law, rows.sample.take(apart), *fit(rows.sample.take(rest)))
+    held, error = summarise(missed)
+    values, marks = fit(rows.sample)
+    return Curve(values.values, error, "measured", source, marks, len(missed), held)
+
+
+def _usual_attention(curves: Mapping[str, Curve], kernel: str) -> dict[str, Curve]:
+    """Attention without a name is by the kernel that the library itself picks."""
+    kinds = ("attention", "attention_backward")
+    return {kind: curves[f"{kind}.{kernel}"] for kind in kinds if f"{kind}.{kernel}" in curves}
+
+
+def _host(record: Record, chip: Accelerator, source: str) -> dict[str, Curve]:
+    """What pinned copies reach of the host link, the slower way."""
+    link = cluster(chip.name).host_bandwidth if chip.status != "measured" else None
+    ways = {
+        way: max(
+            (_cell(row, "bandwidth") for row in record.tables.get("host", ())
+             if row["way"] == way and row["pinned"]), default=0.0,
+        )
+        for way in ("to_device", "to_host")
+    }  # fmt: skip
+    if not link or not all(ways.values()):
+        return {}
+    share = min(ways.values()) / link
+    return {"host": Curve({"efficiency": min(share, 1.0)}, 0.05, "measured", source)}

@@ -1,0 +1,18 @@
+"""What this machine really delivers: a side wing that runs on the accelerator itself.
+
+Needs torch and numpy alone and imports nothing else of the package, so that this folder copied to
+a bare cluster node works: python -m trueflops.measure -o PROFILE.json
+record.py       the file: rows with their conditions; written whole or not at all, resumed
+device.py       which device, what it is and how to wait for it
+timing.py       seconds of one launch: graph replay, cold rotating buffers, random data, quantiles
+state.py        clock, watts, heat and throttle reasons while it runs
+products.py     matrix products in every number format
+shapes.py       which products to time
+seek.py         the fastest shape of a format, by a guided search
+kernels.py      attention, norms, softmax, the optimizer's step, launches
+streams.py      memory bandwidth by size, the host link, NUMA nodes
+power.py        lasting loads: watts, the clock they leave, joules
+collectives.py  under torchrun: NCCL, RCCL or gloo
+sections.py     what is measured, in which order and with which share of the time
+run.py          the loop: a budget, a progress line, Ctrl-C, out of memory
+"""

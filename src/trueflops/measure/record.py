@@ -1,0 +1,216 @@
+"""A measurement as a file: rows with their conditions, inside the profile that is fitted to them.
+
+{"schema_version": 1, "name": …, "accelerator": …, "measured": {"method_version": 1, "device": {…},
+"software": {…}, "tables": {"matmul": {"columns": […], "rows": [[…], …]}, …}, …}, "curves": {…}}
+Columns are those of kernel tables (`trueflops ops --help`), so that what is measured here is
+fitted, verified and priced as any other table is. Times are medians, with their quantiles beside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+SCHEMA: Final = 1
+METHOD: Final = 1  # how things are timed; figures of two methods are never mixed
+MEASURED: Final = "latency_us"
+SAVE_EVERY: Final = 1.0  # seconds; a killed run loses at most so much
+Cell = str | int | float
+Row = dict[str, Cell]
+
+
+class Refused(Exception):
+    """Something that was asked for cannot be done; the message says what to do instead."""
+
+
+@dataclass
+class Record:
+    """Everything that was measured on one device."""
+
+    device: dict[str, Any]
+    software: dict[str, str]
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    states: list[list[float]] = field(default_factory=list)  # see state.COLUMNS
+    warnings: list[str] = field(default_factory=list)
+    started: str = ""
+    spent_seconds: float = 0.0
+    budget_seconds: float = 0.0
+    finished: bool = False
+    method: int = METHOD
+    path: Path | None = None
+    _saved: float = field(default=0.0, repr=False)
+
+    def add(self, table: str, row: Row) -> None:
+        """Keep a row; it is on disk within a second."""
+        self.tables.setdefault(table, []).append(row)
+        if time.monotonic() - self._saved > SAVE_EVERY:
+            self.save()
+
+    def find(self, table: str, row: Mapping[str, Cell]) -> Row | None:
+        """The measured row that has these cells, if there is one."""
+        for known in self.tables.get(table, ()):
+            if all(known.get(name) == cell for name, cell in row.items()):
+                return known
+        return None
+
+    def warn(self, text: str) -> None:
+        """Keep a warning, once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def save(self) -> None:
+        """Write the file, whole or not at all. What was fitted to fewer rows is not kept."""
+        if self.path is None:
+            return
+        write_whole(self.path, json.dumps(self.encoded()))
+        self._saved = time.monotonic()
+
+    def encoded(self) -> dict[str, Any]:
+        """The file's content."""
+        name = str(self.device.get("name", "?"))
+        return {
+            "schema_version": SCHEMA,
+            "name": f"{name}, measured",
+            "accelerator": name,
+            "measured": self.section(),
+        }
+
+    def section(self) -> dict[str, Any]:
+        """The part of a profile that holds what was measured."""
+        return {
+            "method_version": self.method,
+            "device": self.device,
+            "software": self.software,
+            "started": self.started,
+            "spent_seconds": round(self.spent_seconds, 1),
+            "budget_seconds": self.budget_seconds,
+            "finished": self.finished,
+            "warnings": self.warnings,
+            "states": self.states,
+            "tables": {name: _packed(rows) for name, rows in self.tables.items() if rows},
+        }
+
+
+def decode(raw: Mapping[str, Any], path: Path | None = None) -> Record | None:
+    """The record inside a profile's JSON; None where it holds none. ValueError says what is odd."""
+    if "measured" not in raw:
+        return None
+    try:
+        said = raw["measured"]
+        return Record(
+            device=dict(said["device"]),
+            software={str(k): str(v) for k, v in said["software"].items()},
+            tables={str(name): _unpacked(table) for name, table in said["tables"].items()},
+            states=[[float(x) for x in row] for row in said.get("states", ())],
+            warnings=[str(w) for w in said.get("warnings", ())],
+            started=str(said.get("started", "")),
+            spent_seconds=float(said.get("spent_seconds", 0.0)),
+            budget_seconds=float(said.get("budget_seconds", 0.0)),
+            finished=bool(said.get("finished", False)),
+            method=int(said["method_version"]),
+            path=path,
+        )
+    except KeyError as error:
+        raise ValueError(f"measured: {error.args[0]!r} is missing") from None
+    except (TypeError, AttributeError):
+        raise ValueError("measured: not what measure/record.py describes") from None
+
+
+def begin(
+    path: Path, device: dict[str, Any], software: dict[str, str], budget: float, *, fresh: bool
+) -> Record:
+    """A new record, or the one in the file if it is of this device and method."""
+    new = Record(device, software, budget_seconds=budget, path=path)
+    new.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    if fresh or not path.exists():
+        if not path.parent.is_dir():
+            raise Refused(f"{path.parent}: no such folder")
+        return new
+    old = _read(path)
+    if old.method != METHOD:
+        raise Refused(
+            f"{path}: measured by method {old.method}, this is method {METHOD}; "
+            "write to another file with -o, or start over with --fresh"
+        )
+    if _identity(old.device) != _identity(device):
+        raise Refused(
+            f"{path}: holds {_identity(old.device)}, this is {_identity(device)}; "
+            "write to another file with -o, or start over with --fresh"
+        )
+    changed = [name for name in software if old.software.get(name) != software[name]]
+    if changed:
+        raise Refused(
+            f"{path}: was measured with another {' and '.join(changed)}; "
+            "write to another file with -o, or start over with --fresh"
+        )
+    old.budget_seconds = max(budget, old.budget_seconds if not old.finished else budget)
+    if old.finished and budget <= old.spent_seconds:
+        raise Refused(
+            f"{path}: finished, {old.spent_seconds:.0f} s spent; to add to it give a larger "
+            "--budget, to measure anew --fresh"
+        )
+    old.finished = False
+    return old
+
+
+def _read(path: Path) -> Record:
+    try:
+        found = decode(json.loads(path.read_text()), path)
+    except (OSError, ValueError) as error:
+        raise Refused(
+            f"{path}: cannot be resumed ({str(error)[:120]}); --fresh starts over"
+        ) from None
+    if found is None:
+        raise Refused(f"{path}: a profile without measurements; write to another file with -o")
+    return found
+
+
+def _identity(device: Mapping[str, Any]) -> str:
+    return f"{device.get('name', '?')} ({device.get('uuid') or 'no uuid'})"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it, and whenever we are killed, it is whole."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        with beside.open("w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise Refused(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _packed(rows: list[Row]) -> dict[str, Any]:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return {"columns": columns, "rows": [[row.get(name, "") for name in columns] for row in rows]}
+
+
+def _unpacked(table: Mapping[str, Any]) -> list[Row]:
+    columns = [str(name) for name in table["columns"]]
+    rows = []
+    for cells in table["rows"]:
+        if len(cells) != len(columns):
+            raise ValueError(f"a row of {len(cells)} cells under {len(columns)} columns")
+        rows.append({name: cell for name, cell in zip(columns, cells, strict=True) if cell != ""})
+    return rows
+
+
+def data_folder() -> Path:
+    """Where a user's profiles lie: $TRUEFLOPS_PROFILES, else the platform's data folder."""
+    if given := os.environ.get("TRUEFLOPS_PROFILES"):
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "trueflops" / "profiles"

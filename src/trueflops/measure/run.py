@@ -1,0 +1,215 @@
+"""The loop: jobs within a budget, a line of progress, Ctrl-C, out of memory, resuming.
+
+In: a device, a record and what to measure. Out: the record, saved all along.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from trueflops.measure.device import Device
+from trueflops.measure.job import Job
+from trueflops.measure.limits import Limits, beyond
+from trueflops.measure.products import Product, launcher
+from trueflops.measure.record import Record, Row
+from trueflops.measure.sections import Section, confirmed, lasting_loads, sections_of
+from trueflops.measure.state import Meter
+from trueflops.measure.timing import time_launch
+
+LASTING: Final = 0.2  # of the budget, for loads that run until their power is flat
+PHASES: Final = (0, 1)
+LOAD_SECONDS: Final = 4.5  # that one of them takes about
+SENTINEL_EVERY: Final = 8.0
+SHRINKS: Final = 5
+DRIFT: Final = 0.03  # of the sentinel, worth a warning
+
+
+@dataclass
+class Progress:
+    """One line on stderr: what, the best so far, the time left."""
+
+    deadline: float
+    total: float
+    quiet: bool = False
+    live: bool = field(default_factory=lambda: sys.stderr.isatty())
+    _shown: float = 0.0
+
+    def show(self, what: str, best: str) -> None:
+        """Say it, ten times a second on a terminal and every ten seconds in a log."""
+        now = time.monotonic()
+        if self.quiet or now - self._shown < (0.1 if self.live else 10.0):
+            return
+        self._shown = now
+        left = max(0.0, self.deadline - now)
+        done = min(1.0, 1.0 - left / self.total) if self.total else 1.0
+        bar = "#" * round(20 * done)
+        line = f"[{bar:<20}] {what:<34.34} {best:<24.24} {left:4.0f} s left"
+        print(f"\r{line}" if self.live else line, end="" if self.live else "\n", file=sys.stderr)
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self.live and not self.quiet and self._shown:
+            print(file=sys.stderr)
+
+
+@dataclass
+class Run:
+    """One measurement in progress."""
+
+    device: Device
+    record: Record
+    limits: Limits
+    progress: Progress
+    meter: Meter
+    begun: float
+    before: float  # seconds spent before this run was resumed
+    deadline: float
+    heard: float = -SENTINEL_EVERY  # when the sentinel last ran
+    _best: str = ""
+
+    def everything(self, sections: list[Section], lasting: Callable[[], Section]) -> None:
+        """Phase after phase, then lasting loads one by one."""
+        begun = time.monotonic()
+        early = self.deadline - LASTING * (self.deadline - begun)
+        shares = [sum(s.weight for s in sections if s.phase == phase) for phase in PHASES]
+        until = begun
+        for phase, share in zip(PHASES, shares, strict=True):
+            until += (early - begun) * share / max(sum(shares), 1e-9)
+            self._side_by_side([s for s in sections if s.phase == phase], until)
+        last = lasting()
+        while time.monotonic() + 0.5 * LOAD_SECONDS < self.deadline and self._one(last):
+            pass
+
+    def _side_by_side(self, sections: list[Section], until: float) -> None:
+        active = list(sections)
+        while active and time.monotonic() < until:
+            section = min(active, key=lambda s: s.spent / s.weight)
+            if not self._one(section):
+                active.remove(section)
+            self._sentinel(section.name)
+
+    def _one(self, section: Section) -> bool:
+        """One job of a section; False when it has no more."""
+        job = section.next()
+        if job is None:
+            return False
+        begun = time.monotonic()
+        self.record.spent_seconds = self.before + begun - self.begun
+        what = " ".join(str(cell) for cell in list(job.cells.values())[:6])
+        self.progress.show(f"{section.name}: {what}", self._best)
+        section.last = self.record.find(job.table, job.cells) or self._measure(job)
+        section.spent += time.monotonic() - begun
+        if job.table == "race":
+            self._best = _best(self.record)
+        return True
+
+    def _measure(self, job: Job) -> Row | None:
+        """Run a job and keep its row; smaller when memory runs out, not at all when it fails."""
+        for _ in range(SHRINKS):
+            failed = None
+            try:
+                row = {**job.cells, **job.measure()}
+            except torch.OutOfMemoryError:
+                failed = f"{job.table} {_told(job)}: out of memory"
+            except (RuntimeError, NotImplementedError) as error:
+                short = (str(error).splitlines() or ["?"])[0][:100]
+                if "out of memory" not in short and "can't allocate" not in short:
+                    self.record.warn(f"{job.table} {_told(job)}: {short}")
+                    return None
+                failed = f"{job.table} {_told(job)}: out of memory"
+            if failed is None:
+                return self._kept(job, row)
+            self._release()
+            if job.smaller is None:
+                self.record.warn(failed)
+                return None
+            job = job.smaller()
+        return None
+
+    def _kept(self, job: Job, row: Row) -> Row | None:
+        why = beyond(job.table, row, self.limits)
+        if why:
+            self.record.warn(f"rejected: {job.table} {_told(job)}: {why}")
+            return None
+        self.record.add(job.table, row)
+        return row
+
+    def _release(self) -> None:
+        gc.collect()
+        self.device.synchronize()
+        self.device.release()
+
+    def _sentinel(self, after: str) -> None:
+        """The same product again and again: what drifts is the device, not the shape."""
+        now = self.before + time.monotonic() - self.begun
+        if now - self.heard < SENTINEL_EVERY:
+            return
+        self.heard = now
+        side, dtype = (512, "fp32") if self.device.is_cpu else (4096, "bf16")
+        product = Product(side, side, side, dtype)
+        taken = time_launch(self.device, launcher(product, self.device, 2), 2)
+        self.record.add("sentinel", {"seconds": round(now, 1), "after": after, **taken.cells()})
+
+
+def _told(job: Job) -> str:
+    return " ".join(f"{name}={cell}" for name, cell in job.cells.items())
+
+
+def _best(record: Record) -> str:
+    found = confirmed(record)
+    for dtype in ("bf16", "fp32", *found):
+        if dtype in found:
+            return f"best {found[dtype][1] / 10**12:.4g} TFLOP/s {dtype}"
+    return ""
+
+
+def measure(
+    device: Device,
+    record: Record,
+    limits: Limits,
+    dims: dict[str, int] | None = None,
+    dtypes: tuple[str, ...] = (),
+    *,
+    quiet: bool = False,
+) -> None:
+    """Fill a record within its budget. Ctrl-C keeps what is done and ends it."""
+    begun = time.monotonic()
+    before = record.spent_seconds
+    left = max(0.0, record.budget_seconds - before)
+    progress = Progress(begun + left, record.budget_seconds, quiet)
+    try:
+        with Meter(device, record) as meter:
+            record.device |= {k: v for k, v in meter.limits.items() if k != "driver"}
+            if "driver" in meter.limits:
+                record.software.setdefault("driver", str(meter.limits["driver"]))
+            run = Run(device, record, limits, progress, meter, begun, before, begun + left)
+            sections = sections_of(device, record, dims, dtypes)
+            run.everything(sections, lambda: lasting_loads(device, record, meter))
+        record.finished = True
+        _warn_of_drift(record)
+    finally:
+        record.spent_seconds = before + time.monotonic() - begun
+        record.save()
+        progress.end()
+
+
+def _warn_of_drift(record: Record) -> None:
+    times = [float(row["latency_us"]) for row in record.tables.get("sentinel", ())]
+    if len(times) > 2 and max(times) / min(times) - 1.0 > DRIFT:
+        drift = max(times) / min(times) - 1.0
+        record.warn(f"the same product drifted by {drift:.0%} within the run")
+
+
+def readable(seconds: float) -> str:
+    """1 min 20 s."""
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,142 @@
+"""How a kernel is timed: replayed graphs over rotating buffers, random data, medians.
+
+Method: CUTLASS's measurement guide. Weights are cold (rotated through more than the last cache
+holds), one event pair around a captured batch of launches; where a device has no graphs a batch
+is launched and waited for; a CPU is timed launch by launch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from trueflops.measure.device import Device
+
+Launch = Callable[[int], Any]  # which of the rotating copies to use
+COLD_BYTES: Final = 160 * 2**20  # well above the L2 of any chip so far
+MOST_LAUNCHES: Final = 400  # in one graph
+BATCH_SECONDS: Final = 2e-3  # long enough for any timer, short enough not to heat
+REPEATS: Final = 5
+LEAST_REPEATS: Final = 3
+BURST: Final = 0.02  # seconds at most of one kernel, but for those that take longer
+REST: Final = 0.03
+CROWDED: Final = 0.4  # of the memory, cached
+SHORTEST: Final = 1e-6
+MICRO: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of one launch: the median over batches, and the quantiles around it."""
+
+    seconds: float
+    low: float  # 10th percentile
+    high: float  # 90th
+    launches: int
+
+    def cells(self) -> dict[str, float]:
+        """As columns of a row, in microseconds."""
+        return {
+            "latency_us": _short(self.seconds / MICRO),
+            "p10_us": _short(self.low / MICRO),
+            "p90_us": _short(self.high / MICRO),
+        }
+
+
+def copies_of(moved_bytes: float, device: Device, least: int = 2, most: int = 64) -> int:
+    """How many copies of a buffer must rotate so that none is found in cache."""
+    cold = COLD_BYTES
+    if device.is_cpu:  # twice its own last-level cache: allocating more costs a CPU too long
+        cold = 2 * int(device.identity["l2_bytes"] or 16 * 2**20)
+    return max(least, min(most, math.ceil(cold / max(moved_bytes, 1))))
+
+
+def time_launch(
+    device: Device,
+    launch: Launch,
+    copies: int = 1,
+    batch_seconds: float = BATCH_SECONDS,
+    repeats: int = REPEATS,
+    rest: float = REST,
+) -> Timed:
+    """Seconds of one launch, the buffers rotating, in a burst after a rest.
+
+    Without rests a chip soon runs at its power cap, and a kernel's time is that of those before.
+    """
+    device.release(full=CROWDED)
+    guess = _warm_up(device, launch, copies)
+    count = max(1, min(MOST_LAUNCHES, round(batch_seconds / guess)))
+    if not device.is_cpu:  # every copy its turn, unless that takes so long that none stays cached
+        count = max(count, min(copies, MOST_LAUNCHES, math.ceil(2.0 * batch_seconds / guess)))
+    repeats = max(LEAST_REPEATS, min(repeats, round(BURST / (count * guess))))
+    run = _captured(device, launch, copies, count) if device.has_graphs else None
+    if run is None:
+        run = lambda: [launch(i % copies) for i in range(count)]  # noqa: E731
+    if not device.is_cpu:
+        time.sleep(rest)
+    times = [_one(device, run) / count for _ in range(repeats + 1)][1:]
+    return summary(times, count * repeats)
+
+
+def summary(times: list[float], launches: int) -> Timed:
+    """Median and quantiles of several batches."""
+    ordered = sorted(times)
+
+    def at(share: float) -> float:
+        return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
+
+    return Timed(at(0.5), at(0.1), at(0.9), launches)
+
+
+def _one(device: Device, run: Callable[[], Any]) -> float:
+    if device.kind == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3
+    device.synchronize()
+    begun = time.perf_counter()
+    run()
+    device.synchronize()
+    return time.perf_counter() - begun
+
+
+def _warm_up(device: Device, launch: Launch, copies: int) -> float:
+    """Seconds of one launch, roughly: what the batch is sized by."""
+    launch(0)
+    if device.is_cpu:
+        return max(_one(device, lambda: launch(1 % copies)), SHORTEST)
+    launch(1 % copies)
+    return max(_one(device, lambda: [launch(i % copies) for i in range(3)]) / 3, SHORTEST)
+
+
+def _captured(device: Device, launch: Launch, copies: int, count: int) -> Callable[[], Any] | None:
+    """A graph of `count` launches; None for what asks the host in between."""
+    graph = torch.cuda.CUDAGraph()
+    device.synchronize()
+    try:
+        # Not torch.cuda.graph(), which collects garbage and empties the cache every time.
+        graph.capture_begin()
+        try:
+            for i in range(count):
+                launch(i % copies)
+        finally:
+            graph.capture_end()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        device.synchronize()
+        return None
+    return graph.replay
+
+
+def _short(value: float) -> float:
+    """Five digits are more than any timer knows."""
+    return float(f"{value:.5g}")
