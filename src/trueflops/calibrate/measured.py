@@ -31,7 +31,8 @@ from trueflops.interop.kernels import batch_kernels
 from trueflops.interop.tables import Table
 from trueflops.measure.limits import beyond
 from trueflops.measure.record import Record, Row
-from trueflops.profile import Curve, Landmarks, Profile, profile_of
+from trueflops.profile import Curve, Landmarks, Profile, profile_of, read_profile
+from trueflops.profile.stored import DATA, shipped
 from trueflops.units import MICRO, MILLION
 from trueflops.verify.kernels import identity
 from trueflops.verify.run_chip import chip_of
@@ -97,6 +98,9 @@ def _ceilings(record: Record) -> dict[str, float]:
         "compute.clock": clock,
         "power.tdp": float(record.device.get("power_cap_watts") or 0.0),
     }
+    for tier in plain_tiers(record.tables.get("collective", ())):
+        known["links.scale_up_bandwidth"] = tier.bandwidth
+        known["links.latency"] = tier.latency["simple"]
     return values | {path: value for path, value in known.items() if value > 0.0}
 
 
@@ -122,7 +126,8 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
     curves |= _usual_attention(curves, str(record.device.get("attention_kernel", "")))
     curves |= _host(record, chip, source)
     if "power" in record.tables and chip.get("power.tdp"):
-        curves |= power_curve(chip, _table("power", record.tables["power"]), source)
+        table = _table("power", record.tables["power"])
+        curves |= power_curve(chip, table, source, _relative_power(chip))
     if sent := record.tables.get("collective"):
         table = _table("collective", sent)
         tiers = cluster(chip.name).tiers if chip.status != "measured" else ()
@@ -204,6 +209,13 @@ def _usual_attention(curves: Mapping[str, Curve], kernel: str) -> dict[str, Curv
     """Attention without a name is by the kernel that the library itself picks."""
     kinds = ("attention", "attention_backward")
     return {kind: curves[f"{kind}.{kernel}"] for kind in kinds if f"{kind}.{kernel}" in curves}
+
+
+def _relative_power(chip: Accelerator) -> Curve | None:
+    """The power curve that is shipped for the chip, or for any, as shares of the cap."""
+    known = shipped(chip.name)
+    across = read_profile(DATA / "transfer.json").curves.get("power")
+    return known.curves.get("power", across) if known else across
 
 
 def _host(record: Record, chip: Accelerator, source: str) -> dict[str, Curve]:

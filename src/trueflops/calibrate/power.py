@@ -23,6 +23,7 @@ from trueflops.verify.kernels import by_chip
 POWER_COLUMNS: Final = ("gpu", "load", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
 
 LARGE_FLOP: Final = units.TERA
+PULL: Final = 0.1  # a parameter off by half counts as one load off by 5 %
 FEWEST_CLOCKS: Final = 3  # at which products ran: fewer do not tell how energy follows the clock
 
 
@@ -34,14 +35,25 @@ def power_curves(table: Table, source: str) -> dict[str, dict[str, Curve]]:
     }
 
 
-def power_curve(chip: Accelerator, table: Table, source: str) -> dict[str, Curve]:
-    """The curve "power" of one chip; none where too few loads tell energies apart."""
-    rows = [row for _, row in table.rows if _tells(row)]
+def power_curve(
+    chip: Accelerator, table: Table, source: str, like: Curve | None = None
+) -> dict[str, Curve]:
+    """The curve "power" of one chip; none where too few loads tell energies apart.
+
+    What few loads cannot tell (a rest changes both the clock and what is drawn anyway) stays near
+    the curve `like` it.
+    """
+    rows = [_averaged(row) for _, row in table.rows if _tells(row)]
     loads = {row["load"] for row in rows}
     clocks = {row["clock_mhz"] for row in rows if row["load"] == "matmul"}
     if loads != {"matmul", "copy"} or len(clocks) < FEWEST_CLOCKS:
         return {}
-    return {"power": _curve(chip, rows, source)}
+    return {"power": _curve(chip, rows, source, like)}
+
+
+def _averaged(row: Row) -> Row:
+    """Power by the energy counter, where there is one: samples alias with loads that rest."""
+    return {**row, "watts": row.get("mean_watts") or row["watts"]}
 
 
 def _tells(row: Row) -> bool:
@@ -52,7 +64,7 @@ def _tells(row: Row) -> bool:
     return large or row["load"] == "copy"
 
 
-def _curve(chip: Accelerator, rows: list[Row], source: str) -> Curve:
+def _curve(chip: Accelerator, rows: list[Row], source: str, like: Curve | None) -> Curve:
     cap, bandwidth = chip.need("power.tdp"), chip.need("memory.bandwidth")
     dtypes = sorted({row["dtype"] for row in rows if float(row["flop"]) > 0})
     which = np.array([dtypes.index(row["dtype"]) if row["dtype"] in dtypes else 0 for row in rows])
@@ -70,9 +82,20 @@ def _curve(chip: Accelerator, rows: list[Row], source: str) -> Curve:
         return cap * (static + busy)
 
     start = np.array([0.15, 0.7, 1.1, *(1.5 for _ in dtypes)])
-    best = least_squares(lambda p: np.log(drawn(p) / watts), start, bounds=(0.0, 6.0))
+    pull = 0.0
+    if like is not None:
+        names = ("static", "byte", "exponent", *(f"flop_{d}" for d in dtypes))
+        start = np.array(
+            [like.values.get(name, usual) for name, usual in zip(names, start, strict=True)]
+        )
+        pull = PULL
+    best = least_squares(
+        lambda p: np.concatenate([np.log(drawn(p) / watts), pull * (p / start - 1.0)]),
+        start,
+        bounds=(0.0, 6.0),
+    )
     static, byte, exponent, *shares = best.x.tolist()
-    held, error = summarise(np.log(drawn(best.x) / watts))
+    _, error = summarise(np.log(drawn(best.x) / watts))  # of the loads themselves: all are needed
     values = {
         "static": static,
         "byte": byte,
@@ -80,7 +103,7 @@ def _curve(chip: Accelerator, rows: list[Row], source: str) -> Curve:
         "clocked": _clocked(rows, ratio, seconds),
         **{f"flop_{dtype}": share for dtype, share in zip(dtypes, shares, strict=True)},
     }
-    return Curve(values, max(error, 0.05), "measured", source, None, len(rows), held)
+    return Curve(values, max(error, 0.05), "measured", source, None, len(rows))
 
 
 def _clocked(rows: list[Row], ratio: Array, seconds: Array) -> float:

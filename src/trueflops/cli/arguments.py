@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from trueflops import __version__
 from trueflops.errors import nearest, printable
+from trueflops.measure.flags import add_flags
 
 
 class Parser(argparse.ArgumentParser):
@@ -106,38 +107,8 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"trueflops {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _train(
-        commands.add_parser(
-            "train", help="predict a training plan, or search for the best", allow_abbrev=False
-        )
-    )
-    _infer(
-        commands.add_parser(
-            "infer", help="predict serving: latency, tokens/s, KV cache", allow_abbrev=False
-        )
-    )
-    _compare(
-        commands.add_parser(
-            "compare", help="chips side by side, dense only; --for a model", allow_abbrev=False
-        )
-    )
-    _catalog(commands.add_parser("catalog", help="every fact with its source", allow_abbrev=False))
-    _ops(commands.add_parser("ops", help="price a list of kernels", allow_abbrev=False))
-    _explain(
-        commands.add_parser(
-            "explain", help="how one matmul runs: limits, tiles, traffic", allow_abbrev=False
-        )
-    )
-    _calibrate(
-        commands.add_parser(
-            "calibrate", help="rebuild the shipped profiles from measurements", allow_abbrev=False
-        )
-    )
-    _verify(
-        commands.add_parser(
-            "verify", help="predicted against measured, by source", allow_abbrev=False
-        )
-    )
+    for name, (add, words) in _COMMANDS.items():
+        add(commands.add_parser(name, help=words, allow_abbrev=False))
     return top
 
 
@@ -154,9 +125,9 @@ def _calibrate(p: argparse.ArgumentParser) -> None:
 def _profile(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--profile",
-        metavar="FILE.json",
+        metavar="PROFILE",
         default=None,
-        help="what the chip delivers, from a file, instead of what is shipped",
+        help="what the chip delivers: a measured profile, by file or by name",
     )
 
 
@@ -364,7 +335,7 @@ def _ops(p: argparse.ArgumentParser) -> None:
         help="kernels by header: m,n,k | num_heads,…,isl | …,kv_len | experts,topk,… | "
         "op,gpus,bytes | kind,rows,columns",
     )
-    p.add_argument("--on", metavar="CHIP", required=True, help="H100, or 8xH100 for collectives")
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 8xH100 for collectives")
     _profile(p)
     _common(p)
 
@@ -374,7 +345,7 @@ def _explain(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "shape", nargs="+", metavar="MxNxK", help="y[m,n] = x[m,k]·W[n,k]ᵀ, as 4096x11008x4096"
     )
-    p.add_argument("--on", metavar="CHIP", required=True, help="H100, MI300X, RTX4090 …")
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100, MI300X, RTX4090 …")
     p.add_argument(
         "--dtype",
         default="bf16",
@@ -382,6 +353,12 @@ def _explain(p: argparse.ArgumentParser) -> None:
     )
     _profile(p)
     p.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
+    _common(p)
+
+
+def _measure(p: argparse.ArgumentParser) -> None:
+    add_flags(p)
+    p.add_argument("--plot", metavar="FILE.png", help="show: draw the roofline")
     _common(p)
 
 
@@ -394,3 +371,16 @@ def _verify(p: argparse.ArgumentParser) -> None:
         "--held-out", action="store_true", help="only the rows that nothing was fitted to"
     )
     _common(p)
+
+
+_COMMANDS = {
+    "train": (_train, "predict a training plan, or search for the best"),
+    "infer": (_infer, "predict serving: latency, tokens/s, KV cache"),
+    "compare": (_compare, "chips side by side, dense only; --for a model"),
+    "catalog": (_catalog, "every fact with its source"),
+    "ops": (_ops, "price a list of kernels"),
+    "explain": (_explain, "how one matmul runs: limits, tiles, traffic"),
+    "measure": (_measure, "what this machine really delivers: a profile"),
+    "calibrate": (_calibrate, "rebuild the shipped profiles from measurements"),
+    "verify": (_verify, "predicted against measured, by source"),
+}

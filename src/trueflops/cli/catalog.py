@@ -11,6 +11,8 @@ from trueflops.catalog.formats import NumberFormat
 from trueflops.catalog.links import Link
 from trueflops.catalog.lookup import Record, known_names, look_up
 from trueflops.catalog.nodes import Node
+from trueflops.errors import printable
+from trueflops.profile.library import profiles
 from trueflops.report import catalog as report
 from trueflops.report import encode
 from trueflops.report.tables import console
@@ -21,7 +23,8 @@ def run(options: argparse.Namespace) -> int:
     out = console()
     if not options.name:
         if options.json:
-            print(encode.to_json({"names": known_names()}))
+            shelf = {known.name: printable(str(known.path)) for known in profiles()}
+            print(encode.to_json({"names": known_names(), "profiles": shelf}))
         else:
             report.print_overview(out)
         return 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trueflops.catalog import Cluster, accelerator, cluster
-from trueflops.cli.question import profile_for
+from trueflops.catalog import Cluster, accelerator
+from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
@@ -24,7 +24,7 @@ from trueflops.report.tables import console
 def run(options: argparse.Namespace) -> int:
     """Price the product and show where its time goes."""
     m, n, k = read_shape(" ".join(options.shape))
-    where = find_chip(options.on)
+    where = find_chip(options)
     clock = Clock(where, profile_for(options, where.accelerator))
     explained = explain_matmul(clock, build_product(m, n, k, options.dtype))
     if options.plot is not None:
@@ -54,12 +54,13 @@ def read_shape(text: str) -> tuple[int, int, int]:
     return m, n, k
 
 
-def find_chip(name: str) -> Cluster:
+def find_chip(options: argparse.Namespace) -> Cluster:
     """One chip, or a cluster whose chip is meant; an unknown name is answered with near chips."""
     try:
-        return cluster(name)
-    except UnknownName:
-        accelerator(name)
+        return cluster_of(options)
+    except UnknownName as unknown:
+        if options.on and unknown.name == options.on:
+            accelerator(options.on)
         raise
 
 

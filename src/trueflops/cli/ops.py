@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from trueflops import units
-from trueflops.catalog import cluster
-from trueflops.cli.question import profile_for
+from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
@@ -24,14 +23,15 @@ LISTED = 60  # rows of the table on a terminal; --json has them all
 
 def run(options: argparse.Namespace) -> int:
     """Price every row of the file, in its order."""
-    where = cluster(options.on)
+    where = cluster_of(options)
     batches = read_kernels(Path(options.file))
     if any(batch.collective for batch in batches):
         widest = max(int(np.max(b.collective.group)) for b in batches if b.collective)
         if where.count < widest:
             if where.count > 1:
                 raise BadInput(f"the file has collectives of {widest} ranks: say --on {widest}x…")
-            where = cluster(f"{widest}x{options.on}")
+            options.on = f"{widest}x{where.accelerator.name}"
+            where = cluster_of(options)
     clock = Clock(where, profile_for(options, where.accelerator))
     rows: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
+from trueflops.catalog.clusters import cluster_measured
 from trueflops.cli.arguments import parse
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
@@ -15,6 +16,7 @@ from trueflops.model import Model
 from trueflops.model.config import decode_json
 from trueflops.profile import Profile, frameworks, profile_of, read_profile
 from trueflops.profile.frameworks import USUAL
+from trueflops.profile.library import find_profile
 
 SHOWN = {"json", "verbose", "explain", "top", "plot"}  # how an answer looks, not what was asked
 
@@ -64,15 +66,31 @@ def question_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def cluster_of(options: argparse.Namespace) -> Cluster:
-    """What --on names."""
-    if not options.on:
-        raise BadInput("say where with --on: 64xH100, 16x8xH100, 4xDGX-H100, or a cluster TOML")
-    return cluster(options.on)
+    """What --on names; without it, the one device that --profile was measured on.
+
+    A device that no catalog knows is where its profile says; --on 4xNAME is four of them.
+    """
+    given = given_profile(options)
+    if given is not None and given.chip is not None:
+        count, _, name = (options.on or "1").partition("x")
+        if not count.isdigit() or int(count) < 1 or name not in ("", given.accelerator):
+            raise BadInput(f"--on {shorten(options.on)}: --profile is of {given.accelerator!r}")
+        return cluster_measured(given.chip, int(count))
+    if options.on:
+        return cluster(options.on)
+    if given is not None:
+        return cluster(given.accelerator)
+    raise BadInput("say where with --on: 64xH100, 16x8xH100, 4xDGX-H100, or a cluster TOML")
+
+
+def given_profile(options: argparse.Namespace) -> Profile | None:
+    """What --profile names: a file, or a profile of the library."""
+    return read_profile(find_profile(options.profile)) if options.profile else None
 
 
 def profile_for(options: argparse.Namespace, chip: Accelerator, framework: str = USUAL) -> Profile:
     """What is known of the chip, under --framework, with the curves of --profile before others."""
-    given = read_profile(Path(options.profile)) if options.profile else None
+    given = given_profile(options)
     if given is not None and given.accelerator != chip.name:
         raise BadInput(f"--profile is of {given.accelerator}, but --on asks for {chip.name}")
     asked = getattr(options, "framework", None)

@@ -17,8 +17,11 @@ def run(options: argparse.Namespace) -> int:
     tables = [read_table(Path(file)) for file in options.files]
     profiles = profiles_from(options.profile)
     findings = verify_tables(tables, profiles, only_held_out=options.held_out)
+    without = None
+    if options.profile:  # by how much the profile sharpens what is shipped
+        without = verify_tables(tables, profiles_from(None), only_held_out=options.held_out)
     if options.json:
-        print(encode.to_json(encode_findings(findings)))
+        print(encode.to_json(encode_findings(findings, without)))
     else:
-        show_findings(findings)
+        show_findings(findings, without)
     return 0

@@ -5,14 +5,16 @@ a bare cluster node works: python -m trueflops.measure -o PROFILE.json
 record.py       the file: rows with their conditions; written whole or not at all, resumed
 device.py       which device, what it is and how to wait for it
 timing.py       seconds of one launch: graph replay, cold rotating buffers, random data, quantiles
-state.py        clock, watts, heat and throttle reasons while it runs
-products.py     matrix products in every number format
-shapes.py       which products to time
+sensors.py      what NVML, amdsmi and sysfs say; state.py samples it while something runs
+products.py     matrix products in every number format; shapes.py: which to time
 seek.py         the fastest shape of a format, by a guided search
-kernels.py      attention, norms, softmax, the optimizer's step, launches
+attention.py    prompts, forward and backward, and decoding
+kernels.py      norms, activations, losses, the optimizer's step, launches
 streams.py      memory bandwidth by size, the host link, NUMA nodes
 power.py        lasting loads: watts, the clock they leave, joules
 collectives.py  under torchrun: NCCL, RCCL or gloo
+limits.py       what physics does not allow
 sections.py     what is measured, in which order and with which share of the time
-run.py          the loop: a budget, a progress line, Ctrl-C, out of memory
+run.py          the loop: a budget, a progress line, out of memory; node.py: all GPUs at once
+start.py        a measurement from its flags
 """

@@ -18,10 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.words:
         parser.error("this door only measures; `trueflops measure show|fit FILE` does the rest")
     try:
-        from trueflops.measure.start import dims_of_config, start
+        from trueflops.measure.start import sides_of_config, start
 
-        dims = dims_of_config(options.model) if options.model else None
-        record = start(options, dims, lambda _: {})
+        sides = sides_of_config(options.model) if options.model else ()
+        record = start(options, sides, lambda _: {})
     except Refused as error:
         print(f"trueflops: {error}", file=sys.stderr)
         return 2

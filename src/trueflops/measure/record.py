@@ -123,16 +123,25 @@ def decode(raw: Mapping[str, Any], path: Path | None = None) -> Record | None:
 
 
 def begin(
-    path: Path, device: dict[str, Any], software: dict[str, str], budget: float, *, fresh: bool
+    path: Path,
+    device: dict[str, Any],
+    software: dict[str, str],
+    budget: float,
+    *,
+    fresh: bool = False,
+    more: bool = False,
 ) -> Record:
-    """A new record, or the one in the file if it is of this device and method."""
+    """A new record, or the one in the file if it is of this device and method.
+
+    A finished one is gone on with only if there is `more` to measure than its budget was for.
+    """
     new = Record(device, software, budget_seconds=budget, path=path)
     new.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if fresh or not path.exists():
         if not path.parent.is_dir():
             raise Refused(f"{path.parent}: no such folder")
         return new
-    old = _read(path)
+    old = read(path)
     if old.method != METHOD:
         raise Refused(
             f"{path}: measured by method {old.method}, this is method {METHOD}; "
@@ -149,6 +158,8 @@ def begin(
             f"{path}: was measured with another {' and '.join(changed)}; "
             "write to another file with -o, or start over with --fresh"
         )
+    if more:
+        return old
     old.budget_seconds = max(budget, old.budget_seconds if not old.finished else budget)
     if old.finished and budget <= old.spent_seconds:
         raise Refused(
@@ -159,7 +170,8 @@ def begin(
     return old
 
 
-def _read(path: Path) -> Record:
+def read(path: Path) -> Record:
+    """The record in a file; Refused where there is none."""
     try:
         found = decode(json.loads(path.read_text()), path)
     except (OSError, ValueError) as error:

@@ -6,10 +6,9 @@ In: a device, a record and what to measure. Out: the record, saved all along.
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,9 +24,10 @@ from trueflops.measure.state import Meter
 from trueflops.measure.timing import time_launch
 
 LASTING: Final = 0.2  # of the budget, for loads that run until their power is flat
-PHASES: Final = (0, 1)
+PHASES: Final = (0.74, 0.26)  # of what is left: products and memory, then attention
 LOAD_SECONDS: Final = 4.5  # that one of them takes about
 SENTINEL_EVERY: Final = 8.0
+AFTER_PRODUCTS: Final = ("attention", "decode")
 SHRINKS: Final = 5
 DRIFT: Final = 0.03  # of the sentinel, worth a warning
 
@@ -80,10 +80,9 @@ class Run:
         """Phase after phase, then lasting loads one by one."""
         begun = time.monotonic()
         early = self.deadline - LASTING * (self.deadline - begun)
-        shares = [sum(s.weight for s in sections if s.phase == phase) for phase in PHASES]
         until = begun
-        for phase, share in zip(PHASES, shares, strict=True):
-            until += (early - begun) * share / max(sum(shares), 1e-9)
+        for phase, share in enumerate(PHASES):
+            until += (early - begun) * share
             self._side_by_side([s for s in sections if s.phase == phase], until)
         last = lasting()
         while time.monotonic() + 0.5 * LOAD_SECONDS < self.deadline and self._one(last):
@@ -176,7 +175,7 @@ def measure(
     device: Device,
     record: Record,
     limits: Limits,
-    dims: dict[str, int] | None = None,
+    sides: Sequence[tuple[int, int]] = (),
     dtypes: tuple[str, ...] = (),
     *,
     quiet: bool = False,
@@ -192,7 +191,7 @@ def measure(
             if "driver" in meter.limits:
                 record.software.setdefault("driver", str(meter.limits["driver"]))
             run = Run(device, record, limits, progress, meter, begun, before, begun + left)
-            sections = sections_of(device, record, dims, dtypes)
+            sections = sections_of(device, record, sides, dtypes)
             run.everything(sections, lambda: lasting_loads(device, record, meter))
         record.finished = True
         _warn_of_drift(record)
@@ -203,13 +202,12 @@ def measure(
 
 
 def _warn_of_drift(record: Record) -> None:
-    times = [float(row["latency_us"]) for row in record.tables.get("sentinel", ())]
+    """Whether the same product took longer later on; attention is known to slow what follows."""
+    times = [
+        float(row["latency_us"])
+        for row in record.tables.get("sentinel", ())
+        if row.get("after") not in AFTER_PRODUCTS
+    ]
     if len(times) > 2 and max(times) / min(times) - 1.0 > DRIFT:
         drift = max(times) / min(times) - 1.0
         record.warn(f"the same product drifted by {drift:.0%} within the run")
-
-
-def readable(seconds: float) -> str:
-    """1 min 20 s."""
-    minutes, rest = divmod(math.ceil(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -6,7 +6,7 @@ A prefix of the list is as good a sample as the whole, so that a budget can end 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from trueflops.measure.products import Product, sides_of
@@ -74,15 +74,9 @@ def products(dtype: str, most_flop: float, seed: int = 0) -> Iterator[Product]:
         yield found
 
 
-def of_model(dims: dict[str, int], dtype: str) -> list[Product]:
-    """Every projection of a model at the numbers of tokens that prompts and batches have."""
-    hidden, ffn, vocab = dims["hidden"], dims["ffn"], dims["vocab"]
-    queries, keys = dims["heads"] * dims["head_dim"], dims["kv_heads"] * dims["head_dim"]
-    pairs = [
-        (queries + 2 * keys, hidden), (hidden, queries), (2 * ffn, hidden), (hidden, ffn),
-        (vocab, hidden), (queries, hidden), (keys, hidden), (ffn, hidden),
-    ]  # fmt: skip
+def of_model(sides: Sequence[tuple[int, int]], dtype: str) -> list[Product]:
+    """A model's weights (n, k) at the numbers of tokens that prompts and batches have."""
     step = sides_of(dtype)
     rows = [r for r in (4096, 8192, 16384, 2048, 1024, 512, 128, 64, 16, 1) if r >= step]
-    found = [Product(m, n, k, dtype) for m in rows for n, k in dict.fromkeys(pairs)]
+    found = [Product(m, n, k, dtype) for m in rows for n, k in dict.fromkeys(sides)]
     return [p for p in found if p.n % step == 0 and p.k % step == 0]

@@ -7,28 +7,24 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from trueflops.measure.collectives import join_world, leave_world, measure_collectives
-from trueflops.measure.device import Device, find_device, software
+from trueflops.measure.device import Device, device_count, find_device, software
 from trueflops.measure.flags import USUAL_BUDGET, budget
 from trueflops.measure.limits import Limits
+from trueflops.measure.node import measure_all
 from trueflops.measure.products import WIDTH
 from trueflops.measure.record import Record, Refused, begin, data_folder
 from trueflops.measure.run import measure
 
 LimitsOf = Callable[[dict[str, Any]], Limits]
-_KEYS: Final = {
-    "hidden": "hidden_size", "ffn": "intermediate_size", "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads", "vocab": "vocab_size", "head_dim": "head_dim",
-}  # fmt: skip
+Sides = Sequence[tuple[int, int]]
 
 
-def start(
-    options: argparse.Namespace, dims: dict[str, int] | None, limits_of: LimitsOf
-) -> Record | None:
+def start(options: argparse.Namespace, sides: Sides, limits_of: LimitsOf) -> Record | None:
     """Measure as asked; the record, or None on ranks that only take part.
 
     Ctrl-C and SIGTERM keep what is done: KeyboardInterrupt is raised again after it is saved.
@@ -41,9 +37,12 @@ def start(
         return _among_ranks(options)
     device = find_device(options.device)
     path = output_of(options, device)
+    if options.all_devices:
+        names = [f"{device.kind}:{i}" for i in range(device_count(device.kind))]
+        return measure_all(names if device.kind != "cpu" else ["cpu"], path, options)
     asked = options.budget or budget(USUAL_BUDGET)
     record = begin(path, device.identity, software(), asked, fresh=options.fresh)
-    measure(device, record, limits_of(device.identity), dims, options.dtypes, quiet=options.quiet)
+    measure(device, record, limits_of(device.identity), sides, options.dtypes, quiet=options.quiet)
     return record
 
 
@@ -56,9 +55,9 @@ def _among_ranks(options: argparse.Namespace) -> Record | None:
     asked = options.budget or budget(USUAL_BUDGET)
     try:
         if world.rank == 0:
-            record = begin(
-                output_of(options, device), device.identity, software(), asked, fresh=options.fresh
-            )
+            path = output_of(options, device)
+            known = (device.identity, software(), asked)
+            record = begin(path, *known, fresh=options.fresh, more=True)
         measure_collectives(device, world, record, asked, lambda _: None)
         if record is not None:
             record.finished = True
@@ -86,15 +85,21 @@ def output_of(options: argparse.Namespace, device: Device) -> Path:
     return folder / f"{name}.json"
 
 
-def dims_of_config(path: str) -> dict[str, int]:
-    """Sizes of a model from its config.json, as Hugging Face writes it."""
+def sides_of_config(path: str) -> Sides:
+    """Weights (n, k) of a model from its config.json, as Hugging Face writes it."""
     try:
         raw = json.loads(Path(path).expanduser().read_text())
-        sizes = {ours: raw.get(theirs) for ours, theirs in _KEYS.items()}
-        sizes["kv_heads"] = sizes["kv_heads"] or sizes["heads"]
-        sizes["head_dim"] = sizes["head_dim"] or sizes["hidden"] // sizes["heads"]
-        return {name: int(size) for name, size in sizes.items()}
-    except (OSError, ValueError, TypeError, AttributeError, ZeroDivisionError):
+        hidden, ffn, heads = (
+            int(raw[key]) for key in ("hidden_size", "intermediate_size", "num_attention_heads")
+        )
+        head_dim = int(raw.get("head_dim") or hidden // heads)
+        keys = int(raw.get("num_key_value_heads") or heads) * head_dim
+        queries = heads * head_dim
+        return [(queries, hidden), (keys, hidden), (hidden, queries), (ffn, hidden), (hidden, ffn),
+                (queries + 2 * keys, hidden), (2 * ffn, hidden),
+                (int(raw["vocab_size"]), hidden)]  # fmt: skip
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError):
         raise Refused(
-            f"--for {path[:80]}: on a bare node, the path of a config.json with hidden_size, …"
+            f"--for {path[:80]}: on a bare node, the path of a config.json with hidden_size, "
+            "intermediate_size, num_attention_heads and vocab_size"
         ) from None

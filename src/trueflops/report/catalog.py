@@ -19,7 +19,10 @@ from trueflops.catalog.names import index
 from trueflops.catalog.nodes import Node
 from trueflops.catalog.peaks import DEPARTURES, computed_peak
 from trueflops.catalog.prices import purchases, rents
+from trueflops.errors import printable
+from trueflops.measure.record import data_folder
 from trueflops.model import read_model
+from trueflops.profile.library import profiles
 from trueflops.report.tables import grid
 
 
@@ -42,6 +45,12 @@ def print_overview(out: Console) -> None:
         "links": ", ".join(known.name for known in links()),
     }
     _wrapped(out, "Nodes, clusters, formats, links", rest)
+    shelves = {
+        "shipped": ", ".join(p.name for p in profiles() if p.shipped) or "none",
+        "yours": ", ".join(p.name for p in profiles() if not p.shipped)
+        or f"none in {printable(str(data_folder()))}; trueflops measure makes one",
+    }
+    _wrapped(out, "Measured profiles, for --profile", shelves)
     out.print("[dim]trueflops catalog NAME shows one of them with its sources[/]")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import nan
 from typing import Any, Final
 
 from rich.markup import escape
@@ -21,9 +22,12 @@ RIGHT: Final[tuple[Column, ...]] = (
 LISTED = 12  # reasons of refusal on a terminal; --json has them all
 
 
-def encode_findings(findings: Findings) -> dict[str, Any]:
-    """Every row, every refusal, and the scores: errors as fractions, the rest in SI units."""
-    return {
+def encode_findings(findings: Findings, without: Findings | None = None) -> dict[str, Any]:
+    """Every row, every refusal, and the scores: errors as fractions, the rest in SI units.
+
+    `without` is what the same rows gave without the profile that was asked for.
+    """
+    answer = {
         "rows": [
             {
                 "file": row.file,
@@ -42,19 +46,27 @@ def encode_findings(findings: Findings) -> dict[str, Any]:
         "summary": [_without_scored(score) for score in summary(findings)],
         "overall": [row._asdict() for row in overall(findings)],
     }
+    if without is not None:
+        answer["summary_without_profile"] = [_without_scored(s) for s in summary(without)]
+        answer["overall_without_profile"] = [row._asdict() for row in overall(without)]
+    return answer
 
 
 def _without_scored(score: Score) -> dict[str, Any]:
     return {key: value for key, value in score._asdict().items() if key != "scored"}
 
 
-def show_findings(findings: Findings) -> None:
+def show_findings(findings: Findings, without: Findings | None = None) -> None:
     """A table of groups for every quantity, one over all groups, then why rows were refused."""
     out = console()
     scores = summary(findings)
+    before = {(s.group, s.quantity): s.median for s in summary(without)} if without else None
     for quantity in dict.fromkeys(score.quantity for score in scores):
-        out.print(_by_group(quantity, [score for score in scores if score.quantity == quantity]))
+        of_quantity = [score for score in scores if score.quantity == quantity]
+        out.print(_by_group(quantity, of_quantity, before))
         out.print()
+    if without is not None:
+        out.print("[dim]shipped: the median error without the profile[/]\n")
     if any(not score.scored for score in scores):
         out.print("[dim]* shown, but left out of the overall figures[/]\n")
     if totals := overall(findings):
@@ -68,15 +80,21 @@ def show_findings(findings: Findings) -> None:
             out.print(f"[dim]  … {len(reasons) - LISTED:,} more reasons; --json lists them all[/]")
 
 
-def _by_group(quantity: str, scores: Iterable[Score]) -> Grid:
+def _by_group(
+    quantity: str, scores: Iterable[Score], before: Mapping[tuple[str, str], float] | None
+) -> Grid:
+    more: tuple[Column, ...] = () if before is None else (("shipped", "right"),)
     table = grid(
-        "group", *RIGHT, ("bias", "right"), ("in 90 %", "right"), title=quantity, gives_way=0
+        "group", *RIGHT, *more, ("bias", "right"), ("in 90 %", "right"), title=quantity, gives_way=0
     )
     for s in scores:
+        shares = [s.mape, s.median, s.p90]
+        if before is not None:
+            shares.append(before.get((s.group, s.quantity), nan))
         table.add_row(
             escape(s.group) + ("" if s.scored else " [dim]*[/]"),
             f"{s.rows:,}",
-            *(f"{100 * share:.1f} %" for share in (s.mape, s.median, s.p90)),
+            *(f"{100 * share:.1f} %" for share in shares),
             f"{100 * s.bias:+.1f} %",
             f"{100 * s.coverage:.0f} %",
         )

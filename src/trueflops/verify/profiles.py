@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.profile import Profile, frameworks, profile_of, read_profile
 from trueflops.profile.frameworks import USUAL
+from trueflops.profile.library import find_profile
 
 Profiles = Callable[[Accelerator, str], Profile]
 """A chip and a framework's key (see frameworks.py) in, the profile to predict with out."""
@@ -23,7 +23,7 @@ def profiles_from(path: str | None) -> Profiles:
     """The curves of a file for the chip that it names; the best known for all else."""
     if path is None:
         return best_known
-    given = read_profile(Path(path))
+    given = read_profile(find_profile(path))
 
     def choose(chip: Accelerator, framework: str) -> Profile:
         own = given if chip.name == given.accelerator else None

@@ -1,0 +1,115 @@
+"""trueflops measure: what this machine delivers; show a profile; fit one from a bare node."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from trueflops.catalog import accelerator
+from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable
+from trueflops.measure.record import Record, Refused
+from trueflops.model import read_model
+from trueflops.profile import read_profile, write_profile
+from trueflops.profile.library import find_profile
+from trueflops.profile.stored import read_record
+from trueflops.report import encode
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, or do what the words say with a profile."""
+    match options.words:
+        case []:
+            return _measure(options)
+        case ["show", name]:
+            return _show(find_profile(name), options)
+        case ["fit", name]:
+            path = find_profile(name)
+            _fit(read_record(path), path, options)
+            return _show(path, options)
+        case [word, *_]:
+            if word in ("show", "fit"):
+                raise BadInput(f"measure {word} PROFILE: name one profile")
+            raise UnknownName("word", word, ["show", "fit"], "(measure, measure show PROFILE)")
+    return 2
+
+
+def _measure(options: argparse.Namespace) -> int:
+    try:
+        from trueflops.measure.start import start
+    except ModuleNotFoundError as error:
+        raise BadInput(f"measuring needs {error.name}: pip install 'trueflops[measure]'") from None
+    sides = _sides(options.model) if options.model else []
+    try:
+        record = start(options, sides, _limits)
+    except Refused as error:
+        raise BadInput(str(error)) from None
+    except KeyboardInterrupt:
+        print(
+            "\ntrueflops: stopped; what was measured is kept, the same command resumes it",
+            file=sys.stderr,
+        )
+        raise
+    if record is None or record.path is None:  # a rank that only takes part
+        return 0
+    _fit(record, record.path, options)
+    return _show(record.path, options)
+
+
+def _limits(device: dict[str, Any]) -> dict[str, float]:
+    """The datasheet's figures of what torch calls the device, if the catalog knows it."""
+    from trueflops.calibrate.measured import device_chip, limits_of
+
+    try:
+        return limits_of(device_chip(Record(device, {})))
+    except TrueflopsError:
+        return {}
+
+
+def _sides(name: str) -> list[tuple[int, int]]:
+    """The two sides (n, k) of every matrix of a model."""
+    model = read_model(name)
+    found = [(model.vocab, model.hidden)]
+    for weight in (p for block in model.blocks for p in block.parameters(model.hidden)):
+        sizes = [size for _, size in weight.dims]
+        if weight.routed:
+            sizes = sizes[1:]  # one expert's
+        if len(sizes) < 2 or "norm" in weight.name:
+            continue
+        ins = 1 if weight.name == "attention.out" else -1  # it alone reads heads and writes hidden
+        found.append((prod(sizes[:ins]), prod(sizes[ins:])))
+    return found
+
+
+def _fit(record: Record, path: Path, options: argparse.Namespace) -> None:
+    try:
+        from trueflops.calibrate.measured import fit_record
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"{path}: measured; fitting it needs {error.name}: pip install 'trueflops[measure]', "
+            "then trueflops measure fit FILE"
+        ) from None
+
+    def say(name: str) -> None:
+        if not options.quiet:
+            print(f"fitted {name}", file=sys.stderr)
+
+    write_profile(fit_record(record, say), path, record)
+
+
+def _show(path: Path, options: argparse.Namespace) -> int:
+    from trueflops.report.measured import encode_measured, plot_measured, show_measured
+
+    profile, record = read_profile(path), read_record(path)
+    chip = profile.chip or accelerator(profile.accelerator)
+    if options.plot:
+        plot_measured(profile, record, chip, Path(options.plot))
+    if options.json:
+        answer = encode_measured(profile, record, chip)
+        print(encode.to_json({"profile": printable(str(path)), **answer}))
+    else:
+        show_measured(profile, record, chip)
+        print(f"\n{printable(str(path))}: use it with --profile")
+    return 0

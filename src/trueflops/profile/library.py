@@ -1,0 +1,41 @@
+"""Measured profiles by name: those that are shipped, and those in the user's data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from trueflops.catalog.names import fold
+from trueflops.errors import UnknownName
+from trueflops.files import is_file
+from trueflops.measure.record import data_folder
+from trueflops.profile.stored import DATA
+
+SHIPPED: Final = DATA / "measured"
+
+
+class Shelved(NamedTuple):
+    """A profile that can be named."""
+
+    name: str
+    path: Path
+    shipped: bool
+
+
+def profiles() -> list[Shelved]:
+    """The user's own first."""
+    own, shipped = (sorted(folder.glob("*.json")) for folder in (data_folder(), SHIPPED))
+    found = [Shelved(path.stem, path, False) for path in own if not path.name.startswith(".")]
+    return found + [Shelved(path.stem, path, True) for path in shipped]
+
+
+def find_profile(text: str) -> Path:
+    """The file of a profile: a path, or a name from the library."""
+    path = Path(text).expanduser()
+    if is_file(path) or path.suffix == ".json":
+        return path
+    for known in profiles():
+        if fold(known.name) == fold(text):
+            return known.path
+    hint = "(a file, or a name that `trueflops catalog` lists)"
+    raise UnknownName("profile", text, [known.name for known in profiles()], hint)

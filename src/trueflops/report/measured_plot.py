@@ -1,0 +1,300 @@
+"""The roofs that were measured beside those of the datasheet: in a terminal and as a PNG.
+
+Burst is the fastest product of a format, confirmed by laps of a race; sustained is what is left
+once power and clock have settled. Every product that was timed is a dot at its flop per byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+from rich.text import Text
+
+from trueflops import units
+from trueflops.catalog import Accelerator
+from trueflops.errors import BadInput, printable
+from trueflops.measure.record import Record, Row
+from trueflops.profile import Profile
+from trueflops.report.plots import FADED, INK, LOSS, _check_name, _pyplot, save
+from trueflops.report.roofline import HEIGHT, MARGIN, WIDTH, Axes, _dot
+
+DTYPES: Final = (
+    "bf16", "fp16", "fp8", "fp8_row", "fp8_fast", "int8", "tf32", "fp32", "fp64", "bf16_2:4"
+)  # fmt: skip
+COLORS: Final = {
+    "bf16": "#3b7dd8", "fp8": "#d1495b", "fp16": "#00798c", "int8": "#8d5fb8", "tf32": "#e09f3e",
+    "fp32": "#2a9d62", "fp64": "#7f5539",
+}  # fmt: skip
+SHEET: Final = {"fp8_row": "fp8", "fp8_fast": "fp8", "bf16_2:4": "bf16"}  # variants
+FROM_MEMORY: Final = 4.0  # times the cache: what surely comes from memory
+APART: Final = 1.25  # roofs that differ by less are one line in a terminal
+DRAWN: Final = 3  # of them
+_WIDTH: Final = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0}  # others: 1 byte
+_RESULT: Final = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "int8": 4.0}  # others: 2 bytes
+Numbers = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The fastest product of one format; rates in flop per second, None where not known."""
+
+    dtype: str
+    shape: tuple[int, int, int]
+    burst: float
+    laps: int  # of the race that confirmed it; 0: the best single timing
+    sustained: float | None
+    datasheet: float | None
+
+    def encoded(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            **dict(zip("mnk", self.shape, strict=True)),
+            "confirmed": self.laps > 0, "laps": self.laps, "flop_per_second": self.burst,
+            "share_of_datasheet": share(self.burst, self.datasheet),
+            "sustained_flop_per_second": self.sustained,
+            "sustained_share_of_datasheet": share(self.sustained, self.datasheet),
+            "datasheet_flop_per_second": self.datasheet,
+        }  # fmt: skip
+
+
+def share(value: float | None, of: float | None) -> float | None:
+    """A part of a whole; None where either is not known."""
+    return value / of if value and of else None
+
+
+def printed(chip: Accelerator, path: str) -> float | None:
+    """What the datasheet says; None where there is no datasheet."""
+    return chip.get(path) if chip.status != "measured" else None
+
+
+def cell(row: Row, name: str) -> float:
+    """A number of a row; 0 where there is none."""
+    return float(row.get(name) or 0.0)
+
+
+def ceilings(record: Record, chip: Accelerator) -> list[Ceiling]:
+    """The winner of each format's race, by the median of its laps; where none was run, the best."""
+    laps: dict[tuple[str, int, int, int], list[float]] = {}
+    for row in record.tables.get("race", ()):
+        laps.setdefault(_key(row), []).append(_rate(row))
+    raced = {dtype for dtype, *_ in laps}
+    tried = [(median(rates), len(rates), key) for key, rates in laps.items()]
+    tried += [(_rate(row), 0, _key(row)) for row in _products(record) if row["dtype"] not in raced]
+    loads = [
+        (cell(row, "flop_per_second"), str(row["dtype"]))
+        for row in record.tables.get("power", ())
+        if row["load"] == "matmul" and not cell(row, "idle_share")
+    ]
+    sustained = {dtype: rate for rate, dtype in sorted(loads)}  # the last, the fastest, stays
+    best = {key[0]: (key[1:], rate, count) for rate, count, key in sorted(tried)}
+    order = {dtype: place for place, dtype in enumerate(DTYPES)}
+    return [
+        Ceiling(dtype, *best[dtype], sustained.get(dtype), datasheet_peak(chip, dtype))
+        for dtype in sorted(best, key=lambda dtype: order.get(dtype, len(order)))
+    ]
+
+
+def datasheet_peak(chip: Accelerator, dtype: str) -> float | None:
+    """What the datasheet says of a format, or of the one that it is a variant of."""
+    if dtype == "fp64" and (tensor := printed(chip, "peak.fp64_tensor")):
+        return tensor
+    peak = printed(chip, f"peak.{SHEET.get(dtype, dtype)}")
+    return peak * chip.sparse_factor if peak and dtype.endswith("2:4") else peak
+
+
+def bandwidth_best(record: Record, op: str = "", *, cached: bool = False) -> tuple[float, float]:
+    """The best bytes per second and the buffer's bytes: from memory, or with all in cache."""
+    cache = cell(record.device, "l2_bytes")
+    found = []
+    for row in record.tables.get("bandwidth", ()):
+        size = cell(row, "bytes")
+        whole = size * {"copy": 2.0, "triad": 3.0}.get(str(row["op"]), 1.0)
+        if op in ("", row["op"]) and (whole <= cache if cached else size >= FROM_MEMORY * cache):
+            found.append((cell(row, "bandwidth"), size))
+    return max(found, default=(0.0, 0.0))
+
+
+def memory(record: Record, chip: Accelerator) -> dict[str, Numbers]:
+    """Bandwidth of each operation, from memory and from cache."""
+    sheet, found = printed(chip, "memory.bandwidth"), {}
+    for op in ("read", "write", "copy", "triad"):
+        best, size = bandwidth_best(record, op)
+        cached, _ = bandwidth_best(record, op, cached=True)
+        if best or cached:
+            found[op] = {
+                "bytes_per_second": best or None, "share_of_datasheet": share(best, sheet),
+                "buffer_bytes": size or None, "cache_bytes_per_second": cached or None,
+            }  # fmt: skip
+    return found
+
+
+def rate_unit(top: float) -> tuple[float, str]:
+    """The unit that suits a table of rates whose largest this is."""
+    return (units.TERA, "TFLOP/s") if top >= units.TERA else (units.GIGA, "GFLOP/s")
+
+
+def _key(row: Row) -> tuple[str, int, int, int]:
+    return str(row["dtype"]), int(row["m"]), int(row["n"]), int(row["k"])
+
+
+def _rate(row: Row) -> float:
+    _, m, n, k = _key(row)
+    taken = cell(row, "latency_us") * units.MICRO
+    return 2.0 * m * n * k / taken if taken else 0.0
+
+
+def _products(record: Record) -> list[Row]:
+    return [row for t in ("matmul", "other_products") for row in record.tables.get(t, ())]
+
+
+def draw_roofs(record: Record, chip: Accelerator) -> list[Text]:
+    """Lines of text, at most 80 columns; none where too little was measured."""
+    bandwidth, sheet = bandwidth_best(record)[0], printed(chip, "memory.bandwidth")
+    roofs: list[Ceiling] = []
+    for each in ceilings(record, chip):
+        apart = all(max(r.burst, each.burst) / min(r.burst, each.burst) > APART for r in roofs)
+        if each.dtype in COLORS and apart and len(roofs) < DRAWN:
+            roofs.append(each)
+    if not bandwidth or not roofs:
+        return []
+    ridges = [roof.burst / bandwidth for roof in roofs]
+    left, right = log10(min(ridges)) - 0.6, log10(max(ridges)) + 0.5
+    top = max(roof.datasheet or roof.burst for roof in roofs)
+    axes = Axes(left, right, left + log10(bandwidth) - 0.02, log10(top) + 0.03)
+    cells = [[0] * WIDTH for _ in range(HEIGHT)]
+    for column in range(2 * WIDTH):
+        intensity = 10 ** (left + (right - left) * (column + 0.5) / (2 * WIDTH))
+        slope = intensity * bandwidth
+        for roof in roofs:
+            _dot(cells, column, axes.y(min(roof.burst, slope)))
+            if roof.datasheet and sheet and column % 4 == 0:  # dotted: on paper only
+                _dot(cells, column, axes.y(min(roof.datasheet, intensity * sheet)))
+            if roof.sustained and slope > roof.burst and column % 8 < 4:
+                _dot(cells, column, axes.y(roof.sustained))
+    return _framed(cells, axes, roofs, min(ridges), sheet is not None)
+
+
+def _framed(
+    cells: list[list[int]], axes: Axes, roofs: Sequence[Ceiling], ridge: float, has_sheet: bool
+) -> list[Text]:
+    size, unit = rate_unit(max(roof.burst for roof in roofs))
+
+    def row_of(rate: float) -> int:
+        return HEIGHT - 1 - min(int(axes.y(rate) * HEIGHT), HEIGHT - 1)
+
+    here = {row_of(roof.burst): roof for roof in reversed(roofs)}  # the first where two meet
+    marks = {row: units.digits(roof.burst / size) for row, roof in here.items()}
+    said = "⠤⠤⠤ burst   ⠤⠤  ⠤⠤ sustained"
+    said = f"⠄⠠⠄⠠ datasheet   {said}" if has_sheet else said
+    lines = [Text(f"{unit:>{MARGIN - 1}}  {said:>{WIDTH}}", style="dim", no_wrap=True)]
+    for row, dots in enumerate(cells):
+        line = Text(f"{marks.get(row, ''):>{MARGIN - 1}} ", style="dim", no_wrap=True)
+        line.append("┤" if row in marks else "│", style="dim")
+        line.append("".join(chr(0x2800 + each) if each else " " for each in dots))
+        line.append(f" {here[row].dtype}" if row in here else "", style="dim")
+        line.rstrip()
+        lines.append(line)
+    rule, scale = ["─"] * WIDTH, [" "] * (WIDTH + 4)
+    powers = range(floor(axes.left), floor(axes.right) + 1)
+    for tick in (step * 10.0**power for power in powers for step in (1, 2, 5)):
+        if 0.0 <= axes.x(tick) < 1.0:
+            at, name = int(axes.x(tick) * WIDTH), f"{tick:,g}"
+            rule[at] = "┬"
+            scale[at : at + len(name)] = name
+    rule[int(axes.x(ridge) * WIDTH)] = "▲"
+    says = f"▲ lowest measured ridge {units.digits(ridge)}"
+    return [
+        *lines,
+        Text(" " * MARGIN + "└" + "".join(rule), style="dim", no_wrap=True),
+        Text((" " * (MARGIN + 1) + "".join(scale)).rstrip(), style="dim", no_wrap=True),
+        Text(f"flop/byte{' ' * (MARGIN - 8)}{says:>{WIDTH}}", style="dim", no_wrap=True),
+    ]
+
+
+def timed_products(record: Record, dtype: str) -> Iterator[tuple[float, float]]:
+    """Flop per byte that must move, flop per second: every product whose weights were cold."""
+    width, result = _WIDTH.get(dtype, 1.0), _RESULT.get(dtype, 2.0)
+    for row in _products(record):
+        if row["dtype"] == dtype and cell(row, "copies") > 1 and _rate(row):
+            _, m, n, k = _key(row)
+            yield 2.0 * m * n * k / (width * (m + n) * k + result * m * n), _rate(row)
+
+
+def plot_measured(profile: Profile, record: Record, chip: Accelerator, path: Path) -> None:
+    """The roofline with the datasheet's roofs, the measured ones and every product timed."""
+    _check_name(path)
+    roofs = [each for each in ceilings(record, chip) if each.dtype in COLORS]
+    bandwidth, _ = bandwidth_best(record)
+    if not roofs or not bandwidth:
+        raise BadInput(f"{profile.name}: neither products nor bandwidth were measured; resume it")
+    sheet = printed(chip, "memory.bandwidth") or 0.0
+    size, unit = rate_unit(max(roof.burst for roof in roofs))
+    points = {roof.dtype: list(timed_products(record, roof.dtype)) for roof in roofs}
+    every = [point for of in points.values() for point in of]
+    across = [*(x for x, _ in every), *(roof.burst / bandwidth for roof in roofs)]
+    left, right = min(across) / 1.3, max(across) * 1.6
+    figure, axes = _pyplot().subplots(figsize=(10.0, 7.0))
+    for roof in sorted(roofs, key=lambda r: r.burst, reverse=True):
+        _plot_roof(axes, roof, roofs, (sheet, bandwidth), right, size)
+        xs, ys = zip(*points[roof.dtype], strict=True) if points[roof.dtype] else ((), ())
+        axes.scatter(xs, [y / size for y in ys], s=5, color=COLORS[roof.dtype], alpha=0.45,
+                     linewidths=0)  # fmt: skip
+    top = max(max(r.datasheet or 0.0, r.burst) for r in roofs)
+    for rate, style, color, name in (
+        (sheet, "--", FADED, "datasheet"), (bandwidth, "-", INK, "best measured")
+    ):  # fmt: skip
+        if rate:
+            peak = max((r.datasheet or r.burst) if style == "--" else r.burst for r in roofs)
+            said = f"memory, {name}: {units.show(rate, 'bytes_per_second')}"
+            axes.plot([left, peak / rate], [left * rate / size, peak / size], style, color=color,
+                      linewidth=1.6, label=said, zorder=4)  # fmt: skip
+    slow = quantiles([top, top, *(y for _, y in every)], n=100, method="inclusive")[0]
+    axes.set(xscale="log", yscale="log", xlim=(left, right),
+             ylim=(min(slow, left * bandwidth) / size / 1.3, top / size * 1.6))  # fmt: skip
+    dashed = "dashed datasheet" if sheet else "no datasheet"
+    lines = f"{dashed}, solid burst, dotted sustained; dots are the products timed"
+    name = printable(str(record.device.get("name", "?")), 60)
+    title = f"{name}: what it delivers, {record.started.partition('T')[0]}\n"
+    _dress(axes, unit, title, lines)
+    figure.tight_layout()
+    save(figure, path)
+
+
+def _plot_roof(
+    axes: Any, roof: Ceiling, roofs: Sequence[Ceiling], bandwidths: tuple[float, float],
+    right: float, size: float,
+) -> None:  # fmt: skip
+    sheet, bandwidth = bandwidths
+    color = COLORS[roof.dtype]
+    alike = [other.dtype for other in roofs if other.datasheet == roof.datasheet]
+    dashes = (6 * alike.index(roof.dtype), (5, 6 * max(2, len(alike)) - 5))  # one each in turn
+    says = f"{roof.dtype}: burst {units.digits(roof.burst / size)}"
+    if roof.datasheet and sheet:
+        axes.plot([roof.datasheet / sheet, right], [roof.datasheet / size] * 2, color=color,
+                  linestyle=dashes, linewidth=1.2)  # fmt: skip
+        says += f" of {units.digits(roof.datasheet / size)}"
+        says += f" ({100 * roof.burst / roof.datasheet:.0f} %)"
+    if roof.sustained:
+        axes.plot([roof.sustained / bandwidth, right], [roof.sustained / size] * 2, ":",
+                  color=color, linewidth=1.8)  # fmt: skip
+        says += f", sustained {units.digits(roof.sustained / size)}"
+    axes.plot([roof.burst / bandwidth, right], [roof.burst / size] * 2, "-", color=color,
+              linewidth=1.8, label=says if roof.laps else f"{says}, not confirmed")  # fmt: skip
+
+
+def _dress(axes: Any, unit: str, title: str, lines: str) -> None:
+    axes.set_xlabel("flop per byte that must move", color=INK)
+    axes.set_ylabel(unit, color=INK)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.grid(color=LOSS, linewidth=0.5, zorder=0)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(loc="lower right", fontsize=9, edgecolor=LOSS, framealpha=0.95)
+    axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=4)
+    axes.text(0, 1.008, lines, transform=axes.transAxes, fontsize=9, color=FADED)
