@@ -15,6 +15,7 @@ from pathlib import Path
 from trueflops.interop.tables import read_table
 from trueflops.profile.stored import DATA, read_profile
 from trueflops.verify.findings import Findings
+from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known
 from trueflops.verify.recognise import known, verify_tables
 from trueflops.verify.regimes import REGIMES, Reached, Regime, reach
@@ -34,6 +35,10 @@ IN_CHINESE = (
     "解码一个词元的注意力",
     "融合专家层，均衡与倾斜",
     "节点内集合通信，NCCL 与推理引擎自带",
+    "实测档案下的 bf16 矩阵乘（H200）",
+    "…… fp8 矩阵乘",
+    "…… 注意力，前向与反向",
+    "…… 访存受限的算子",
     "训练运行，含拟合与留出",
     "…… 仅留出的运行",
     "…… Megatron SC21",
@@ -92,7 +97,8 @@ def judge(folder: Path) -> Findings:
     """Every table of the folder and our own."""
     paths = sorted([*folder.rglob("*.csv"), *(ROOT / "truth" / "h200").glob("*.csv")])
     tables = [table for table in map(read_table, paths) if known(table)]
-    return verify_tables(tables, best_known)
+    unseen = map(read_table, sorted((ROOT / "truth" / "h200_unseen").glob("*.csv")))
+    return verify_tables(tables, best_known).extend([judge_measured(unseen, "H200-SXM-141GB")])
 
 
 def percent(value: float) -> str:

@@ -135,17 +135,6 @@ class TestCeilings:
         assert found["bf16"].sustained == pytest.approx(650e12)  # not the one with rests
         assert list(found) == ["bf16", "fp8", "fp8_row", "fp32", "bf16_2:4"]
 
-    def test_as_the_measurement_itself_has_it(self) -> None:
-        pytest.importorskip("torch")
-        from trueflops.measure.sections import confirmed
-
-        theirs = confirmed(gpu_record())
-        ours = {c.dtype: c for c in ceilings(gpu_record(), H200) if c.laps}
-        assert theirs.keys() == ours.keys()
-        for dtype, (best, rate) in theirs.items():
-            assert ours[dtype].shape == (best.m, best.n, best.k)
-            assert ours[dtype].burst == pytest.approx(rate)
-
     def test_without_a_race_the_best_single_timing(self) -> None:
         found = {c.dtype: c for c in ceilings(gpu_record(), H200)}
         assert found["fp32"].burst == pytest.approx(50e12)

@@ -13,7 +13,7 @@ from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable
 from trueflops.measure.record import Record, Refused
 from trueflops.model import read_model
 from trueflops.profile import read_profile, write_profile
-from trueflops.profile.library import find_profile
+from trueflops.profile.library import find_profile, profiles
 from trueflops.profile.stored import read_record
 from trueflops.report import encode
 
@@ -111,5 +111,6 @@ def _show(path: Path, options: argparse.Namespace) -> int:
         print(encode.to_json({"profile": printable(str(path)), **answer}))
     else:
         show_measured(profile, record, chip)
-        print(f"\n{printable(str(path))}: use it with --profile")
+        name = next((known.name for known in profiles() if known.path == path), str(path))
+        print(f"\nuse it with --profile {printable(name)}")
     return 0

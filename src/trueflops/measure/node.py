@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from statistics import median
 
+from trueflops.measure.ceilings import sustained, winners
 from trueflops.measure.record import Record, Refused, Row, read
-from trueflops.measure.sections import confirmed
 
 
 def measure_all(names: list[str], path: Path, options: argparse.Namespace) -> Record:
@@ -53,13 +53,8 @@ def median_of(values: list[float]) -> int:
 
 def _row(name: str, record: Record) -> Row:
     """One device in five figures: of its main format, burst and sustained, and its memory."""
-    best = confirmed(record)
+    best = winners(record)
     main = next((dtype for dtype in ("bf16", "fp32", *best) if dtype in best), "")
-    lasting = [
-        float(row["flop_per_second"])
-        for row in record.tables.get("power", ())
-        if row.get("dtype") == main and row.get("load") == "matmul" and not row.get("idle_share")
-    ]
     copies = [
         float(r["bandwidth"]) for r in record.tables.get("bandwidth", ()) if r["op"] == "copy"
     ]
@@ -67,8 +62,8 @@ def _row(name: str, record: Record) -> Row:
         "gpu": name,
         "uuid": str(record.device.get("uuid", "")),
         "dtype": main,
-        "burst": best[main][1] if main else 0.0,
-        "sustained": max(lasting, default=0.0),
+        "burst": best[main].flop_per_second if main else 0.0,
+        "sustained": sustained(record).get(main, 0.0),
         "bandwidth": copies[0] if copies else 0.0,  # the largest comes first
         "celsius": max((state[3] for state in record.states), default=0.0),
     }

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -211,7 +212,10 @@ def _unpacked(table: Mapping[str, Any]) -> list[Row]:
     for cells in table["rows"]:
         if len(cells) != len(columns):
             raise ValueError(f"a row of {len(cells)} cells under {len(columns)} columns")
-        rows.append({name: cell for name, cell in zip(columns, cells, strict=True) if cell != ""})
+        row = {name: cell for name, cell in zip(columns, cells, strict=True) if cell != ""}
+        if not 0.0 < float(row.get(MEASURED, 1.0)) < inf:
+            raise ValueError(f"{MEASURED} = {row[MEASURED]} is not a time")
+        rows.append(row)
     return rows
 
 

@@ -14,12 +14,13 @@ from typing import Final
 
 import torch
 
+from trueflops.measure.ceilings import drift, winners
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
 from trueflops.measure.limits import Limits, beyond
 from trueflops.measure.products import Product, launcher
 from trueflops.measure.record import Record, Row
-from trueflops.measure.sections import Section, confirmed, lasting_loads, sections_of
+from trueflops.measure.sections import Section, lasting_loads, sections_of
 from trueflops.measure.state import Meter
 from trueflops.measure.timing import time_launch
 
@@ -27,7 +28,6 @@ LASTING: Final = 0.2  # of the budget, for loads that run until their power is f
 PHASES: Final = (0.74, 0.26)  # of what is left: products and memory, then attention
 LOAD_SECONDS: Final = 4.5  # that one of them takes about
 SENTINEL_EVERY: Final = 8.0
-AFTER_PRODUCTS: Final = ("attention", "decode")
 SHRINKS: Final = 5
 DRIFT: Final = 0.03  # of the sentinel, worth a warning
 
@@ -164,10 +164,10 @@ def _told(job: Job) -> str:
 
 
 def _best(record: Record) -> str:
-    found = confirmed(record)
+    found = winners(record)
     for dtype in ("bf16", "fp32", *found):
         if dtype in found:
-            return f"best {found[dtype][1] / 10**12:.4g} TFLOP/s {dtype}"
+            return f"best {found[dtype].flop_per_second / 10**12:.4g} TFLOP/s {dtype}"
     return ""
 
 
@@ -202,12 +202,6 @@ def measure(
 
 
 def _warn_of_drift(record: Record) -> None:
-    """Whether the same product took longer later on; attention is known to slow what follows."""
-    times = [
-        float(row["latency_us"])
-        for row in record.tables.get("sentinel", ())
-        if row.get("after") not in AFTER_PRODUCTS
-    ]
-    if len(times) > 2 and max(times) / min(times) - 1.0 > DRIFT:
-        drift = max(times) / min(times) - 1.0
-        record.warn(f"the same product drifted by {drift:.0%} within the run")
+    moved = drift(record)
+    if moved is not None and moved > DRIFT:
+        record.warn(f"the same product drifted by {moved:.0%} within the run")

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from statistics import median
 from typing import Final
 
 from trueflops.measure.attention import attention_jobs, attention_kernels, decode_jobs
+from trueflops.measure.ceilings import winners
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
 from trueflops.measure.kernels import launch_jobs, memory_jobs
@@ -105,7 +105,7 @@ def sections_of(
 
 def lasting_loads(device: Device, record: Record, meter: Meter) -> Section:
     """What comes last."""
-    return Section("lasting loads", 1.0, _each(power_jobs(device, meter, lambda: ceilings(record))))
+    return Section("lasting loads", 1.0, _each(power_jobs(device, meter, lambda: fastest(record))))
 
 
 def _each(jobs: Iterable[Job]) -> Jobs:
@@ -188,20 +188,6 @@ def _products(device: Device, dtype: str, rate: float, sides: Sequence[tuple[int
             yield product_job(device, product, "matmul", 1)
 
 
-def ceilings(record: Record) -> dict[str, Product]:
-    """The fastest product of each format: the winner of its race, by the median of its laps."""
-    return {dtype: product for dtype, (product, _) in confirmed(record).items()}
-
-
-def confirmed(record: Record) -> dict[str, tuple[Product, float]]:
-    """Format -> its fastest product and the flop per second it was confirmed at."""
-    laps: dict[Product, list[float]] = {}
-    for row in record.tables.get("race", ()):
-        product = Product(int(row["m"]), int(row["n"]), int(row["k"]), str(row["dtype"]))
-        laps.setdefault(product, []).append(float(row["latency_us"]) * 1e-6)
-    best: dict[str, tuple[Product, float]] = {}
-    for product, seconds in laps.items():
-        rate = product.flop / median(seconds)
-        if rate > best.get(product.dtype, (product, 0.0))[1]:
-            best[product.dtype] = (product, rate)
-    return best
+def fastest(record: Record) -> dict[str, Product]:
+    """The winner of each format's race."""
+    return {dtype: Product(*won.shape, dtype) for dtype, won in winners(record).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from trueflops.catalog.names import fold
+from trueflops.catalog.names import find, fold
 from trueflops.errors import UnknownName
 from trueflops.files import is_file
 from trueflops.measure.record import data_folder
@@ -34,8 +34,10 @@ def find_profile(text: str) -> Path:
     path = Path(text).expanduser()
     if is_file(path) or path.suffix == ".json":
         return path
+    chip = find("accelerators", text)  # H200 is H200-SXM-141GB here too
+    asked = {fold(text), fold(chip.stem) if chip else ""}
     for known in profiles():
-        if fold(known.name) == fold(text):
+        if fold(known.name) in asked:
             return known.path
     hint = "(a file, or a name that `trueflops catalog` lists)"
     raise UnknownName("profile", text, [known.name for known in profiles()], hint)

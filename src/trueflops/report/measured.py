@@ -17,10 +17,11 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator, cluster
 from trueflops.errors import printable
+from trueflops.measure.ceilings import cell, drift
 from trueflops.measure.record import Record, Row
 from trueflops.profile import HeldOut, Profile
 from trueflops.report import measured_plot as roofs
-from trueflops.report.measured_plot import Numbers, cell, printed, share
+from trueflops.report.measured_plot import Numbers, printed, share
 from trueflops.report.measured_plot import plot_measured as plot_measured
 from trueflops.report.tables import console, grid, plural
 
@@ -160,12 +161,6 @@ def held_out(profile: Profile) -> dict[str, HeldOut]:
     return {name: curve.held_out for name, curve in curves.items() if curve.held_out}
 
 
-def drift(record: Record) -> float | None:
-    """How much longer the same product took at worst than at best, as a share."""
-    times = [cell(row, "latency_us") for row in record.tables.get("sentinel", ())]
-    return max(times) / min(times) - 1.0 if times and all(times) else None
-
-
 def show_measured(profile: Profile, record: Record, chip: Accelerator) -> None:
     """Conditions, ceilings, rates and energies, how surely it predicts, and the roofline."""
     out = console()
@@ -263,7 +258,7 @@ def _show_energy(out: Console, profile: Profile, joules: Mapping[str, Numbers]) 
     law, notes = profile.curves.get("power"), []
     if law and law.fitted_rows and law.fitted_rows < len(law.values):
         fit = f"{plural(law.fitted_rows, 'load')} for {len(law.values)} parameters"
-        notes.append(f"{fit}: what is fitted is a guess")
+        notes.append(f"{fit}: they stay near what is known of such chips")
     _print(out, "Energy, pJ", ("", "all that is drawn", "fitted, beyond static"),
            ([name if name == "byte" else f"{name} flop",
              *(units.digits(each * units.TERA) if each else "–" for each in of.values())]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import Any, Final
 
 from rich.text import Text
@@ -18,6 +18,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, printable
+from trueflops.measure.ceilings import Winner, cell, rate, shape, sustained, winners
 from trueflops.measure.record import Record, Row
 from trueflops.profile import Profile
 from trueflops.report.plots import FADED, INK, LOSS, _check_name, _pyplot, save
@@ -72,29 +73,17 @@ def printed(chip: Accelerator, path: str) -> float | None:
     return chip.get(path) if chip.status != "measured" else None
 
 
-def cell(row: Row, name: str) -> float:
-    """A number of a row; 0 where there is none."""
-    return float(row.get(name) or 0.0)
-
-
 def ceilings(record: Record, chip: Accelerator) -> list[Ceiling]:
-    """The winner of each format's race, by the median of its laps; where none was run, the best."""
-    laps: dict[tuple[str, int, int, int], list[float]] = {}
-    for row in record.tables.get("race", ()):
-        laps.setdefault(_key(row), []).append(_rate(row))
-    raced = {dtype for dtype, *_ in laps}
-    tried = [(median(rates), len(rates), key) for key, rates in laps.items()]
-    tried += [(_rate(row), 0, _key(row)) for row in _products(record) if row["dtype"] not in raced]
-    loads = [
-        (cell(row, "flop_per_second"), str(row["dtype"]))
-        for row in record.tables.get("power", ())
-        if row["load"] == "matmul" and not cell(row, "idle_share")
-    ]
-    sustained = {dtype: rate for rate, dtype in sorted(loads)}  # the last, the fastest, stays
-    best = {key[0]: (key[1:], rate, count) for rate, count, key in sorted(tried)}
+    """The winner of each format's race; where none was run, the best single timing."""
+    best = winners(record)
+    single: dict[str, Winner] = {}
+    for row in sorted(_products(record), key=rate):
+        single[str(row["dtype"])] = Winner(shape(row), rate(row), 0)
+    best = {**single, **best}
+    lasting = sustained(record)
     order = {dtype: place for place, dtype in enumerate(DTYPES)}
     return [
-        Ceiling(dtype, *best[dtype], sustained.get(dtype), datasheet_peak(chip, dtype))
+        Ceiling(dtype, *best[dtype], lasting.get(dtype), datasheet_peak(chip, dtype))
         for dtype in sorted(best, key=lambda dtype: order.get(dtype, len(order)))
     ]
 
@@ -136,16 +125,6 @@ def memory(record: Record, chip: Accelerator) -> dict[str, Numbers]:
 def rate_unit(top: float) -> tuple[float, str]:
     """The unit that suits a table of rates whose largest this is."""
     return (units.TERA, "TFLOP/s") if top >= units.TERA else (units.GIGA, "GFLOP/s")
-
-
-def _key(row: Row) -> tuple[str, int, int, int]:
-    return str(row["dtype"]), int(row["m"]), int(row["n"]), int(row["k"])
-
-
-def _rate(row: Row) -> float:
-    _, m, n, k = _key(row)
-    taken = cell(row, "latency_us") * units.MICRO
-    return 2.0 * m * n * k / taken if taken else 0.0
 
 
 def _products(record: Record) -> list[Row]:
@@ -220,9 +199,9 @@ def timed_products(record: Record, dtype: str) -> Iterator[tuple[float, float]]:
     """Flop per byte that must move, flop per second: every product whose weights were cold."""
     width, result = _WIDTH.get(dtype, 1.0), _RESULT.get(dtype, 2.0)
     for row in _products(record):
-        if row["dtype"] == dtype and cell(row, "copies") > 1 and _rate(row):
-            _, m, n, k = _key(row)
-            yield 2.0 * m * n * k / (width * (m + n) * k + result * m * n), _rate(row)
+        if row["dtype"] == dtype and cell(row, "copies") > 1:
+            m, n, k = shape(row)
+            yield 2.0 * m * n * k / (width * (m + n) * k + result * m * n), rate(row)
 
 
 def plot_measured(profile: Profile, record: Record, chip: Accelerator, path: Path) -> None:
@@ -245,13 +224,13 @@ def plot_measured(profile: Profile, record: Record, chip: Accelerator, path: Pat
         axes.scatter(xs, [y / size for y in ys], s=5, color=COLORS[roof.dtype], alpha=0.45,
                      linewidths=0)  # fmt: skip
     top = max(max(r.datasheet or 0.0, r.burst) for r in roofs)
-    for rate, style, color, name in (
+    for speed, style, color, name in (
         (sheet, "--", FADED, "datasheet"), (bandwidth, "-", INK, "best measured")
     ):  # fmt: skip
-        if rate:
+        if speed:
             peak = max((r.datasheet or r.burst) if style == "--" else r.burst for r in roofs)
-            said = f"memory, {name}: {units.show(rate, 'bytes_per_second')}"
-            axes.plot([left, peak / rate], [left * rate / size, peak / size], style, color=color,
+            said = f"memory, {name}: {units.show(speed, 'bytes_per_second')}"
+            axes.plot([left, peak / speed], [left * speed / size, peak / size], style, color=color,
                       linewidth=1.6, label=said, zorder=4)  # fmt: skip
     slow = quantiles([top, top, *(y for _, y in every)], n=100, method="inclusive")[0]
     axes.set(xscale="log", yscale="log", xlim=(left, right),

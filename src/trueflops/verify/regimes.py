@@ -14,6 +14,7 @@ from typing import Final, Literal
 import numpy as np
 
 from trueflops.verify.findings import Finding, Quantity
+from trueflops.verify.measured import MEASURED
 from trueflops.verify.split import held_out
 
 Measure = Literal["median and p90", "MAPE", "macro MAPE"]
@@ -81,6 +82,11 @@ def _kernel(kind: str, *forms: str, wide: bool = False) -> Callable[[Finding], b
     return chosen
 
 
+def _unseen(*words: str) -> Callable[[Finding], bool]:
+    """Kernels judged under a profile measured on the same chip, none of them fitted to."""
+    return lambda found: found.group.startswith(f"{MEASURED} ") and found.group.endswith(words)
+
+
 def _source(*names: str, apart: bool = False) -> Callable[[Finding], bool]:
     """Runs of these sources; `apart`: only those that are held out."""
     return lambda found: found.group in names and (not apart or held_out(found.id))
@@ -103,6 +109,7 @@ def _server(found: Finding) -> bool:
 
 
 TABLES: Final = "four in five rows of that chip's tables"
+MINUTES: Final = "other shapes, in three minutes on the same chip (`trueflops measure`)"
 RELEASES: Final = "the same job on nine releases of one framework spreads 3.6 %"
 NEIGHBOURS: Final = "neighbouring shapes m and m+1 differ by −10…+14 % in the tables"
 NOT_RUNS: Final = ("vtrain", "h200-steps", "h200-steps-apart")
@@ -124,6 +131,14 @@ REGIMES: Final[tuple[Regime, ...]] = (
            "median and p90", (0.08, 0.25), (0.033, 0.137)),
     Regime("collectives in a node, NCCL and engines' own", "op_seconds", _kernel("collective"),
            TABLES, "median and p90", (0.06, 0.25), (0.039, 0.225)),
+    Regime("bf16 matmul under a measured profile (H200)", "op_seconds", _unseen("bf16 matmul"),
+           MINUTES, "median and p90", (0.035, 0.10), (0.035, 0.10)),
+    Regime("… fp8 matmul", "op_seconds", _unseen("fp8 matmul"), MINUTES, "median and p90",
+           (0.04, 0.12), (0.04, 0.12)),
+    Regime("… attention, forward and backward", "op_seconds", _unseen("attention"), MINUTES,
+           "median and p90", (0.06, 0.20), (0.06, 0.16)),
+    Regime("… memory-bound kernels", "op_seconds", _unseen("memory"), MINUTES,
+           "median and p90", (0.08, 0.40), (0.08, 0.40)),
     Regime("training runs, fitted and held out", "step_seconds",
            lambda f: f.group not in NOT_RUNS,
            "a handful of settings a framework, on four in five of its runs; two sources on none",

@@ -1,12 +1,14 @@
 """Whole training steps of GPT and Llama models in plain PyTorch: time, memory, power, as CSV.
 
-    python steps.py FOLDER [--gpu h200]        steps.csv, in the columns of train_runs.csv and more
+    python benchmarks/training_steps.py FOLDER [--gpu H200] [--apart]
+writes steps.csv (or steps_apart.csv), in the columns of train_runs.csv and more. Needs torch alone.
 Precisions: bf16 (everything in bf16), amp (fp32 weights under autocast). Random tokens.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +16,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timing import Meter, write
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from trueflops.measure.device import find_device
+from trueflops.measure.state import Meter
 
 
 @dataclass(frozen=True)
@@ -194,12 +198,12 @@ def measure(job: tuple[Any, ...], meter: Meter) -> dict[str, Any]:
     if precision == "bf16":
         model = model.to(torch.bfloat16)
     if compiled:
-        for i, block in enumerate(model.blocks):
-            model.blocks[i] = torch.compile(block)
+        for block in model.blocks:
+            block.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     ids = torch.randint(0, shape.vocab, (micro, seq), device="cuda")
     auto = torch.autocast("cuda", torch.bfloat16, enabled=precision == "amp")
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+    marks = [torch.Event("cuda", enable_timing=True) for _ in range(4)]
     parts = [0.0, 0.0, 0.0]
 
     def step(listen: bool = False) -> None:
@@ -230,14 +234,14 @@ def measure(job: tuple[Any, ...], meter: Meter) -> dict[str, Any]:
         step()
         torch.cuda.synchronize()
         count += 1
-    times = []
+    times: list[float] = []
     since = time.monotonic()
     while len(times) < 5 or time.monotonic() < since + 3.0:
         at = time.perf_counter()
         step()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - at)
-    watts, clock, _ = meter.mean(since + 0.2, time.monotonic())
+    state = meter.mean(since + 0.2, time.monotonic())
     step(listen=True)
     torch.cuda.synchronize()
     if accumulate == 1:
@@ -254,8 +258,8 @@ def measure(job: tuple[Any, ...], meter: Meter) -> dict[str, Any]:
         "step_time_s": round(sorted(times)[len(times) // 2], 6),
         "forward_s": round(parts[0], 6), "backward_s": round(parts[1], 6),
         "optimizer_s": round(parts[2], 6), "peak_mem_gb_measured": round(peak / 2**30, 3),
-        "peak_reserved_gb": round(reserved / 2**30, 3), "watts": round(watts, 1),
-        "clock_mhz": round(clock), "complete_for_sim": "y", "trust": "A", "task": "pretrain",
+        "peak_reserved_gb": round(reserved / 2**30, 3), "watts": round(state.watts, 1),
+        "clock_mhz": round(state.mhz), "complete_for_sim": "y", "trust": "A", "task": "pretrain",
     }  # fmt: skip
 
 
@@ -274,7 +278,7 @@ def main() -> None:
     words.add_argument("--apart", action="store_true", help="the jobs that nothing is fitted to")
     asked = words.parse_args()
     rows = []
-    with Meter() as meter:
+    with Meter(find_device("cuda")) as meter:
         for at, job in enumerate(APART if asked.apart else JOBS):
             source = f"{asked.gpu.lower()}-steps{'-apart' if asked.apart else ''}"
             known = {"id": f"{source}-{at:02d}", "source_key": source, "accelerator": asked.gpu}
@@ -286,7 +290,10 @@ def main() -> None:
             torch._dynamo.reset()
             torch.cuda.empty_cache()
             name = "steps_apart.csv" if asked.apart else "steps.csv"
-            write(asked.folder / name, rows, COLUMNS.split())
+            with (asked.folder / name).open("w", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS.split(), restval="")
+                writer.writeheader()
+                writer.writerows(rows)
 
 
 if __name__ == "__main__":
