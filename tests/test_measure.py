@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import signal
@@ -316,3 +317,35 @@ def test_a_quick_profile_of_this_cpu_predicts_a_real_training_step(
     shown = main(["measure", "show", str(profile)])
     assert shown == 0
     assert "no datasheet" in capsys.readouterr().out
+
+
+# ── several devices ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_devices_side_by_side_say_how_far_they_differ(tmp_path: Path) -> None:
+    from trueflops.measure.node import measure_all, median_of
+
+    asked = argparse.Namespace(budget=6.0, fresh=False, dtypes=("fp32",))
+    record = measure_all(["cpu", "cpu"], tmp_path / "node.json", asked)
+    assert [row["gpu"] for row in record.tables["gpus"]] == ["cpu", "cpu"]
+    assert read(tmp_path / "node.json").tables["gpus"] == record.tables["gpus"]
+    assert (tmp_path / "node.1.json").exists()
+    assert median_of([3.0, 1.0, 2.0]) == 2
+
+
+def test_collectives_join_a_profile_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    known = measure("--budget", "6s", "--dtypes", "fp32", "-o", str(path))
+    known.communicate(timeout=120)
+    before = read(path).tables["matmul"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+               "2", "-m", "trueflops.measure", "--device", "cpu", "--collectives", "-q",
+               "--budget", "6s", "-o", str(path)]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    record = read(path)
+    assert record.tables["matmul"] == before
+    assert {"all_reduce", "all_gather"} <= {row["op"] for row in record.tables["collective"]}

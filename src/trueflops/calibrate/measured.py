@@ -88,7 +88,10 @@ def _ceilings(record: Record) -> dict[str, float]:
         if _cell(row, "bytes") >= LARGE * cache
     ]
     if not rates or not values:
-        raise BadInput("too little was measured: neither products nor bandwidth; resume it")
+        raise BadInput(
+            f"no products and no bandwidth of {record.device.get('name')} were measured, and no "
+            "catalog knows it: run trueflops measure -o FILE, which adds them to the same file"
+        )
     values["memory.bandwidth"] = max(rates)
     clock = float(record.device.get("max_mhz") or 0.0) * MILLION
     known = {

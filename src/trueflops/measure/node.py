@@ -60,8 +60,8 @@ def _row(name: str, record: Record) -> Row:
     ]
     return {
         "gpu": name,
-        "uuid": str(record.device.get("uuid", "")),
-        "dtype": main,
+        "uuid": str(record.device.get("uuid") or "?"),
+        "dtype": main or "?",
         "burst": best[main].flop_per_second if main else 0.0,
         "sustained": sustained(record).get(main, 0.0),
         "bandwidth": copies[0] if copies else 0.0,  # the largest comes first

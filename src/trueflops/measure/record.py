@@ -153,7 +153,9 @@ def begin(
             f"{path}: holds {_identity(old.device)}, this is {_identity(device)}; "
             "write to another file with -o, or start over with --fresh"
         )
-    changed = [name for name in software if old.software.get(name) != software[name]]
+    changed = [
+        name for name in software if old.software.get(name, software[name]) != software[name]
+    ]
     if changed:
         raise Refused(
             f"{path}: was measured with another {' and '.join(changed)}; "
@@ -161,6 +163,8 @@ def begin(
         )
     if more:
         return old
+    old.device |= device
+    old.software |= software
     old.budget_seconds = max(budget, old.budget_seconds if not old.finished else budget)
     if old.finished and budget <= old.spent_seconds:
         raise Refused(
