@@ -96,7 +96,7 @@ class TestNumbers:
             assert p.intensity < p.ridge
             assert p.bytes_per_second < p.bandwidth
         p = explained(1, 8192, 28672)
-        assert p.best.rows <= 64
+        assert p.best.rows == 16
         assert p.tile_intensity(16, 128) == pytest.approx(128 / 129)  # no row but one is read
 
     def test_narrow_formats_move_fewer_bytes(self) -> None:

@@ -20,7 +20,7 @@ from trueflops.verify.findings import Finding, Findings
 from trueflops.verify.frameworks import framework_key
 from trueflops.verify.profiles import best_known, profiles_from
 from trueflops.verify.recognise import READERS, reader_of, verify_tables
-from trueflops.verify.run_cluster import find_chip
+from trueflops.verify.run_chip import chip_of
 from trueflops.verify.run_measured import counted_flop
 from trueflops.verify.run_model import read_run_model
 from trueflops.verify.score import overall, summary
@@ -298,7 +298,7 @@ class TestReading:
         ],
     )
     def test_chip_texts(self, said: str, gigabytes: float, chip: str) -> None:
-        assert find_chip(said, gigabytes).name == chip
+        assert chip_of(said, gigabytes or None).name == chip
 
     def test_cores_are_counted_as_chips(self) -> None:
         core = "Trainium1 NeuronCore-v2 (2 cores/chip)"

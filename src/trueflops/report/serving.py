@@ -54,7 +54,7 @@ def serving_table(point: ServingPoint) -> RenderableType:
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
         table.add_row(name, *value, Text(note, style="dim"))
 
-    row("time to first token", ranged(point.ttft, "seconds"), "engine, queue, prefill, one step")
+    row("time to first token", ranged(point.ttft, "seconds"), "queue, prefill, one step")
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
     row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.batch}")
     row(

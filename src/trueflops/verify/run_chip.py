@@ -17,7 +17,8 @@ _MEMORY: Final = re.compile(r"[\s_-]*\b(\d+(?:\.\d+)?)\s*G(?:i?B)?\b", re.IGNORE
 _CORES: Final = re.compile(r"[\s_-]*\b(\d+)[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
 _BRAND: Final = re.compile(
-    r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX|HGX|OAM|HBM\de?)"
+    r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX|HGX|OAM|HBM\de?"
+    r"|NeuronCore-v\d)"
     r"\b[\s_-]*",
     re.IGNORECASE,
 )

@@ -13,18 +13,17 @@ from typing import Final
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
-from trueflops.catalog.names import find, index
 from trueflops.catalog.nodes import default_node
 from trueflops.errors import UnknownName
 from trueflops.interop.tables import Row
 from trueflops.verify.cells import Missing, needed, noted, number, text
+from trueflops.verify.run_chip import chip_of
 
 _CORES: Final = re.compile(r"(\d+)\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
 _RAILS: Final = re.compile(r"\b(\d+)\s*x\s*(\d+)\s*Gb(?:ps|it|/s)?\b")
 _TOTAL: Final = re.compile(r"\b(\d+)\s*Gbps\b")
 _LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
 UNKNOWN_LIMIT: Final = 0.6  # of the cap (assumed) where a chip is said to be limited, not to what
-_OTHER_SIZE: Final = 0.12  # a memory further off than this share is another chip's
 
 # torchtitan's published runs are all on one cluster whose "H100" has 96 GB of HBM2e and 500 W.
 _HOUSE_CHIPS: Final = {("torchtitan", "H100-SXM5-80GB"): "H100-SXM5-96GB-HBM2e"}
@@ -50,54 +49,16 @@ def read_machine(row: Row, framework: str) -> Machine:
     if devices % cores:
         raise Missing(f"n_devices {devices} is not a multiple of {cores} cores a chip")
     capacity = number(row, "memory_gb")
-    chip = find_chip(said, (capacity or 0.0) * cores)
-    chip = accelerator(_HOUSE_CHIPS.get((framework, chip.name), chip.name))
+    try:
+        found = chip_of(said, capacity * cores if capacity else None)
+    except UnknownName as error:
+        raise Missing(str(error)) from None
+    whole = found.name.partition(" of ")[0]  # of a chip sold in several cuts
+    chip = accelerator(_HOUSE_CHIPS.get((framework, whole), whole))
     notes = text(row, "notes")
     network = _network_bytes_per_second(notes)
     watts = _power_limit(chip, f"{said}; {notes}")
     return Machine(chips(devices // cores, chip.name, network, watts), devices, cores)
-
-
-def find_chip(said: str, capacity_gb: float) -> Accelerator:
-    """The catalog's chip for a free text such as 'NVIDIA H100-80GB-SXM (8 per node)'."""
-    words = re.findall(r"[A-Za-z0-9.]+", re.sub(r"\([^)]*\)", " ", said))
-    for length in range(len(words), 0, -1):
-        for start in range(len(words) - length + 1):
-            tried = "-".join(words[start : start + length])
-            if find("accelerators", tried):
-                return _of_capacity(accelerator(tried), words, capacity_gb)
-    try:
-        return accelerator(said)
-    except UnknownName as error:
-        raise Missing(str(error)) from None
-
-
-def _of_capacity(chip: Accelerator, words: list[str], capacity_gb: float) -> Accelerator:
-    """The member of the chip's family with the form that is written and the memory that is given.
-
-    Without either, the chip stands as found.
-    """
-    folded = [word.casefold() for word in words]
-    sizes = [float(w.removesuffix("gb")) for w in folded if re.fullmatch(r"\d+gb", w)]
-    wanted = sizes[0] if sizes else capacity_gb
-    pcie, is_pcie = "pcie" in folded, "pcie" in chip.name.casefold()
-    if pcie == is_pcie and not _differs(chip, wanted):
-        return chip
-    family = chip.name.split("-")[0]
-    others = [
-        accelerator(path.stem)
-        for path in index("accelerators").values()
-        if path.stem.split("-")[0] == family and ("pcie" in path.stem.casefold()) == pcie
-    ]
-    fitting = [other for other in others if not _differs(other, wanted)]
-    return fitting[0] if fitting else chip
-
-
-def _differs(chip: Accelerator, capacity_gb: float) -> bool:
-    if not capacity_gb:
-        return False
-    own = chip.need("memory.capacity") / units.GIBI
-    return abs(own / capacity_gb - 1.0) > _OTHER_SIZE
 
 
 def _network_bytes_per_second(notes: str) -> float | None:
