@@ -1,10 +1,11 @@
 """Kernels that no profile was fitted to: shapes of real models, drawn by another hand.
 
-    python benchmarks/unseen_kernels.py FOLDER [--seconds 90] [--device cuda]
+    python benchmarks/unseen_kernels.py FOLDER [--seconds 90] [--device cuda] [--without PROFILE]
 writes matmul.csv, attention.csv and memory.csv in the columns of kernel tables. Then
     trueflops verify FOLDER/*.csv --profile PROFILE.json
 says how far a measured profile misses them, and by how much less than the shipped one. Shapes are
-those of model families cut over 1 to 8 ranks at any number of tokens; `measure` draws from a grid.
+those of model families cut over 1 to 8 ranks at any number of tokens, none twice and none that
+PROFILE was fitted to.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from trueflops.measure.device import Device, find_device
 from trueflops.measure.job import Job
 from trueflops.measure.kernels import memory_job, memory_kinds
 from trueflops.measure.products import Product, has_kernel
+from trueflops.measure.record import Row, read
 from trueflops.measure.sections import product_job
 
 # hidden, ffn, heads, kv heads, head dimension, vocabulary
@@ -100,14 +102,26 @@ def jobs(device: Device) -> dict[str, list[Iterator[Job]]]:
     return {"matmul": [timed(d) for d in wanted], "attention": [attended()], "memory": [moved()]}
 
 
+def _fitted(profile: Path | None) -> dict[str, list[Row]]:
+    return read(profile).tables if profile else {}
+
+
+def _told(table: str, cells: Row) -> str:
+    """What a kernel is, cold or hot and in whatever layout."""
+    left_out = ("latency_us", "p10_us", "p90_us", "layout", "copies", "cast", "eager")
+    return f"{table} {sorted((k, str(v)) for k, v in cells.items() if k not in left_out)}"
+
+
 def main() -> None:
     """Time as much as the seconds allow and write the tables."""
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("folder", type=Path)
     words.add_argument("--seconds", type=float, default=90.0)
     words.add_argument("--device", default="")
+    words.add_argument("--without", type=Path, help="a profile whose shapes are left out")
     words.add_argument("--gpu", default="h200", help="the chip's name in the tables")
     asked = words.parse_args()
+    words_seen = {_told(t, r) for t, rows in _fitted(asked.without).items() for r in rows}
     device = find_device(asked.device)
     streams = jobs(device)
     each = asked.seconds / sum(len(many) for many in streams.values())
@@ -118,6 +132,9 @@ def main() -> None:
             until = time.monotonic() + each
             while time.monotonic() < until:
                 job = next(stream)
+                if (told := _told(table, job.cells)) in words_seen:
+                    continue
+                words_seen.add(told)
                 try:
                     rows.append({"gpu": asked.gpu, **job.cells, **job.measure()})
                 except RuntimeError as error:

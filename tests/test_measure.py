@@ -29,7 +29,7 @@ from trueflops.measure.device import find_device  # noqa: E402
 from trueflops.measure.job import Job  # noqa: E402
 from trueflops.measure.products import Product  # noqa: E402
 from trueflops.measure.run import Progress, Run  # noqa: E402
-from trueflops.measure.seek import Depth, seek  # noqa: E402
+from trueflops.measure.seek import Depth, _candidates, seek  # noqa: E402
 from trueflops.measure.shapes import of_model, products  # noqa: E402
 from trueflops.measure.state import Meter  # noqa: E402
 
@@ -168,7 +168,7 @@ def test_a_rate_beyond_physics_is_rejected_and_says_which_limit() -> None:
     assert run._measure(slow) is not None
     assert run._measure(fast) is None
     assert run.record.tables["matmul"] == [{**cells, "latency_us": 2000.0}]
-    assert "peak.fp32" in run.record.warnings[0]
+    assert "peak of fp32" in run.record.warnings[0]
     assert "rejected" in run.record.warnings[0]
 
 
@@ -217,6 +217,9 @@ def test_the_search_finds_what_a_chip_likes(m: int, n: int, k: int) -> None:
         off = abs(p.m / m - 1) + abs(p.n / n - 1) + abs(p.k / k - 1)
         return 8e14 / (1.0 + 0.1 * min(off, 4.0))
 
+    pool = _candidates("bf16", 132, 3e12, 1e11)
+    luck = statistics.median(max(map(rate, random.Random(i).sample(pool, 112))) for i in range(20))
+
     search = seek("bf16", 132, 3e12, 1e11, Depth())
     asked, laps = next(search), 0
     tried: dict[Product, bool] = {}
@@ -230,8 +233,8 @@ def test_the_search_finds_what_a_chip_likes(m: int, n: int, k: int) -> None:
     raced = [p for p, in_race in tried.items() if in_race]
     assert len(tried) <= 48 + 4 * 16
     assert laps == Depth().racers * Depth().laps
-    assert max(map(rate, raced)) == max(map(rate, tried))
-    assert max(map(rate, raced)) >= 0.95 * 8e14
+    assert max(map(rate, raced)) >= 0.985 * max(map(rate, pool))
+    assert max(map(rate, raced)) > luck
 
 
 def test_shapes_are_a_fixed_sample_without_repeats() -> None:
@@ -255,7 +258,7 @@ def test_budgets(text: str, seconds: float) -> None:
     assert budget(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "fast", "-5s", "1d", "2s", "1..5m", ".", "99h"])
+@pytest.mark.parametrize("text", ["", "fast", "-5s", "1d", "2s", "1..5m", ".", "3h"])
 def test_odd_budgets_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"5m|between"):
         budget(text)
@@ -325,11 +328,13 @@ def test_a_quick_profile_of_this_cpu_predicts_a_real_training_step(
 def test_devices_side_by_side_say_how_far_they_differ(tmp_path: Path) -> None:
     from trueflops.measure.node import measure_all, median_of
 
-    asked = argparse.Namespace(budget=6.0, fresh=False, dtypes=("fp32",))
+    asked = argparse.Namespace(budget=10.0, fresh=False, dtypes=("fp32",))
     record = measure_all(["cpu", "cpu"], tmp_path / "node.json", asked)
     assert [row["gpu"] for row in record.tables["gpus"]] == ["cpu", "cpu"]
     assert read(tmp_path / "node.json").tables["gpus"] == record.tables["gpus"]
-    assert (tmp_path / "node.1.json").exists()
+    assert (tmp_path / "node.each" / "1.json").exists()
+    with pytest.raises(Refused, match="--fresh"):
+        measure_all(["cpu", "cpu"], tmp_path / "node.json", asked)
     assert median_of([3.0, 1.0, 2.0]) == 2
 
 

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from trueflops.measure import sensors, streams
+from trueflops.measure import device, sensors, streams
 from trueflops.measure.device import Device
 from trueflops.measure.record import Record
 from trueflops.measure.sensors import IDLE, POWER_CAP, TOO_HOT, Rapl, Reading
@@ -281,7 +281,7 @@ def test_caches_and_nodes_of_a_machine(tmp_path: Path) -> None:
         for level, size, of in ((2, "512K", str(cpu)), (3, "32768K", shared)):
             folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cache/index{level}"
             write(folder, {"level": level, "size": size, "shared_cpu_list": of})
-    assert streams.cache_bytes(tmp_path) == 64 * streams.MIB
+    assert device.cache_bytes(tmp_path) == 64 * streams.MIB
     ours = min(os.sched_getaffinity(0))
     for node, cpus in enumerate((f"{ours},5000-5003", "", f"{ours}")):
         write(tmp_path / f"sys/devices/system/node/node{node}", {"cpulist": cpus})

@@ -24,16 +24,18 @@ from trueflops.calibrate.power import power_curve
 from trueflops.calibrate.samples import sample_of
 from trueflops.catalog import Accelerator, accelerator, cluster
 from trueflops.catalog.accelerators import accelerator_measured
+from trueflops.catalog.clusters import cluster_measured
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_name, op_class
 from trueflops.errors import BadInput, UnknownName
 from trueflops.interop.kernels import batch_kernels
 from trueflops.interop.tables import Table
+from trueflops.measure.ceilings import cell, from_memory, rate
 from trueflops.measure.limits import beyond
 from trueflops.measure.record import Record, Row
 from trueflops.profile import Curve, Landmarks, Profile, profile_of, read_profile
 from trueflops.profile.stored import DATA, shipped
-from trueflops.units import MICRO, MILLION
+from trueflops.units import MILLION
 from trueflops.verify.kernels import identity
 from trueflops.verify.run_chip import chip_of
 
@@ -41,7 +43,6 @@ KERNELS: Final = ("matmul", "attention", "attention_decode", "memory")
 FOLDS: Final = 5
 FEW: Final = 12  # rows that teach a curve at least
 ENOUGH: Final = 40  # rows from which on landmarks say more than they learn by heart
-LARGE: Final = 4.0  # times the cache: what is read from memory
 # One machine's own rows are consistent: a landmark for each of them.
 DETAILS: Final[Mapping[str, Detail]] = {
     "matmul": Detail(1000, 0.2),
@@ -70,6 +71,8 @@ def limits_of(chip: Accelerator) -> dict[str, float]:
     if chip.status == "measured":
         return {}
     found = {path: value for path, value in chip.values.items() if value}
+    if chip.vendor == "AMD":  # the catalog has rates of vector units, which matrix cores exceed
+        found = {p: v for p, v in found.items() if p not in ("peak.fp32", "peak.fp64")}
     link = cluster(chip.name).host_bandwidth
     return found | ({"host.bandwidth": link} if link else {})
 
@@ -78,15 +81,9 @@ def _ceilings(record: Record) -> dict[str, float]:
     """Rates that a device reached, as if they were its datasheet's."""
     values: dict[str, float] = {}
     for row in (r for t in ("matmul", "other_products") for r in record.tables.get(t, ())):
-        rate = 2.0 * _cell(row, "m") * _cell(row, "n") * _cell(row, "k") / _seconds(row)
         path = f"peak.{row['dtype']}"
-        values[path] = max(values.get(path, 0.0), rate)
-    cache = float(record.device.get("l2_bytes") or 0.0)
-    rates = [
-        _cell(row, "bandwidth")
-        for row in record.tables.get("bandwidth", ())
-        if _cell(row, "bytes") >= LARGE * cache
-    ]
+        values[path] = max(values.get(path, 0.0), rate(row))
+    rates = [speed for speed, _ in from_memory(record)]
     if not rates or not values:
         raise BadInput(
             f"no products and no bandwidth of {record.device.get('name')} were measured, and no "
@@ -96,7 +93,7 @@ def _ceilings(record: Record) -> dict[str, float]:
     clock = float(record.device.get("max_mhz") or 0.0) * MILLION
     known = {
         "memory.capacity": float(record.device.get("memory_bytes") or 0.0),
-        "memory.l2": cache,
+        "memory.l2": float(record.device.get("l2_bytes") or 0.0),
         "compute.units": float(record.device.get("units") or 0.0),
         "compute.clock": clock,
         "power.tdp": float(record.device.get("power_cap_watts") or 0.0),
@@ -107,17 +104,10 @@ def _ceilings(record: Record) -> dict[str, float]:
     return values | {path: value for path, value in known.items() if value > 0.0}
 
 
-def _cell(row: Row, name: str) -> float:
-    return float(row.get(name) or 0.0)
-
-
-def _seconds(row: Row) -> float:
-    return _cell(row, "latency_us") * MICRO
-
-
 def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> Profile:
     """Fit every curve that the rows can teach."""
     chip = device_chip(record)
+    reject(record, limits_of(chip))
     known = profile_of(chip)
     source = _source(record)
     curves: dict[str, Curve] = {}
@@ -126,20 +116,30 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
             like = known.curves.get(name) or curves.get(name.partition(".")[0])
             curves[name] = fitted_curve(rows, like, source)
             say(name)
-    curves |= _usual_attention(curves, str(record.device.get("attention_kernel", "")))
+    kernel = str(record.device.get("attention_kernel", ""))
+    curves |= _usual_attention(curves, kernel, known.curve("attention_decode"))
     curves |= _host(record, chip, source)
     if "power" in record.tables and chip.get("power.tdp"):
         table = _table("power", record.tables["power"])
-        curves |= power_curve(chip, table, source, _relative_power(chip))
-    if sent := record.tables.get("collective"):
-        table = _table("collective", sent)
-        tiers = cluster(chip.name).tiers if chip.status != "measured" else ()
-        batches, _ = batch_kernels(table)
-        curves |= fitted_collectives(batches, tiers or plain_tiers(sent), source)
+        cap = float(record.device.get("power_cap_watts") or 0.0)
+        curves |= power_curve(chip, table, source, _relative_power(chip), cap)
+    curves |= _collectives(record, chip, source)
     if not curves:
         raise BadInput("too little was measured to fit anything; resume it with a larger --budget")
     own = chip if chip.status == "measured" else None
     return Profile(f"{chip.name}, measured", chip.name, curves, own)
+
+
+def _collectives(record: Record, chip: Accelerator, source: str) -> dict[str, Curve]:
+    """Inside one node, on the tiers that the clock will price them on."""
+    sent = [row for row in record.tables.get("collective", ()) if cell(row, "nodes") <= 1.0]
+    if not sent:
+        return {}
+    widest = int(max(cell(row, "gpus") for row in sent))
+    known = chip.status != "measured"
+    where = cluster(f"{widest}x{chip.name}") if known else cluster_measured(chip, widest)
+    batches, _ = batch_kernels(_table("collective", sent))
+    return fitted_collectives(batches, where.tiers, source)
 
 
 def _source(record: Record) -> str:
@@ -153,7 +153,7 @@ def _source(record: Record) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Samples of one curve, and the fold of each: rows of one shape are in one fold."""
+    """Samples of one curve, and the fold of each: a kernel cold and hot is in one fold."""
 
     kind: str
     sample: Sample
@@ -161,10 +161,10 @@ class Rows:
 
 
 def _samples(record: Record, chip: Accelerator) -> dict[str, Rows]:
-    limits, silicon = limits_of(chip), Silicon.of(chip)
+    silicon = Silicon.of(chip)
     found: dict[str, tuple[str, list[Sample], list[int]]] = defaultdict(lambda: ("", [], []))
     for name in KERNELS:
-        rows = [row for row in record.tables.get(name, ()) if not beyond(name, row, limits)]
+        rows = record.tables.get(name)
         if not rows:
             continue
         batches, _ = batch_kernels(_table(name, rows))
@@ -208,10 +208,16 @@ def fitted_curve(rows: Rows, like: Curve | None, source: str) -> Curve:
     return Curve(values.values, error, "measured", source, marks, len(missed), held)
 
 
-def _usual_attention(curves: Mapping[str, Curve], kernel: str) -> dict[str, Curve]:
-    """Attention without a name is by the kernel that the library itself picks."""
+def _usual_attention(curves: Mapping[str, Curve], kernel: str, decode: Curve) -> dict[str, Curve]:
+    """Attention without a name is by the kernel that the library itself picks.
+
+    A decode step of a serving engine is by kernels of its own: torch's stands for them only where
+    nobody has measured those on this chip.
+    """
     kinds = ("attention", "attention_backward")
-    return {kind: curves[f"{kind}.{kernel}"] for kind in kinds if f"{kind}.{kernel}" in curves}
+    found = {kind: curves[f"{kind}.{kernel}"] for kind in kinds if f"{kind}.{kernel}" in curves}
+    own = curves.get("attention_decode.fa2")
+    return found | ({"attention_decode": own} if own and decode.origin != "measured" else {})
 
 
 def _relative_power(chip: Accelerator) -> Curve | None:
@@ -221,12 +227,21 @@ def _relative_power(chip: Accelerator) -> Curve | None:
     return known.curves.get("power", across) if known else across
 
 
+def reject(record: Record, limits: Mapping[str, float]) -> None:
+    """Drop every row that physics forbids: a bare node has no datasheet to hold them against."""
+    for name, rows in record.tables.items():
+        wrong = [(row, why) for row in rows if (why := beyond(name, row, limits))]
+        for row, why in wrong:
+            record.warn(f"rejected: {name} {identity({k: str(v) for k, v in row.items()})}: {why}")
+            rows.remove(row)
+
+
 def _host(record: Record, chip: Accelerator, source: str) -> dict[str, Curve]:
     """What pinned copies reach of the host link, the slower way."""
     link = cluster(chip.name).host_bandwidth if chip.status != "measured" else None
     ways = {
         way: max(
-            (_cell(row, "bandwidth") for row in record.tables.get("host", ())
+            (cell(row, "bandwidth") for row in record.tables.get("host", ())
              if row["way"] == way and row["pinned"]), default=0.0,
         )
         for way in ("to_device", "to_host")

@@ -7,6 +7,7 @@ clock, comes from the same product run at several clocks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,8 @@ from trueflops.verify.kernels import by_chip
 POWER_COLUMNS: Final = ("gpu", "load", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
 
 LARGE_FLOP: Final = units.TERA
+SAME_CLOCK: Final = 0.03  # clocks nearer than this, of the highest, tell no slope
+OTHER_CAP: Final = 0.01
 PULL: Final = 0.1  # a parameter off by half counts as one load off by 5 %
 FEWEST_CLOCKS: Final = 3  # at which products ran: fewer do not tell how energy follows the clock
 
@@ -36,7 +39,7 @@ def power_curves(table: Table, source: str) -> dict[str, dict[str, Curve]]:
 
 
 def power_curve(
-    chip: Accelerator, table: Table, source: str, like: Curve | None = None
+    chip: Accelerator, table: Table, source: str, like: Curve | None = None, cap: float = 0.0
 ) -> dict[str, Curve]:
     """The curve "power" of one chip; none where too few loads tell energies apart.
 
@@ -48,7 +51,10 @@ def power_curve(
     clocks = {row["clock_mhz"] for row in rows if row["load"] == "matmul"}
     if loads != {"matmul", "copy"} or len(clocks) < FEWEST_CLOCKS:
         return {}
-    return {"power": _curve(chip, rows, source, like)}
+    curve = _curve(chip, rows, source, like)
+    if cap and abs(cap / chip.need("power.tdp") - 1.0) > OTHER_CAP:  # someone has lowered it
+        curve = replace(curve, values={**curve.values, "cap_watts": cap})
+    return {"power": curve}
 
 
 def _averaged(row: Row) -> Row:
@@ -100,16 +106,18 @@ def _curve(chip: Accelerator, rows: list[Row], source: str, like: Curve | None) 
         "static": static,
         "byte": byte,
         "exponent": exponent,
-        "clocked": _clocked(rows, ratio, seconds),
+        "clocked": _clocked(rows, ratio, seconds, like),
         **{f"flop_{dtype}": share for dtype, share in zip(dtypes, shares, strict=True)},
     }
     return Curve(values, max(error, 0.05), "measured", source, None, len(rows))
 
 
-def _clocked(rows: list[Row], ratio: Array, seconds: Array) -> float:
-    """The share c in t ∝ c/r + 1 − c, from the product that was run most often."""
+def _clocked(rows: list[Row], ratio: Array, seconds: Array, like: Curve | None) -> float:
+    """The share c in t ∝ c/r + 1 − c, from the product that was run at most clocks."""
     shapes = [(row["dtype"], row["m"], row["n"], row["k"]) for row in rows]
     most = max(shapes, key=shapes.count)
     same = np.array([shape == most for shape in shapes])
+    if like is not None and np.ptp(ratio[same]) < SAME_CLOCK:
+        return like["clocked"]
     slope, whole = np.polyfit(1.0 / ratio[same], seconds[same], 1)
     return float(np.clip(slope / (slope + whole), 0.0, 1.0))

@@ -13,13 +13,20 @@ from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable
 from trueflops.measure.record import Record, Refused
 from trueflops.model import read_model
 from trueflops.profile import read_profile, write_profile
-from trueflops.profile.library import find_profile, profiles
+from trueflops.profile.library import SHIPPED, find_profile, profiles
 from trueflops.profile.stored import read_record
 from trueflops.report import encode
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, or do what the words say with a profile."""
+    try:
+        return _run(options)
+    except Refused as error:
+        raise BadInput(str(error)) from None
+
+
+def _run(options: argparse.Namespace) -> int:
     match options.words:
         case []:
             return _measure(options)
@@ -27,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
             return _show(find_profile(name), options)
         case ["fit", name]:
             path = find_profile(name)
+            if path.is_relative_to(SHIPPED):
+                raise BadInput(f"{name}: is shipped, and fitted already; show it instead")
             _fit(read_record(path), path, options)
             return _show(path, options)
         case [word, *_]:
@@ -44,8 +53,6 @@ def _measure(options: argparse.Namespace) -> int:
     sides = _sides(options.model) if options.model else []
     try:
         record = start(options, sides, _limits)
-    except Refused as error:
-        raise BadInput(str(error)) from None
     except KeyboardInterrupt:
         print(
             "\ntrueflops: stopped; what was measured is kept, the same command resumes it",
@@ -60,11 +67,11 @@ def _measure(options: argparse.Namespace) -> int:
 
 def _limits(device: dict[str, Any]) -> dict[str, float]:
     """The datasheet's figures of what torch calls the device, if the catalog knows it."""
-    from trueflops.calibrate.measured import device_chip, limits_of
-
     try:
+        from trueflops.calibrate.measured import device_chip, limits_of
+
         return limits_of(device_chip(Record(device, {})))
-    except TrueflopsError:
+    except (TrueflopsError, ModuleNotFoundError):  # no such chip; no scipy yet: judged when fitted
         return {}
 
 

@@ -73,8 +73,13 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     given = given_profile(options)
     if given is not None and given.chip is not None:
         count, _, name = (options.on or "1").partition("x")
+        if options.on == given.accelerator:
+            count, name = "1", ""
         if not count.isdigit() or int(count) < 1 or name not in ("", given.accelerator):
-            raise BadInput(f"--on {shorten(options.on)}: --profile is of {given.accelerator!r}")
+            raise BadInput(
+                f"--on {shorten(options.on)}: --profile is of {given.accelerator!r}; write "
+                f"--on '4x{given.accelerator}' for four of them"
+            )
         return cluster_measured(given.chip, int(count))
     if options.on:
         return cluster(options.on)

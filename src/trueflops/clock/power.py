@@ -38,7 +38,8 @@ class PowerLaw:
     """What one chip draws under load."""
 
     def __init__(self, chip: Accelerator, law: Curve) -> None:
-        self.law, self.cap, self.chip = law, chip.get("power.tdp"), chip
+        own = law.values.get("cap_watts")  # of the machine that was measured
+        self.law, self.cap, self.chip = law, own or chip.get("power.tdp"), chip
 
     def compute_joules(self, flop: Size, dtype: str) -> Size:
         """Energy of matrix products at full clock, beside what the chip draws anyway."""

@@ -56,9 +56,7 @@ def attention_jobs(device: Device, kernels: list[str]) -> Iterator[Job]:
     """Causal attention over prompts, forward and backward, without end."""
     draw, seen = random.Random("attention"), set()
     while True:
-        head_dim = draw.choice(
-            (64, 64, 80, 96, 128, 128, 128, 256) if not device.is_cpu else (32, 64, 128)
-        )
+        head_dim = draw.choice(_HEAD_DIMS[device.is_cpu])
         heads = draw.choice(_HEADS[device.is_cpu])
         kv = heads // draw.choice((1, 1, 4, 8)) or 1
         batch = draw.choice((1, 1, 2, 4, 8, 16, 32))

@@ -5,12 +5,15 @@ Standard library alone: reports read records where there is no torch.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from statistics import median
 from typing import Final, NamedTuple
 
 from trueflops.measure.record import Record, Row
 
-SLOWED: Final = ("attention", "decode")  # sections after which every product takes longer
+# Sections of the last phase, after which every product takes longer.
+SLOWED: Final = ("attention", "decode", "fastest bf16_2:4")
+FROM_MEMORY: Final = 4.0  # times the cache: a buffer that surely comes from memory
 
 
 class Winner(NamedTuple):
@@ -46,18 +49,29 @@ def winners(record: Record) -> dict[str, Winner]:
     return {dtype: Winner(product, best, count) for best, count, (dtype, product) in ordered}
 
 
-def sustained(record: Record) -> dict[str, float]:
-    """Format -> flop per second once power and clock have settled, of the fastest load."""
+def sustained(record: Record) -> dict[str, Winner]:
+    """The fastest load of each format, once power and clock have settled."""
     loads = [
-        (cell(row, "flop_per_second"), str(row["dtype"]))
+        (cell(row, "flop_per_second"), str(row["dtype"]), shape(row))
         for row in record.tables.get("power", ())
         if row.get("load") == "matmul" and not cell(row, "idle_share")
     ]
-    return {dtype: reached for reached, dtype in sorted(loads)}
+    return {dtype: Winner(product, reached, 1) for reached, dtype, product in sorted(loads)}
 
 
 def drift(record: Record) -> float | None:
-    """How much longer the same product took at worst than at best, as a share."""
-    rows = [row for row in record.tables.get("sentinel", ()) if row.get("after") not in SLOWED]
+    """How much longer the same product took at worst than at best, as a share, before attention."""
+    rows = takewhile(lambda row: row.get("after") not in SLOWED, record.tables.get("sentinel", ()))
     times = [cell(row, "latency_us") for row in rows]
     return max(times) / min(times) - 1.0 if times and all(times) else None
+
+
+def from_memory(record: Record, op: str = "") -> list[tuple[float, float]]:
+    """(bytes per second, bytes of a buffer) of streams that no cache can have held.
+
+    Where the cache is not known, only the largest buffer counts.
+    """
+    rows = [row for row in record.tables.get("bandwidth", ()) if op in ("", row["op"])]
+    cache = cell(record.device, "l2_bytes")
+    least = FROM_MEMORY * cache or max((cell(row, "bytes") for row in rows), default=0.0)
+    return [(cell(r, "bandwidth"), cell(r, "bytes")) for r in rows if cell(r, "bytes") >= least]

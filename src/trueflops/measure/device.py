@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import os
 import platform
+import subprocess
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import torch
 
@@ -117,17 +119,20 @@ class Device:
                 "uuid": str(getattr(found, "uuid", "")),
                 "memory_bytes": found.total_memory,
                 "units": found.multi_processor_count,
-                "l2_bytes": getattr(found, "L2_cache_size", 0),
+                "l2_bytes": max(getattr(found, "L2_cache_size", 0), _behind_l2(found)),
                 "capability": found.gcnArchName
                 if torch.version.hip
                 else f"{found.major}.{found.minor}",
             }
         if self.is_cpu:
             return _cpu_identity()
+        if self.kind == "mps":
+            total = int(torch.mps.recommended_max_memory())
+            return {"kind": "mps", "name": _apple(), "uuid": _host(), "memory_bytes": total}
         name = getattr(self._module, "get_device_name", lambda _: self.kind)(self.index)
         known = getattr(self._module, "get_device_properties", lambda _: None)(self.index)
-        total = getattr(known, "total_memory", 0) or _proc("/proc/meminfo", "MemTotal", 0.0) * 1024
-        return {"kind": self.kind, "name": str(name), "uuid": "", "memory_bytes": int(total)}
+        total = int(getattr(known, "total_memory", 0)) or 8 * 2**30  # of any such device, at least
+        return {"kind": self.kind, "name": str(name), "uuid": _host(), "memory_bytes": total}
 
 
 def _cpu_identity() -> dict[str, Any]:
@@ -139,17 +144,48 @@ def _cpu_identity() -> dict[str, Any]:
     else:
         part = _text("/sys/devices/virtual/dmi/id/sys_vendor")
         name = f"{part} {platform.machine()}".strip() or name
-    caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
-    last = max((_size(_text(index / "size")) for index in caches), default=0)
     return {
         "kind": "cpu",
         "name": f"{name} CPU" if "cpu" not in name.lower() else name,
-        "uuid": "",
+        "uuid": _host(),
         "memory_bytes": int(_proc("/proc/meminfo", "MemTotal", 0.0) * 1024),
         "units": torch.get_num_threads(),
-        "l2_bytes": last,
+        "l2_bytes": cache_bytes(),
         "capability": torch.backends.cpu.get_cpu_capability(),
     }
+
+
+def cache_bytes(root: Path = Path("/")) -> int:
+    """The last-level caches of all of a machine's sockets and chiplets together."""
+    levels: dict[int, dict[str, int]] = {}
+    for index in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cache/index*"):
+        try:
+            level, shared, size = (
+                (index / name).read_text().strip() for name in ("level", "shared_cpu_list", "size")
+            )
+            levels.setdefault(int(level), {})[shared] = int(size.removesuffix("K")) * 2**10
+        except (OSError, ValueError):
+            continue
+    return sum(levels[max(levels)].values()) if levels else 32 * 2**20
+
+
+def _behind_l2(properties: Any) -> int:
+    """CDNA3 and 4 have 256 MiB of Infinity Cache, which torch does not tell of."""
+    arch = str(getattr(properties, "gcnArchName", "")) if torch.version.hip else ""
+    return 256 * 2**20 if arch.startswith(("gfx94", "gfx95")) else 0
+
+
+def _apple() -> str:
+    try:
+        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "Apple GPU"
+
+
+def _host() -> str:
+    """Tells machines apart whose devices have no number, without naming them."""
+    return f"host-{crc32(platform.node().encode()):08x}"
 
 
 def _text(path: str | Path) -> str:
@@ -161,13 +197,6 @@ def _text(path: str | Path) -> str:
 
 def _lines(path: str) -> list[str]:
     return _text(path).splitlines()
-
-
-def _size(text: str) -> int:
-    """32768K as sysfs writes it."""
-    scale = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:], 1)
-    digits = text.rstrip("KMG")
-    return int(digits) * scale if digits.isdigit() else 0
 
 
 def _proc(path: str, key: str, usual: float) -> float:
@@ -193,8 +222,9 @@ def find_device(text: str = "") -> Device:
 
 def _activated(device: Device) -> Device:
     """Work goes to a stream of our own: what runs on the default one cannot be captured."""
+    if device.kind in ("cuda", "xpu", "hpu"):
+        getattr(torch, device.kind).set_device(device.index)
     if device.kind == "cuda":
-        torch.cuda.set_device(device.index)
         torch.cuda.set_stream(torch.cuda.Stream())
     return device
 

@@ -8,7 +8,7 @@ from typing import Final
 
 USUAL_BUDGET: Final = "5m"
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-LONGEST: Final = 24 * 3600.0
+LONGEST: Final = 2 * 3600.0
 
 
 def budget(text: str) -> float:
@@ -18,7 +18,7 @@ def budget(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a time; write 60s, 5m or 1h")
     seconds = float(match[1]) * _UNITS[match[2]]
     if not 5.0 <= seconds <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must lie between 5s and 24h")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must lie between 5s and 2h")
     return seconds
 
 

@@ -136,15 +136,21 @@ def memory_kinds(device: Device) -> dict[str, Make]:
 
 
 def _adam(device: Device) -> Make:
-    def make(r: int, c: int, _: int) -> Launch:
+    """A step over one of several sets of weights and states: a real one finds none in cache."""
+
+    def optimizer(r: int, c: int) -> torch.optim.Optimizer:
         weight = torch.nn.Parameter(device.normal(r, c, dtype=torch.float32))
         weight.grad = device.normal(r, c, dtype=torch.float32)
         gpu = not device.is_cpu
-        optimizer = torch.optim.AdamW(
+        made = torch.optim.AdamW(
             [weight], lr=1e-4, fused=gpu or None, capturable=gpu and device.has_graphs
         )
-        optimizer.step()
-        return lambda _: optimizer.step()
+        made.step()
+        return made
+
+    def make(r: int, c: int, n: int) -> Launch:
+        sets = [optimizer(r, c) for _ in range(n)]
+        return lambda i: sets[i].step()
 
     return make
 

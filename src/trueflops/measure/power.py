@@ -14,8 +14,9 @@ from typing import Final
 import torch
 
 from trueflops.measure.device import Device
+from trueflops.measure.formats import moved_bytes
 from trueflops.measure.job import Job
-from trueflops.measure.products import WIDTH, Product, launcher
+from trueflops.measure.products import Product, launcher
 from trueflops.measure.record import Row
 from trueflops.measure.state import Meter
 from trueflops.measure.timing import Launch
@@ -47,8 +48,7 @@ def product_job(device: Device, meter: Meter, product: Product, idle_share: floa
 
     def measure() -> dict[str, float]:
         launch = launcher(product, device, ROTATING)
-        m, n, k = product.m, product.n, product.k
-        moved = WIDTH[product.dtype] * (m * k + n * k) + 2.0 * m * n
+        moved = moved_bytes(product.dtype, product.m, product.n, product.k)
         found = lasting(device, launch, meter, idle_share)
         return found | {"flop": product.flop, "bytes": moved,
                         "flop_per_second": product.flop / found["seconds_per_launch"]}  # fmt: skip
@@ -141,6 +141,7 @@ def power_jobs(device: Device, meter: Meter, ceilings: Ceilings) -> list[Job]:
     squares = {d: Product(SIDE, SIDE, SIDE, d) for d in ("bf16", *OTHERS) if d in best}
     jobs += [product_job(device, meter, square) for square in squares.values()]
     if "bf16" in squares:  # the same at other clocks, since a rest lets the clock rise
-        jobs += [product_job(device, meter, squares["bf16"], idle) for idle in (0.5, 0.25)]
+        jobs.insert(3, product_job(device, meter, squares["bf16"], 0.5))
+        jobs.append(product_job(device, meter, squares["bf16"], 0.25))
     jobs.append(idle_job(meter))
     return jobs

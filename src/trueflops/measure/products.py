@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from trueflops.measure.device import Device
+from trueflops.measure.formats import FORMATS
 from trueflops.measure.timing import Launch, copies_of
 
 
@@ -31,24 +32,23 @@ class Product(NamedTuple):
     @property
     def weight_bytes(self) -> float:
         """What is read of W, and rotates."""
-        return self.n * self.k * WIDTH[self.dtype]
+        return self.n * self.k * FORMATS[self.dtype].operand
 
     def copies(self, device: Device) -> int:
         """How many sets of weights rotate so that none is in cache."""
-        return copies_of(self.weight_bytes, device)
+        return copies_of(self.weight_bytes, device, most=MOST_COPIES)
 
     def bytes(self, copies: int) -> float:
         """Memory that all buffers take together."""
         rotating = self.weight_bytes if self.layout != "tn" else 0.0
         fixed = (self.m * self.k + 2.0 * self.m * self.n) * 4.0
-        both = (self.m + self.n) * self.k * WIDTH[self.dtype] if self.layout == "tn" else 0.0
+        both = (
+            (self.m + self.n) * self.k * FORMATS[self.dtype].operand if self.layout == "tn" else 0.0
+        )
         return copies * (rotating + both) + fixed
 
 
-WIDTH: Final = {
-    "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp8_row": 1,
-    "fp8_fast": 1, "int8": 1, "bf16_2:4": 2,
-}  # fmt: skip
+MOST_COPIES: Final = 256  # of weights so small that fewer would stay in cache
 _PLAIN: Final = {
     "fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -57,7 +57,7 @@ _PLAIN: Final = {
 
 def sides_of(dtype: str) -> int:
     """Sizes that kernels of a format take are multiples of this."""
-    return {"int8": 32, "bf16_2:4": 64}.get(dtype, 16 if WIDTH[dtype] == 1 else 1)
+    return {"int8": 32, "bf16_2:4": 64}.get(dtype, 16 if FORMATS[dtype].operand == 1 else 1)
 
 
 def launcher(product: Product, device: Device, copies: int) -> Launch:
@@ -129,11 +129,20 @@ _NARROW: Final[dict[str, Callable[[Product, Device, int], Any]]] = {
 }
 
 
+def _has_tf32(device: Device) -> bool:
+    """Ampere and later have it, and few others."""
+    if device.kind != "cuda" or torch.version.hip:
+        return False
+    return float(device.identity["capability"]) >= 8.0
+
+
 def has_kernel(dtype: str, device: Device) -> bool:
     """Whether a small product of this format runs here."""
-    if device.is_cpu and dtype not in ("fp32", "fp64"):  # others are emulated, but for bf16's
-        return dtype == "bf16" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if dtype == "tf32" and not _has_tf32(device):
+        return False  # fp32 by another name
     try:
+        if device.is_cpu and dtype not in ("fp32", "fp64"):  # others are emulated, but for bf16's
+            return dtype == "bf16" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
         launcher(Product(256, 256, 256, dtype), device, 1)(0)
         device.synchronize()
     except (RuntimeError, NotImplementedError, AttributeError, TypeError):

@@ -48,8 +48,12 @@ class Record:
     _saved: float = field(default=0.0, repr=False)
 
     def add(self, table: str, row: Row) -> None:
-        """Keep a row; it is on disk within a second."""
+        """Keep a row; it is on disk within a second, or before the next one is measured."""
         self.tables.setdefault(table, []).append(row)
+        self.save_if_due()
+
+    def save_if_due(self) -> None:
+        """Save what is new since the last time, at most once a second."""
         if time.monotonic() - self._saved > SAVE_EVERY:
             self.save()
 
@@ -154,9 +158,13 @@ def begin(
             "write to another file with -o, or start over with --fresh"
         )
     changed = [
-        name for name in software if old.software.get(name, software[name]) != software[name]
+        name
+        for name, said in old.software.items()
+        if software.get(name) != said and (name in software or not more)
     ]
-    if changed:
+    caps = {d.get("power_cap_watts") for d in (old.device, device)} - {None}
+    if changed or len(caps) > 1:
+        changed += ["power cap"] if len(caps) > 1 else []
         raise Refused(
             f"{path}: was measured with another {' and '.join(changed)}; "
             "write to another file with -o, or start over with --fresh"

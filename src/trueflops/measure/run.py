@@ -24,8 +24,9 @@ from trueflops.measure.sections import Section, lasting_loads, sections_of
 from trueflops.measure.state import Meter
 from trueflops.measure.timing import time_launch
 
-LASTING: Final = 0.2  # of the budget, for loads that run until their power is flat
-PHASES: Final = (0.74, 0.26)  # of what is left: products and memory, then attention
+# Of the budget, until when: products and memory, lasting loads, attention. Loads come before
+# attention, which slows what follows, and after what they would heat.
+UNTIL: Final = (0.58, 0.78, 1.0)
 LOAD_SECONDS: Final = 4.5  # that one of them takes about
 SENTINEL_EVERY: Final = 8.0
 SHRINKS: Final = 5
@@ -77,16 +78,15 @@ class Run:
     _best: str = ""
 
     def everything(self, sections: list[Section], lasting: Callable[[], Section]) -> None:
-        """Phase after phase, then lasting loads one by one."""
-        begun = time.monotonic()
-        early = self.deadline - LASTING * (self.deadline - begun)
-        until = begun
-        for phase, share in enumerate(PHASES):
-            until += (early - begun) * share
-            self._side_by_side([s for s in sections if s.phase == phase], until)
+        """Products and memory side by side, lasting loads one by one, then attention."""
+        start = self.begun - self.before  # as if it had never been interrupted
+        whole = self.deadline - start
+        products, loads, attention = (start + share * whole for share in UNTIL)
+        self._side_by_side([s for s in sections if s.phase == 0], products)
         last = lasting()
-        while time.monotonic() + 0.5 * LOAD_SECONDS < self.deadline and self._one(last):
+        while time.monotonic() + 0.5 * LOAD_SECONDS < loads and self._one(last):
             pass
+        self._side_by_side([s for s in sections if s.phase == 1], attention)
 
     def _side_by_side(self, sections: list[Section], until: float) -> None:
         active = list(sections)
@@ -105,7 +105,8 @@ class Run:
         self.record.spent_seconds = self.before + begun - self.begun
         what = " ".join(str(cell) for cell in list(job.cells.values())[:6])
         self.progress.show(f"{section.name}: {what}", self._best)
-        section.last = self.record.find(job.table, job.cells) or self._measure(job)
+        self.record.save_if_due()
+        section.last = self._measure(job)
         section.spent += time.monotonic() - begun
         if job.table == "race":
             self._best = _best(self.record)
@@ -114,12 +115,14 @@ class Run:
     def _measure(self, job: Job) -> Row | None:
         """Run a job and keep its row; smaller when memory runs out, not at all when it fails."""
         for _ in range(SHRINKS):
+            if known := self.record.find(job.table, job.cells):
+                return known
             failed = None
             try:
                 row = {**job.cells, **job.measure()}
             except torch.OutOfMemoryError:
                 failed = f"{job.table} {_told(job)}: out of memory"
-            except (RuntimeError, NotImplementedError) as error:
+            except (RuntimeError, NotImplementedError, TypeError) as error:
                 short = (str(error).splitlines() or ["?"])[0][:100]
                 if "out of memory" not in short and "can't allocate" not in short:
                     self.record.warn(f"{job.table} {_told(job)}: {short}")
@@ -155,7 +158,10 @@ class Run:
         self.heard = now
         side, dtype = (512, "fp32") if self.device.is_cpu else (4096, "bf16")
         product = Product(side, side, side, dtype)
-        taken = time_launch(self.device, launcher(product, self.device, 2), 2)
+        try:
+            taken = time_launch(self.device, launcher(product, self.device, 2), 2)
+        except (RuntimeError, TypeError):  # no room just now, or no such kernel
+            return
         self.record.add("sentinel", {"seconds": round(now, 1), "after": after, **taken.cells()})
 
 
@@ -187,9 +193,6 @@ def measure(
     progress = Progress(begun + left, record.budget_seconds, quiet)
     try:
         with Meter(device, record) as meter:
-            record.device |= {k: v for k, v in meter.limits.items() if k != "driver"}
-            if "driver" in meter.limits:
-                record.software.setdefault("driver", str(meter.limits["driver"]))
             run = Run(device, record, limits, progress, meter, begun, before, begun + left)
             sections = sections_of(device, record, sides, dtypes)
             run.everything(sections, lambda: lasting_loads(device, record, meter))

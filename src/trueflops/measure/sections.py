@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Final
 
 from trueflops.measure.attention import attention_jobs, attention_kernels, decode_jobs
+from trueflops.measure.ceilings import rate as flop_per_second
 from trueflops.measure.ceilings import winners
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
@@ -42,8 +43,10 @@ _ATTENTION: Final = (24.0, 12.0)  # of an accelerator, of a CPU
 _DECODE: Final = (5.0, 3.0)
 FITTED: Final = ("bf16", "fp16", "fp8", "tf32", "fp32", "int8")  # formats that shapes are timed of
 _ONE_SHAPE: Final = 3e-3  # seconds that a product of the search may take at the peak
+OWN_LONGER: Final = 10.0  # times as long may a product of the user's own model take
 _LONGEST: Final = 1.2e-2  # likewise one whose shape is to be learnt
 LONG_REST: Final = 0.1  # seconds before a lap of a race: each starts alike
+SEARCH_ROOM: Final = 0.1  # of the memory, for one product and its copies
 _CPU_SHAPE: Final = 2e-2
 
 
@@ -77,7 +80,7 @@ def sections_of(
     shapes = _CPU_SHAPES if device.is_cpu else _SHAPES
     wanted = list(dtypes or seeking)
     asked = [d for d in wanted if d != SPARSE and has_kernel(d, device)]
-    rate = {dtype: _rough_rate(device, dtype) for dtype in asked}
+    rate = {dtype: _rough_rate(device, record, dtype) for dtype in asked}
     found = [
         Section(f"fastest {d}", seeking.get(d, 4.0), _seeking(device, record, d, rate[d]))
         for d in asked
@@ -121,11 +124,18 @@ def _attending(device: Device, record: Record) -> Jobs:
     yield from _each(attention_jobs(device, kernels))
 
 
-def _rough_rate(device: Device, dtype: str) -> float:
-    """Flop per second of a middling product: what sizes the rest by."""
-    side = 512 if device.is_cpu else 4096
-    probe = Product(side, side, side, dtype)
-    return probe.flop / time_launch(device, launcher(probe, device, 1), 1, repeats=2).seconds
+def _rough_rate(device: Device, record: Record, dtype: str) -> float:
+    """Flop per second of a middling product: what sizes the rest.
+
+    Kept, since a resumed search must draw the same candidates.
+    """
+    known = record.device.setdefault("rough_flop_per_second", {})
+    if dtype not in known:
+        side = 512 if device.is_cpu else 4096
+        probe = Product(side, side, side, dtype)
+        taken = time_launch(device, launcher(probe, device, 1), 1, repeats=2)
+        known[dtype] = float(f"{probe.flop / taken.seconds:.2g}")
+    return float(known[dtype])
 
 
 def product_job(device: Device, product: Product, table: str, copies: int, **more: int) -> Job:
@@ -153,7 +163,8 @@ def _seeking(device: Device, record: Record, dtype: str, rate: float) -> Jobs:
     length = _CPU_SHAPE if device.is_cpu else _ONE_SHAPE
     units = int(device.identity.get("units") or 1)
     depth = SLOW if device.is_cpu else Depth() if dtype in ("bf16", "fp8") else BRISK
-    search = seek(dtype, units, rate * length, 0.25 * device.free_bytes, depth)
+    room = SEARCH_ROOM * float(device.identity["memory_bytes"])
+    search = seek(dtype, units, rate * length, room, depth)
     laps: dict[Product, int] = {}
     asked = next(search, None)
     while asked is not None:
@@ -164,9 +175,8 @@ def _seeking(device: Device, record: Record, dtype: str, rate: float) -> Jobs:
             row = yield product_job(device, product, "race", copies, lap=laps[product])
         else:
             row = yield product_job(device, product, table, copies)
-        seconds = float(row["latency_us"]) * 1e-6 if row and "latency_us" in row else 0.0
         try:
-            asked = search.send(product.flop / seconds if seconds else 0.0)
+            asked = search.send(flop_per_second(row) if row else 0.0)
         except StopIteration:
             asked = None
     record.save()
@@ -175,13 +185,13 @@ def _seeking(device: Device, record: Record, dtype: str, rate: float) -> Jobs:
 def _seeking_sparse(device: Device, record: Record) -> Jobs:
     """Loads a library of its own: only once products have been timed."""
     if has_kernel(SPARSE, device):
-        yield from _seeking(device, record, SPARSE, _rough_rate(device, SPARSE))
+        yield from _seeking(device, record, SPARSE, _rough_rate(device, record, SPARSE))
 
 
 def _products(device: Device, dtype: str, rate: float, sides: Sequence[tuple[int, int]]) -> Jobs:
     """The user's own shapes first, then those of all models; some with their weights in cache."""
-    own = of_model(sides, dtype)
     length = _CPU_SHAPE if device.is_cpu else _LONGEST
+    own = [p for p in of_model(sides, dtype) if p.flop <= OWN_LONGER * rate * length]
     for i, product in enumerate(chain(own, products(dtype, rate * length))):
         yield product_job(device, product, "matmul", product.copies(device))
         if i % HOT == 0 and product.layout != "tn":

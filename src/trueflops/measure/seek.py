@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ class Depth(NamedTuple):
 BRISK: Final = Depth(24, 2, 8, 4, 3)  # for formats of which only the ceiling is asked
 SLOW: Final = Depth(12, 2, 4, 3, 3)  # for a device on which every shape takes long
 CANDIDATES: Final = 3000
+DRAWN: Final = 60_000
 OPTIMISM: Final = 1.5  # how many deviations above its mean a guess may be
 FULL_WAVE: Final = 0.95  # of all units, over all waves
 LARGE: Final = 1e11  # flop: what a CPU does in a second
@@ -45,7 +47,7 @@ def seek(
 ) -> Generator[tuple[Product, bool], float, None]:
     """Yields a product to time and whether it is in the race; is sent its flop per second."""
     draw = random.Random(f"seek {dtype}")
-    pool = _candidates(draw, dtype, units, most_flop, most_bytes)
+    pool = _candidates(dtype, units, most_flop, most_bytes)
     full = [p for p in pool if _fill(p, units) >= FULL_WAVE]
     tried: dict[Product, float] = {}
     for product in _spread(full or pool, depth.seeds, units):
@@ -59,27 +61,21 @@ def seek(
             yield product, True
 
 
-def _candidates(
-    draw: random.Random, dtype: str, units: int, most_flop: float, most_bytes: float
-) -> list[Product]:
+def _candidates(dtype: str, units: int, most_flop: float, most_bytes: float) -> list[Product]:
     """Large products, every side a multiple of what tiles like; half of them fill their waves."""
     step = max(128, sides_of(dtype))
     largest = 20480 if most_flop > LARGE else 4096
-    full: dict[Product, None] = {}
-    others: dict[Product, None] = {}
-    for _ in range(200 * CANDIDATES):
-        m, n, k = (
-            max(1, round(2 ** draw.uniform(np.log2(step), np.log2(top)) / step)) * step
-            for top in (largest, largest, 2.5 * largest)
-        )
-        product = Product(m, n, k, dtype)
-        if most_flop / 100.0 <= product.flop <= most_flop and product.bytes(2) <= most_bytes:
-            kept = full if _fill(product, units) >= FULL_WAVE else others
-            if len(kept) < CANDIDATES // 2:
-                kept[product] = None
-        if len(full) + len(others) >= CANDIDATES // 2 * 2:
-            break
-    return [*full, *others]
+    draw = np.random.default_rng(crc32(dtype.encode()))
+    top = np.log2([largest, largest, 2.5 * largest])
+    sizes = draw.uniform(np.log2(step), top, (DRAWN, 3))
+    sides = np.maximum(1, np.round(2.0**sizes / step)).astype(int) * step
+    flop = 2.0 * sides.prod(axis=1)
+    asked = sides[(flop >= most_flop / 100.0) & (flop <= most_flop)]
+    pool = dict.fromkeys(Product(int(m), int(n), int(k), dtype) for m, n, k in asked)
+    fitting = [p for p in pool if p.bytes(2) <= most_bytes]
+    full = [p for p in fitting if _fill(p, units) >= FULL_WAVE]
+    others = [p for p in fitting if _fill(p, units) < FULL_WAVE]
+    return full[: CANDIDATES // 2] + others[: CANDIDATES // 2]
 
 
 def _fill(p: Product, units: int) -> float:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 from trueflops.measure.collectives import join_world, leave_world, measure_collectives
 from trueflops.measure.device import Device, device_count, find_device, software
 from trueflops.measure.flags import USUAL_BUDGET, budget
+from trueflops.measure.formats import FORMATS
 from trueflops.measure.limits import Limits
 from trueflops.measure.node import measure_all
-from trueflops.measure.products import WIDTH
 from trueflops.measure.record import Record, Refused, begin, data_folder
 from trueflops.measure.run import measure
+from trueflops.measure.state import Meter
 
 LimitsOf = Callable[[dict[str, Any]], Limits]
 Sides = Sequence[tuple[int, int]]
@@ -29,21 +31,32 @@ def start(options: argparse.Namespace, sides: Sides, limits_of: LimitsOf) -> Rec
 
     Ctrl-C and SIGTERM keep what is done: KeyboardInterrupt is raised again after it is saved.
     """
-    unknown = [d for d in options.dtypes if d not in WIDTH]
+    unknown = [d for d in options.dtypes if d not in FORMATS]
     if unknown:
-        raise Refused(f"--dtypes {unknown[0][:40]!r}: known are {', '.join(WIDTH)}")
+        raise Refused(f"--dtypes {unknown[0][:40]!r}: known are {', '.join(FORMATS)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.collectives:
         return _among_ranks(options)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise Refused("under torchrun only --collectives; all GPUs of a node: --all, without it")
     device = find_device(options.device)
     path = output_of(options, device)
     if options.all_devices:
         names = [f"{device.kind}:{i}" for i in range(device_count(device.kind))]
-        return measure_all(names if device.kind != "cpu" else ["cpu"], path, options)
+        return measure_all(names if device.kind not in ("cpu", "mps") else [""], path, options)
     asked = options.budget or budget(USUAL_BUDGET)
-    record = begin(path, device.identity, software(), asked, fresh=options.fresh)
-    measure(device, record, limits_of(device.identity), sides, options.dtypes, quiet=options.quiet)
+    known, versions = _known(device)
+    record = begin(path, known, versions, asked, fresh=options.fresh)
+    measure(device, record, limits_of(known), sides, options.dtypes, quiet=options.quiet)
     return record
+
+
+def _known(device: Device) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the device is, its power cap included, and the software on it with its driver."""
+    said = dict(Meter(device).limits)
+    driver = said.pop("driver", None)
+    versions = software() | ({"driver": str(driver)} if driver else {})
+    return device.identity | said, versions
 
 
 def _among_ranks(options: argparse.Namespace) -> Record | None:
@@ -56,21 +69,27 @@ def _among_ranks(options: argparse.Namespace) -> Record | None:
     try:
         if world.rank == 0:
             path = output_of(options, device)
-            # Ranks share a CPU: how many threads each has says nothing of the links.
-            versions = {name: said for name, said in software().items() if name != "threads"}
-            record = begin(path, device.identity, versions, asked, fresh=options.fresh, more=True)
-        measure_collectives(device, world, record, asked, lambda _: None)
+            known, versions = _known(device)
+            versions.pop("threads", None)  # of each rank: says nothing of the links
+            record = begin(path, known, versions, asked, fresh=options.fresh, more=True)
+        measure_collectives(device, world, record, asked, _saying(options.quiet or world.rank > 0))
         if record is not None:
-            record.finished = True
             record.save()
     finally:
         leave_world()
     return record
 
 
+def _saying(quiet: bool) -> Callable[[str], None]:
+    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
+
+
 def _of_rank(local: str) -> str:
+    """The rank's own device; the first where each rank sees but one (Slurm)."""
     kind = find_device().kind
-    return kind if kind in ("cpu", "mps") else f"{kind}:{local}"
+    if kind in ("cpu", "mps"):
+        return kind
+    return f"{kind}:{local if device_count(kind) > 1 else 0}"
 
 
 def output_of(options: argparse.Namespace, device: Device) -> Path:

@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 
 from trueflops.measure import timing
-from trueflops.measure.device import Device
+from trueflops.measure.device import Device, cache_bytes
 from trueflops.measure.job import Job
 from trueflops.measure.record import Row
 from trueflops.measure.timing import Launch, Timed, time_launch
@@ -35,7 +35,7 @@ ROWS: Final = (512, 1024, 2048, 65536)  # widths of which one or another is the 
 ROW_TIMES: Final = 16384  # width of a matrix times a vector, which reads best at some sizes
 HOST_SIZES: Final = tuple(4**i * 64 * KIB for i in range(6, -1, -1))  # 256 MiB … 64 KiB
 KEPT: Final = 64 * MIB  # larger buffers are given back at once
-NODE_SECONDS: Final = 120.0
+NODE_SECONDS: Final = 30.0
 OF_A_POOL: Final = ("OMP_", "KMP_", "GOMP_", "MKL_")  # settings that would move a node's threads
 
 
@@ -52,20 +52,6 @@ def sizes(device: Device) -> list[int]:
         most = min(int(device.identity["memory_bytes"]) // 8, 8 * GIB)
     most = min(most, int(device.free_bytes) // 4)  # a triad holds three
     return [size for size in (SMALLEST * 4**i for i in range(12)) if size <= max(most, SMALLEST)]
-
-
-def cache_bytes(root: Path = Path("/")) -> int:
-    """The last-level caches of all of a machine's sockets and chiplets together."""
-    levels: dict[int, dict[str, int]] = {}
-    for index in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cache/index*"):
-        try:
-            level, shared, size = (
-                (index / name).read_text().strip() for name in ("level", "shared_cpu_list", "size")
-            )
-            levels.setdefault(int(level), {})[shared] = int(size.removesuffix("K")) * KIB
-        except (OSError, ValueError):
-            continue
-    return sum(levels[max(levels)].values()) if levels else 32 * MIB
 
 
 def _filled(device: Device, size: int) -> torch.Tensor:
@@ -203,7 +189,7 @@ def _pageable(device: Device, pairs: Pairs) -> Timed:
         guess = max(batch(pool, 2) / 2, timing.SHORTEST)
         count = max(1, min(timing.MOST_LAUNCHES, round(timing.BATCH_SECONDS / guess)))
         times = [batch(pool, count) / count for _ in range(timing.REPEATS)]
-    return timing.summary(times, count * timing.REPEATS)
+    return timing.summary(times)
 
 
 def numa_jobs(root: Path = Path("/")) -> list[Job]:

@@ -7,6 +7,7 @@ is launched and waited for; a CPU is timed launch by launch.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import torch
 from trueflops.measure.device import Device
 
 Launch = Callable[[int], Any]  # which of the rotating copies to use
-COLD_BYTES: Final = 160 * 2**20  # well above the L2 of any chip so far
+COLD_BYTES: Final = 160 * 2**20  # at least; twice the last cache where that is more
 MOST_LAUNCHES: Final = 400  # in one graph
 BATCH_SECONDS: Final = 2e-3  # long enough for any timer, short enough not to heat
 REPEATS: Final = 5
@@ -37,7 +38,7 @@ class Timed:
     seconds: float
     low: float  # 10th percentile
     high: float  # 90th
-    launches: int
+    eager: bool = False  # launched one by one where a graph would not be captured
 
     def cells(self) -> dict[str, float]:
         """As columns of a row, in microseconds."""
@@ -45,14 +46,14 @@ class Timed:
             "latency_us": _short(self.seconds / MICRO),
             "p10_us": _short(self.low / MICRO),
             "p90_us": _short(self.high / MICRO),
+            **({"eager": 1} if self.eager else {}),
         }
 
 
 def copies_of(moved_bytes: float, device: Device, least: int = 2, most: int = 64) -> int:
     """How many copies of a buffer must rotate so that none is found in cache."""
-    cold = COLD_BYTES
-    if device.is_cpu:  # twice its own last-level cache: allocating more costs a CPU too long
-        cold = 2 * int(device.identity["l2_bytes"] or 16 * 2**20)
+    twice = 2 * int(device.identity.get("l2_bytes") or 0)
+    cold = twice if device.is_cpu else max(COLD_BYTES, twice)  # a CPU takes long to allocate
     return max(least, min(most, math.ceil(cold / max(moved_bytes, 1))))
 
 
@@ -60,7 +61,7 @@ def time_launch(
     device: Device,
     launch: Launch,
     copies: int = 1,
-    batch_seconds: float = BATCH_SECONDS,
+    *,
     repeats: int = REPEATS,
     rest: float = REST,
 ) -> Timed:
@@ -70,27 +71,29 @@ def time_launch(
     """
     device.release(full=CROWDED)
     guess = _warm_up(device, launch, copies)
-    count = max(1, min(MOST_LAUNCHES, round(batch_seconds / guess)))
+    count = max(1, min(MOST_LAUNCHES, round(BATCH_SECONDS / guess)))
     if not device.is_cpu:  # every copy its turn, unless that takes so long that none stays cached
-        count = max(count, min(copies, MOST_LAUNCHES, math.ceil(2.0 * batch_seconds / guess)))
+        count = max(count, min(copies, MOST_LAUNCHES, math.ceil(2.0 * BATCH_SECONDS / guess)))
     repeats = max(LEAST_REPEATS, min(repeats, round(BURST / (count * guess))))
     run = _captured(device, launch, copies, count) if device.has_graphs else None
+    captured = run is not None
     if run is None:
-        run = lambda: [launch(i % copies) for i in range(count)]  # noqa: E731
+        turn = itertools.count()  # goes on from batch to batch, so that every copy has its turn
+        run = lambda: [launch(next(turn) % copies) for _ in range(count)]  # noqa: E731
     if not device.is_cpu:
         time.sleep(rest)
     times = [_one(device, run) / count for _ in range(repeats + 1)][1:]
-    return summary(times, count * repeats)
+    return summary(times, eager=device.has_graphs and not captured)
 
 
-def summary(times: list[float], launches: int) -> Timed:
+def summary(times: list[float], *, eager: bool = False) -> Timed:
     """Median and quantiles of several batches."""
     ordered = sorted(times)
 
     def at(share: float) -> float:
         return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
 
-    return Timed(at(0.5), at(0.1), at(0.9), launches)
+    return Timed(at(0.5), at(0.1), at(0.9), eager)
 
 
 def _one(device: Device, run: Callable[[], Any]) -> float:

@@ -141,7 +141,9 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
     # What is drawn under any load goes with the size of the die.
     units = [each.get("compute.units") or 0.0 for each in (chip, like)]
     values["static_watts"] = law["static"] * watts * (units[0] / units[1] if all(units) else 1.0)
-    values |= {name: law[name] for name in ("exponent", "clocked")}
+    values |= {
+        name: law[name] for name in ("exponent", "clocked", "cap_watts") if name in law.values
+    }
     return profile.having({"power": replace(law, values=values)})
 
 

@@ -226,7 +226,17 @@ def _show_products(out: Console, found: Sequence[roofs.Ceiling]) -> None:
              rate(c.sustained), _percent(share(c.sustained, c.datasheet)),
              "×".join(map(str, c.shape))]
             for c in found),
-           [f"{mark} {says}" for n, (mark, says) in MARKS.items() if n in laps])  # fmt: skip
+           [*(f"{mark} {says}" for n, (mark, says) in MARKS.items() if n in laps),
+            *_other_loads(found)])  # fmt: skip
+
+
+def _other_loads(found: Sequence[roofs.Ceiling]) -> list[str]:
+    """Which sustained figures are not of the fastest shape."""
+    others: dict[tuple[int, int, int], list[str]] = {}
+    for each in found:
+        if each.lasting_shape and each.lasting_shape != each.shape:
+            others.setdefault(each.lasting_shape, []).append(each.dtype)
+    return [f"sustained {', '.join(of)}: of {'×'.join(map(str, s))}" for s, of in others.items()]
 
 
 def _show_streams(out: Console, record: Record, chip: Accelerator) -> None:

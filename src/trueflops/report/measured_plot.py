@@ -18,11 +18,20 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, printable
-from trueflops.measure.ceilings import Winner, cell, rate, shape, sustained, winners
+from trueflops.measure.ceilings import (
+    Winner,
+    cell,
+    from_memory,
+    rate,
+    shape,
+    sustained,
+    winners,
+)
+from trueflops.measure.formats import moved_bytes, peak
 from trueflops.measure.record import Record, Row
 from trueflops.profile import Profile
-from trueflops.report.plots import FADED, INK, LOSS, _check_name, _pyplot, save
-from trueflops.report.roofline import HEIGHT, MARGIN, WIDTH, Axes, _dot
+from trueflops.report.plots import FADED, INK, LOSS, check_name, load_pyplot, save
+from trueflops.report.roofline import HEIGHT, MARGIN, WIDTH, Axes, put_dot
 
 DTYPES: Final = (
     "bf16", "fp16", "fp8", "fp8_row", "fp8_fast", "int8", "tf32", "fp32", "fp64", "bf16_2:4"
@@ -31,12 +40,8 @@ COLORS: Final = {
     "bf16": "#3b7dd8", "fp8": "#d1495b", "fp16": "#00798c", "int8": "#8d5fb8", "tf32": "#e09f3e",
     "fp32": "#2a9d62", "fp64": "#7f5539",
 }  # fmt: skip
-SHEET: Final = {"fp8_row": "fp8", "fp8_fast": "fp8", "bf16_2:4": "bf16"}  # variants
-FROM_MEMORY: Final = 4.0  # times the cache: what surely comes from memory
 APART: Final = 1.25  # roofs that differ by less are one line in a terminal
 DRAWN: Final = 3  # of them
-_WIDTH: Final = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0}  # others: 1 byte
-_RESULT: Final = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "int8": 4.0}  # others: 2 bytes
 Numbers = dict[str, float | None]
 
 
@@ -49,6 +54,7 @@ class Ceiling:
     burst: float
     laps: int  # of the race that confirmed it; 0: the best single timing
     sustained: float | None
+    lasting_shape: tuple[int, int, int] | None  # of the load that was sustained
     datasheet: float | None
 
     def encoded(self) -> dict[str, Any]:
@@ -57,7 +63,7 @@ class Ceiling:
             **dict(zip("mnk", self.shape, strict=True)),
             "confirmed": self.laps > 0, "laps": self.laps, "flop_per_second": self.burst,
             "share_of_datasheet": share(self.burst, self.datasheet),
-            "sustained_flop_per_second": self.sustained,
+            "sustained_flop_per_second": self.sustained, "sustained_mnk": self.lasting_shape,
             "sustained_share_of_datasheet": share(self.sustained, self.datasheet),
             "datasheet_flop_per_second": self.datasheet,
         }  # fmt: skip
@@ -80,31 +86,36 @@ def ceilings(record: Record, chip: Accelerator) -> list[Ceiling]:
     for row in sorted(_products(record), key=rate):
         single[str(row["dtype"])] = Winner(shape(row), rate(row), 0)
     best = {**single, **best}
-    lasting = sustained(record)
+    loads = sustained(record)
     order = {dtype: place for place, dtype in enumerate(DTYPES)}
     return [
-        Ceiling(dtype, *best[dtype], lasting.get(dtype), datasheet_peak(chip, dtype))
+        Ceiling(
+            dtype,
+            *best[dtype],
+            loads[dtype].flop_per_second if dtype in loads else None,
+            loads[dtype].shape if dtype in loads else None,
+            datasheet_peak(chip, dtype),
+        )
         for dtype in sorted(best, key=lambda dtype: order.get(dtype, len(order)))
     ]
 
 
 def datasheet_peak(chip: Accelerator, dtype: str) -> float | None:
     """What the datasheet says of a format, or of the one that it is a variant of."""
-    if dtype == "fp64" and (tensor := printed(chip, "peak.fp64_tensor")):
-        return tensor
-    peak = printed(chip, f"peak.{SHEET.get(dtype, dtype)}")
-    return peak * chip.sparse_factor if peak and dtype.endswith("2:4") else peak
+    if chip.status == "measured":
+        return None
+    return peak(dtype, chip.values, chip.sparse_factor) or None
 
 
 def bandwidth_best(record: Record, op: str = "", *, cached: bool = False) -> tuple[float, float]:
     """The best bytes per second and the buffer's bytes: from memory, or with all in cache."""
-    cache = cell(record.device, "l2_bytes")
-    found = []
+    if not cached:
+        return max(from_memory(record, op), default=(0.0, 0.0))
+    cache, found = cell(record.device, "l2_bytes"), []
     for row in record.tables.get("bandwidth", ()):
-        size = cell(row, "bytes")
-        whole = size * {"copy": 2.0, "triad": 3.0}.get(str(row["op"]), 1.0)
-        if op in ("", row["op"]) and (whole <= cache if cached else size >= FROM_MEMORY * cache):
-            found.append((cell(row, "bandwidth"), size))
+        whole = cell(row, "bytes") * {"copy": 2.0, "triad": 3.0}.get(str(row["op"]), 1.0)
+        if op in ("", row["op"]) and whole <= cache:
+            found.append((cell(row, "bandwidth"), cell(row, "bytes")))
     return max(found, default=(0.0, 0.0))
 
 
@@ -150,11 +161,11 @@ def draw_roofs(record: Record, chip: Accelerator) -> list[Text]:
         intensity = 10 ** (left + (right - left) * (column + 0.5) / (2 * WIDTH))
         slope = intensity * bandwidth
         for roof in roofs:
-            _dot(cells, column, axes.y(min(roof.burst, slope)))
+            put_dot(cells, column, axes.y(min(roof.burst, slope)))
             if roof.datasheet and sheet and column % 4 == 0:  # dotted: on paper only
-                _dot(cells, column, axes.y(min(roof.datasheet, intensity * sheet)))
+                put_dot(cells, column, axes.y(min(roof.datasheet, intensity * sheet)))
             if roof.sustained and slope > roof.burst and column % 8 < 4:
-                _dot(cells, column, axes.y(roof.sustained))
+                put_dot(cells, column, axes.y(roof.sustained))
     return _framed(cells, axes, roofs, min(ridges), sheet is not None)
 
 
@@ -197,16 +208,15 @@ def _framed(
 
 def timed_products(record: Record, dtype: str) -> Iterator[tuple[float, float]]:
     """Flop per byte that must move, flop per second: every product whose weights were cold."""
-    width, result = _WIDTH.get(dtype, 1.0), _RESULT.get(dtype, 2.0)
     for row in _products(record):
         if row["dtype"] == dtype and cell(row, "copies") > 1:
             m, n, k = shape(row)
-            yield 2.0 * m * n * k / (width * (m + n) * k + result * m * n), rate(row)
+            yield 2.0 * m * n * k / moved_bytes(dtype, m, n, k), rate(row)
 
 
 def plot_measured(profile: Profile, record: Record, chip: Accelerator, path: Path) -> None:
     """The roofline with the datasheet's roofs, the measured ones and every product timed."""
-    _check_name(path)
+    check_name(path)
     roofs = [each for each in ceilings(record, chip) if each.dtype in COLORS]
     bandwidth, _ = bandwidth_best(record)
     if not roofs or not bandwidth:
@@ -217,7 +227,7 @@ def plot_measured(profile: Profile, record: Record, chip: Accelerator, path: Pat
     every = [point for of in points.values() for point in of]
     across = [*(x for x, _ in every), *(roof.burst / bandwidth for roof in roofs)]
     left, right = min(across) / 1.3, max(across) * 1.6
-    figure, axes = _pyplot().subplots(figsize=(10.0, 7.0))
+    figure, axes = load_pyplot().subplots(figsize=(10.0, 7.0))
     for roof in sorted(roofs, key=lambda r: r.burst, reverse=True):
         _plot_roof(axes, roof, roofs, (sheet, bandwidth), right, size)
         xs, ys = zip(*points[roof.dtype], strict=True) if points[roof.dtype] else ((), ())

@@ -19,8 +19,8 @@ INK, FADED, BAR, LOSS, GOOD = "#1d2733", "#7a8794", "#3b7dd8", "#d9e3f0", "#2a9d
 
 def plot_waterfall(step: TrainingStep, path: Path) -> None:
     """From the number on the box to the number you get, one bar a loss."""
-    _check_name(path)
-    pyplot = _pyplot()
+    check_name(path)
+    pyplot = load_pyplot()
     falls = training_waterfall(step)
     rates = [fall.flop_per_second / units.TERA for fall in falls]
     figure, axes = pyplot.subplots(figsize=(9.0, 0.46 * len(falls) + 1.2))
@@ -49,8 +49,8 @@ def plot_waterfall(step: TrainingStep, path: Path) -> None:
 
 def plot_roofline(product: MatmulExplained, path: Path) -> None:
     """The roofs of the datasheet and as delivered, and where this product lies under them."""
-    _check_name(path)
-    pyplot = _pyplot()
+    check_name(path)
+    pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(8.0, 4.8))
     view = Axes.around(product)
     left, right = 10**view.left, 10**view.right
@@ -88,7 +88,7 @@ def plot_roofline(product: MatmulExplained, path: Path) -> None:
     save(figure, path)
 
 
-def _check_name(path: Path) -> None:
+def check_name(path: Path) -> None:
     if path.suffix != ".png" or not path.stem:
         raise BadInput(f"--plot {printable(str(path))}: name a file that ends in .png")
 
@@ -101,7 +101,7 @@ def save(figure: Any, path: Path) -> None:
         raise BadInput(f"{path}: cannot be written ({error})") from None
 
 
-def _pyplot() -> Any:
+def load_pyplot() -> Any:
     try:
         import matplotlib
 

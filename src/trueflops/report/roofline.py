@@ -50,8 +50,8 @@ def draw_roofline(product: MatmulExplained) -> list[Text]:
         sheet = min(product.peak, intensity * product.bandwidth)
         real = min(product.delivered_peak, intensity * product.delivered_bandwidth)
         if column % 4 == 0:  # dotted: on paper only
-            _dot(cells, column, axes.y(sheet))
-        _dot(cells, column, axes.y(real))
+            put_dot(cells, column, axes.y(sheet))
+        put_dot(cells, column, axes.y(real))
     across = min(int(axes.x(product.intensity) * WIDTH), WIDTH - 1)
     down = HEIGHT - 1 - min(int(axes.y(float(product.flop_per_second.value)) * HEIGHT), HEIGHT - 1)
     labels = {
@@ -95,7 +95,7 @@ def _bottom(product: MatmulExplained, axes: Axes) -> list[Text]:
     ]
 
 
-def _dot(cells: list[list[int]], column: int, height: float) -> None:
+def put_dot(cells: list[list[int]], column: int, height: float) -> None:
     row = 4 * HEIGHT - 1 - int(height * 4 * HEIGHT)
     if 0 <= row < 4 * HEIGHT:
         cells[row // 4][column // 2] |= _DOTS[column % 2][row % 4]
