@@ -305,18 +305,20 @@ def test_a_quick_profile_of_this_cpu_predicts_a_real_training_step(
 ) -> None:
     pytest.importorskip("transformers")
     profile, folder = tmp_path / "cpu.json", tmp_path / "llama"
-    missed = []
-    for _ in range(2):  # a neighbour's load can spoil one of them
-        before = real_step(folder)
+    steps, missed = [real_step(folder)], []
+    for _ in range(2):
         begun = time.monotonic()
         words = ["measure", "--device", "cpu", "--budget", "45s", "-q", "--fresh"]
         assert main([*words, "-o", str(profile)]) == 0
         assert time.monotonic() - begun < 90.0
-        real = statistics.mean((before, real_step(folder)))
-        missed.append(predicted_step(folder, profile, capsys) / real - 1.0)
-        if abs(missed[-1]) <= 0.25:
-            break
-    assert abs(missed[-1]) <= 0.25, f"missed by {missed}"
+        steps.append(real_step(folder))
+        if max(steps[-2:]) > 1.2 * min(steps[-2:]):
+            continue  # someone else's load: the machine itself was not the same before and after
+        missed.append(predicted_step(folder, profile, capsys) / statistics.mean(steps[-2:]) - 1.0)
+        break
+    if not missed:
+        pytest.skip(f"this machine is busy: the same step took {steps} s")
+    assert abs(missed[-1]) <= 0.25, f"missed by {missed[-1]:+.0%}"
     shown = main(["measure", "show", str(profile)])
     assert shown == 0
     assert "no datasheet" in capsys.readouterr().out
