@@ -100,7 +100,7 @@ def test_runs_on_a_bare_node_with_nothing_but_its_own_folder(tmp_path: Path) -> 
     process = measure("--budget", "6s", "-o", "bare.json", at=tmp_path)
     out, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
-    assert out.strip() == "bare.json"
+    assert Path(out.strip()) == tmp_path / "bare.json"
     assert "measure fit" in error
     record = read(tmp_path / "bare.json")
     assert record.tables["matmul"]
@@ -140,7 +140,10 @@ def test_a_finished_profile_is_only_gone_on_with_for_longer(tmp_path: Path) -> N
     assert not begin(tmp_path / "p.json", DEVICE, {}, 300.0).finished
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"measured": 3}', '{"measured": {}}', '{"a": 1}'])
+BROKEN = ["", "{", "[]", "null", "[" * 100_000, '{"measured": 3}', '{"measured": {}}', '{"a": 1}']
+
+
+@pytest.mark.parametrize("text", BROKEN)
 def test_a_broken_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "p.json"
     path.write_text(text)
@@ -149,6 +152,94 @@ def test_a_broken_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
     assert path.read_text() == text
     assert main(["measure", "show", str(path)]) == 2
     assert main(["measure", "fit", str(path)]) == 2
+
+
+SHIPPED = SOURCE / "profile" / "data" / "measured" / "H200-SXM-141GB.json"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("schema_version", 9),
+        ("measured.method_version", 9),
+        ("measured.tables.matmul.columns", ["x"] * 10),
+        ("measured.tables.race.columns", ["x"] * 11),
+        ("measured.tables.power.columns", ["x"] * 16),
+        ("measured.device", 3),
+        ("curves", 3),
+        ("curves.matmul.values.bandwidth", 0),
+        ("curves.matmul.values.tile_16384", 0),
+        ("curves.matmul.values.efficiency", 10**400),
+        ("curves.matmul.values.efficiency", "x"),
+        ("curves.matmul.fitted_rows", float("inf")),
+        ("curves.matmul.landmarks.points", [[1.0, 2.0], [3.0, 4.0]]),
+        ("curves.matmul.landmarks.reach", []),
+        ("curves.matmul.landmarks.weights", [float("nan")]),
+    ],
+)
+def test_a_hostile_profile_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, value: Any
+) -> None:
+    raw = json.loads(SHIPPED.read_text())
+    at = raw
+    *above, last = path.split(".")
+    for key in above:
+        at = at[key]
+    at[last] = value
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps(raw))
+    asked = [["measure", "show", str(file)],
+             ["explain", "matmul", "512x512x512", "--profile", str(file)]]  # fmt: skip
+    codes = [main(words) for words in asked]
+    said = capsys.readouterr().err
+    assert 2 in codes
+    assert set(codes) <= {0, 2}
+    assert "bug of ours" not in said
+    assert "Warning" not in said
+
+
+def test_landmarks_of_another_version_are_refused(tmp_path: Path) -> None:
+    raw = json.loads(SHIPPED.read_text())
+    raw["curves"]["matmul"]["landmarks"] = {"points": [[1.0, 2.0]], "reach": [1.0, 1.0],
+                                            "weights": [0.1]}  # fmt: skip
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps(raw))
+    assert main(["explain", "matmul", "512x512x512", "--profile", str(file)]) == 2
+
+
+def test_only_files_are_written_and_links_are_followed(tmp_path: Path) -> None:
+    for odd in (tmp_path, Path("/dev/null")):
+        with pytest.raises(Refused, match="not a file"):
+            begin(odd, DEVICE, {}, 60.0, fresh=True)
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    link.symlink_to(target)
+    begin(link, DEVICE, {}, 60.0).save()
+    assert link.is_symlink()
+    assert read(target).device == DEVICE
+
+
+def test_a_fit_stays_usable_while_a_run_is_resumed(tmp_path: Path) -> None:
+    file = tmp_path / "h200.json"
+    shutil.copy(SHIPPED, file)
+    before = read(file)
+    resumed = begin(file, before.device, before.software, 600.0)
+    resumed.add("matmul", {"m": 1, "latency_us": 2.0})
+    resumed.save()
+    assert json.loads(file.read_text())["curves"] == json.loads(SHIPPED.read_text())["curves"]
+    assert main(["explain", "matmul", "512x512x512", "--profile", str(file)]) == 0
+
+
+def test_a_shipped_profile_is_not_fitted_again() -> None:
+    before = SHIPPED.read_bytes()
+    assert main(["measure", "fit", "H200"]) == 2
+    assert SHIPPED.read_bytes() == before
+
+
+def test_a_format_that_the_device_lacks_is_refused_at_once(tmp_path: Path) -> None:
+    process = measure("--dtypes", "fp8", "-o", str(tmp_path / "p.json"))
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "fp32" in error
 
 
 # ── honest figures ───────────────────────────────────────────────────────────────────────────────

@@ -124,6 +124,10 @@ class Accelerator:
         if value:
             return value
         have = [d for d in DTYPES if self.computes(d)]
+        if self.status == "measured":
+            raise MissingFact(
+                f"{self.name}: {dtype} was not measured; measured: {', '.join(have) or 'nothing'}"
+            )
         if path in self.values:
             raise MissingFact(f"{self.name} has no {dtype} path; it computes in {', '.join(have)}")
         raise MissingFact(

@@ -348,8 +348,9 @@ def _explain(p: argparse.ArgumentParser) -> None:
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, MI300X, RTX4090 …")
     p.add_argument(
         "--dtype",
-        default="bf16",
-        help="bf16 (default), fp16, tf32, fp32, fp8, fp8_block, int8, w8a16, int4, mxfp4, nvfp4",
+        default=None,
+        help="bf16 (default, or fp32), fp16, tf32, fp32, fp8, fp8_block, int8, w8a16, int4, mxfp4, "
+        "nvfp4",
     )
     _profile(p)
     p.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")

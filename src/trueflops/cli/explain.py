@@ -26,7 +26,8 @@ def run(options: argparse.Namespace) -> int:
     m, n, k = read_shape(" ".join(options.shape))
     where = find_chip(options)
     clock = Clock(where, profile_for(options, where.accelerator))
-    explained = explain_matmul(clock, build_product(m, n, k, options.dtype))
+    usual = "bf16" if where.accelerator.computes("bf16") else "fp32"
+    explained = explain_matmul(clock, build_product(m, n, k, options.dtype or usual))
     if options.plot is not None:
         plot_roofline(explained, Path(options.plot))
     if options.json:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from trueflops.catalog import accelerator
-from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable
+from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable, shorten
 from trueflops.measure.record import Record, Refused
 from trueflops.model import read_model
 from trueflops.profile import read_profile, write_profile
 from trueflops.profile.library import SHIPPED, find_profile, profiles
 from trueflops.profile.stored import read_record
 from trueflops.report import encode
+from trueflops.report.plots import check_name
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, or do what the words say with a profile."""
+    if options.plot:
+        check_name(Path(options.plot))
     try:
         return _run(options)
     except Refused as error:
@@ -103,7 +108,9 @@ def _fit(record: Record, path: Path, options: argparse.Namespace) -> None:
         if not options.quiet:
             print(f"fitted {name}", file=sys.stderr)
 
-    write_profile(fit_record(record, say), path, record)
+    with _as_measured(path):
+        fitted = fit_record(record, say)
+    write_profile(fitted, path, record)
 
 
 def _show(path: Path, options: argparse.Namespace) -> int:
@@ -111,13 +118,26 @@ def _show(path: Path, options: argparse.Namespace) -> int:
 
     profile, record = read_profile(path), read_record(path)
     chip = profile.chip or accelerator(profile.accelerator)
-    if options.plot:
-        plot_measured(profile, record, chip, Path(options.plot))
-    if options.json:
+    with _as_measured(path):
+        if options.plot:
+            plot_measured(profile, record, chip, Path(options.plot))
         answer = encode_measured(profile, record, chip)
+        if not options.json:
+            show_measured(profile, record, chip)
+    if options.json:
         print(encode.to_json({"profile": printable(str(path)), **answer}))
     else:
-        show_measured(profile, record, chip)
         name = next((known.name for known in profiles() if known.path == path), str(path))
         print(f"\nuse it with --profile {printable(name)}")
     return 0
+
+
+@contextmanager
+def _as_measured(path: Path) -> Iterator[None]:
+    """A file that anyone may have written: tables that lack what `measure` writes are bad input."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, OverflowError, ZeroDivisionError) as error:
+        what = shorten(f"{type(error).__name__} {error}", 60)
+        said = f"its tables are not as trueflops measure writes them ({what})"
+        raise BadInput(f"{printable(str(path))}: {said}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from trueflops.interop.tables import read_table
@@ -20,6 +21,10 @@ def run(options: argparse.Namespace) -> int:
     without = None
     if options.profile:  # by how much the profile sharpens what is shipped
         without = verify_tables(tables, profiles_from(None), only_held_out=options.held_out)
+        if all(
+            a.predicted == b.predicted for a, b in zip(findings.rows, without.rows, strict=True)
+        ):
+            print(f"trueflops: no row here is of {options.profile}'s chip", file=sys.stderr)
     if options.json:
         print(encode.to_json(encode_findings(findings, without)))
     else:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from trueflops.clock.silicon import Silicon
+from trueflops.errors import BadInput
 from trueflops.profile import Curve, Landmarks
 from trueflops.sizes import Array, Size
 
@@ -44,6 +45,11 @@ class Law:
         plain = np.asarray(self.formula(work, chip, curve.values))
         if curve.landmarks is None:
             return plain
+        if len(curve.landmarks.reach) != len(self.reach):
+            raise BadInput(
+                f"a profile's landmarks have {len(curve.landmarks.reach)} features where "
+                f"{len(self.reach)} are needed: it is of another version"
+            )
         shape = (*plain.shape, len(self.reach))
         features = np.broadcast_to(self.features(work, chip), shape)
         return plain * np.exp(residual(features, curve.landmarks))

@@ -13,6 +13,7 @@ from trueflops.measure.record import Record, Row
 
 # Sections of the last phase, after which every product takes longer.
 SLOWED: Final = ("attention", "decode", "fastest bf16_2:4")
+SEVERAL: Final = 3
 FROM_MEMORY: Final = 4.0  # times the cache: a buffer that surely comes from memory
 
 
@@ -62,8 +63,10 @@ def sustained(record: Record) -> dict[str, Winner]:
 def drift(record: Record) -> float | None:
     """How much longer the same product took at worst than at best, as a share, before attention."""
     rows = takewhile(lambda row: row.get("after") not in SLOWED, record.tables.get("sentinel", ()))
-    times = [cell(row, "latency_us") for row in rows]
-    return max(times) / min(times) - 1.0 if times and all(times) else None
+    times = sorted(cell(row, "latency_us") for row in rows)
+    if len(times) > SEVERAL:
+        times.pop()  # a neighbour's moment is no drift
+    return times[-1] / times[0] - 1.0 if times and all(times) else None
 
 
 def from_memory(record: Record, op: str = "") -> list[tuple[float, float]]:

@@ -8,6 +8,7 @@ fitted, verified and priced as any other table is. Times are medians, with their
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -21,7 +22,9 @@ from typing import Any, Final
 SCHEMA: Final = 1
 METHOD: Final = 1  # how things are timed; figures of two methods are never mixed
 MEASURED: Final = "latency_us"
+LARGEST: Final = 32 * 2**20  # bytes; an hour's profile has a few
 SAVE_EVERY: Final = 1.0  # seconds; a killed run loses at most so much
+FITTED: Final = ("name", "accelerator", "chip", "curves")
 Cell = str | int | float
 Row = dict[str, Cell]
 
@@ -45,6 +48,7 @@ class Record:
     finished: bool = False
     method: int = METHOD
     path: Path | None = None
+    fitted: dict[str, Any] = field(default_factory=dict)  # curves of an earlier fit, with its chip
     _saved: float = field(default=0.0, repr=False)
 
     def add(self, table: str, row: Row) -> None:
@@ -70,7 +74,7 @@ class Record:
             self.warnings.append(text)
 
     def save(self) -> None:
-        """Write the file, whole or not at all. What was fitted to fewer rows is not kept."""
+        """Write the file, whole or not at all; what was fitted to fewer rows stays usable."""
         if self.path is None:
             return
         write_whole(self.path, json.dumps(self.encoded()))
@@ -83,6 +87,7 @@ class Record:
             "schema_version": SCHEMA,
             "name": f"{name}, measured",
             "accelerator": name,
+            **self.fitted,
             "measured": self.section(),
         }
 
@@ -104,6 +109,8 @@ class Record:
 
 def decode(raw: Mapping[str, Any], path: Path | None = None) -> Record | None:
     """The record inside a profile's JSON; None where it holds none. ValueError says what is odd."""
+    if not isinstance(raw, dict):
+        raise ValueError("it is not an object")
     if "measured" not in raw:
         return None
     try:
@@ -120,11 +127,12 @@ def decode(raw: Mapping[str, Any], path: Path | None = None) -> Record | None:
             finished=bool(said.get("finished", False)),
             method=int(said["method_version"]),
             path=path,
+            fitted={k: raw[k] for k in FITTED if k in raw} if "curves" in raw else {},
         )
     except KeyError as error:
         raise ValueError(f"measured: {error.args[0]!r} is missing") from None
-    except (TypeError, AttributeError):
-        raise ValueError("measured: not what measure/record.py describes") from None
+    except (TypeError, AttributeError, OverflowError):
+        raise ValueError("measured: not what trueflops measure writes") from None
 
 
 def begin(
@@ -140,6 +148,9 @@ def begin(
 
     A finished one is gone on with only if there is `more` to measure than its budget was for.
     """
+    path = path.resolve()  # what a link points to is written, not the link
+    if path.exists() and not path.is_file():
+        raise Refused(f"{path}: is not a file; write to another one with -o")
     new = Record(device, software, budget_seconds=budget, path=path)
     new.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if fresh or not path.exists():
@@ -186,8 +197,10 @@ def begin(
 def read(path: Path) -> Record:
     """The record in a file; Refused where there is none."""
     try:
+        if path.stat().st_size > LARGEST:
+            raise Refused(f"{path}: larger than any profile; write to another file with -o")
         found = decode(json.loads(path.read_text()), path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Refused(
             f"{path}: cannot be resumed ({str(error)[:120]}); --fresh starts over"
         ) from None
@@ -210,6 +223,8 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         beside.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
         raise Refused(f"{path}: cannot be written ({error.strerror})") from None
 
 

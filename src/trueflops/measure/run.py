@@ -6,6 +6,7 @@ In: a device, a record and what to measure. Out: the record, saved all along.
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -51,8 +52,11 @@ class Progress:
         self._shown = now
         left = max(0.0, self.deadline - now)
         done = min(1.0, 1.0 - left / self.total) if self.total else 1.0
-        bar = "#" * round(20 * done)
-        line = f"[{bar:<20}] {what:<34.34} {best:<24.24} {left:4.0f} s left"
+        width = shutil.get_terminal_size().columns - 1 if self.live else 100
+        bar = f"[{'#' * round(12 * done):<12}]"
+        line = f"{bar} {left:4.0f} s left  {best:<25} {what}"[:width].ljust(
+            width if self.live else 0
+        )
         print(f"\r{line}" if self.live else line, end="" if self.live else "\n", file=sys.stderr)
         sys.stderr.flush()
 
@@ -173,7 +177,10 @@ def _best(record: Record) -> str:
     found = winners(record)
     for dtype in ("bf16", "fp32", *found):
         if dtype in found:
-            return f"best {found[dtype].flop_per_second / 10**12:.4g} TFLOP/s {dtype}"
+            rate, unit = found[dtype].flop_per_second / 10**12, "TFLOP/s"
+            if rate < 1.0:
+                rate, unit = 1000.0 * rate, "GFLOP/s"
+            return f"{dtype} {rate:.4g} {unit}"
     return ""
 
 

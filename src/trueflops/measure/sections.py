@@ -17,11 +17,12 @@ from trueflops.measure.attention import attention_jobs, attention_kernels, decod
 from trueflops.measure.ceilings import rate as flop_per_second
 from trueflops.measure.ceilings import winners
 from trueflops.measure.device import Device
+from trueflops.measure.formats import FORMATS
 from trueflops.measure.job import Job
 from trueflops.measure.kernels import launch_jobs, memory_jobs
 from trueflops.measure.power import power_jobs
 from trueflops.measure.products import Product, has_kernel, launcher
-from trueflops.measure.record import Record, Row
+from trueflops.measure.record import Record, Refused, Row
 from trueflops.measure.seek import BRISK, SLOW, Depth, seek
 from trueflops.measure.shapes import HOT, of_model, products
 from trueflops.measure.state import Meter
@@ -80,6 +81,9 @@ def sections_of(
     shapes = _CPU_SHAPES if device.is_cpu else _SHAPES
     wanted = list(dtypes or seeking)
     asked = [d for d in wanted if d != SPARSE and has_kernel(d, device)]
+    if not asked and wanted != [SPARSE]:
+        have = ", ".join(d for d in FORMATS if d != SPARSE and has_kernel(d, device))
+        raise Refused(f"--dtypes {','.join(wanted)}: this device multiplies in {have}")
     rate = {dtype: _rough_rate(device, record, dtype) for dtype in asked}
     found = [
         Section(f"fastest {d}", seeking.get(d, 4.0), _seeking(device, record, d, rate[d]))

@@ -23,11 +23,21 @@ from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
-from trueflops.measure.record import SCHEMA, Record, decode, write_whole
+from trueflops.measure.record import METHOD, SCHEMA, Record, decode, write_whole
 from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
+from trueflops.sizes import Array
 
 DATA: Final = Path(__file__).parent / "data"
 LARGEST: Final = 32 * 1024 * 1024
+_DIVISORS: Final = (
+    "bandwidth",
+    "efficiency",
+    "tile_",
+    "sharpness",
+    "cache_bytes",
+    "vector_",
+    "rate_",
+)
 LARGEST_ERROR: Final = 10.0  # of log(time)
 
 
@@ -57,8 +67,8 @@ def read_profile(path: Path) -> Profile:
         raise BadInput(f"{where}: not a profile ({error.args[0]!r} is missing)") from None
     except ValueError as error:
         raise BadInput(f"{where}: not a profile ({shorten(str(error), 120)})") from None
-    except (TypeError, AttributeError):
-        raise BadInput(f"{where}: not a profile (see the top of profile/stored.py)") from None
+    except (TypeError, AttributeError, OverflowError, RecursionError, IndexError):
+        raise BadInput(f"{where}: not a profile (not what trueflops writes)") from None
 
 
 def _curve(raw: dict[str, Any], name: str) -> Curve:
@@ -66,6 +76,8 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
     for key, value in values.items():
         if not 0.0 <= value < units.TERA and key != "crowding":
             raise ValueError(f"{name}: {key} = {value:g} is no number of at least 0")
+        if value == 0.0 and key.startswith(_DIVISORS):
+            raise ValueError(f"{name}: {key} must be above 0")
     if not 0.0 <= float(raw["error"]) < LARGEST_ERROR:
         raise ValueError(f"{name}: error = {raw['error']} must lie between 0 and {LARGEST_ERROR:g}")
     if raw["origin"] not in get_args(Origin):
@@ -73,7 +85,7 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
     marks, held = raw.get("landmarks"), raw.get("held_out")
     landmarks = None
     if marks:
-        landmarks = Landmarks(*(np.array(marks[k], float) for k in ("points", "reach", "weights")))
+        landmarks = _landmarks(*(np.array(marks[k], float) for k in ("points", "reach", "weights")))
     return Curve(
         values,
         float(raw["error"]),
@@ -83,6 +95,16 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
         int(raw.get("fitted_rows", 0)),
         HeldOut(int(held["rows"]), float(held["median"]), float(held["p90"])) if held else None,
     )
+
+
+def _landmarks(points: Array, reach: Array, weights: Array) -> Landmarks:
+    shapes = (points.shape, reach.shape, weights.shape)
+    fitting = points.ndim == 2 and shapes[1:] == (points.shape[1:], points.shape[:1])
+    if not fitting or not all(np.isfinite(a).all() for a in (points, reach, weights)):
+        raise ValueError("landmarks do not go together")
+    if not (reach > 0.0).all():
+        raise ValueError("landmarks: a reach must be above 0")
+    return Landmarks(points, reach, weights)
 
 
 def _chip(name: str, raw: dict[str, Any] | None, source: str) -> Accelerator | None:
@@ -98,8 +120,11 @@ def read_record(path: Path) -> Record:
     """The measurements inside a profile."""
     where = printable(str(path))
     try:
-        found = decode(json.loads(read_file(path, LARGEST)), path)
-    except ValueError as error:
+        raw = json.loads(read_file(path, LARGEST))
+        found = decode(raw, path)
+        if raw["schema_version"] != SCHEMA or (found and found.method != METHOD):
+            raise ValueError(f"this version reads schema {SCHEMA}, method {METHOD}")
+    except (ValueError, KeyError, RecursionError) as error:
         raise BadInput(f"{where}: not a profile ({shorten(str(error), 120)})") from None
     if found is None:
         raise BadInput(f"{where}: holds no measurements, only curves fitted to other tables")

@@ -51,7 +51,8 @@ def print_overview(out: Console) -> None:
         or f"none in {printable(str(data_folder()))}; trueflops measure makes one",
     }
     _wrapped(out, "Measured profiles, for --profile", shelves)
-    out.print("[dim]trueflops catalog NAME shows one of them with its sources[/]")
+    out.print("[dim]trueflops catalog NAME shows one of them with its sources;[/]")
+    out.print("[dim]trueflops measure show NAME a profile[/]")
 
 
 def _wrapped(out: Console, title: str, rows: Mapping[str, str]) -> None:

@@ -185,7 +185,7 @@ def show_measured(profile: Profile, record: Record, chip: Accelerator) -> None:
         out.print(Text("Roofline", style="bold"), *lines, "", sep="\n")
     if (moved := drift(record)) is not None:
         out.print(f"the same product, again and again, drifted by {100 * moved:.1f} %")
-    for warning in record.warnings:
+    for warning in (w for w in record.warnings if not w.startswith("the same product")):
         out.print(Text(f"warning: {printable(warning, 300)}", style="yellow"))
 
 
@@ -195,7 +195,7 @@ def _show_heading(out: Console, record: Record, chip: Accelerator) -> None:
     state = "finished" if record.finished else "not finished: measure again to resume"
     low, high = now["least_celsius"], now["most_celsius"]
     words = {"power_cap_watts": "power cap", "max_clock_hertz": "maximum clock",
-             "most_watts": "at most",
+             "most_watts": "at most, sampled",
              "mean_clock_under_load_hertz": "mean clock under load"}  # fmt: skip
     seen = [f"{_shown(key, now[key])} {word}" if now[key] else "" for key, word in words.items()]
     table = grid("", "")
@@ -269,7 +269,7 @@ def _show_energy(out: Console, profile: Profile, joules: Mapping[str, Numbers]) 
     if law and law.fitted_rows and law.fitted_rows < len(law.values):
         fit = f"{plural(law.fitted_rows, 'load')} for {len(law.values)} parameters"
         notes.append(f"{fit}: they stay near what is known of such chips")
-    _print(out, "Energy, pJ", ("", "all that is drawn", "fitted, beyond static"),
+    _print(out, "Energy, pJ", ("", "drawn, when settled", "fitted, at full clock"),
            ([name if name == "byte" else f"{name} flop",
              *(units.digits(each * units.TERA) if each else "–" for each in of.values())]
             for name, of in joules.items()), notes)  # fmt: skip
