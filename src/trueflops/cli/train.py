@@ -133,9 +133,10 @@ class Answer:
 def say_none_fits(trainer: Trainer, found: Found, options: argparse.Namespace) -> int:
     """Why a search came back empty, and what to change."""
     least, have = (units.show(b, "memory") for b in (found.smallest_bytes, trainer.capacity))
+    near = ", too near for its interval" if found.smallest_bytes <= trainer.capacity else ""
     reason = (
         f"none of {found.tried:,} plans surely fits: the leanest needs {least} of "
-        f"{trainer.cluster.accelerator.name}'s {have}; use more accelerators, "
+        f"{trainer.cluster.accelerator.name}'s {have}{near}; use more accelerators, "
         "--offload-optimizer, or a smaller --seq"
     )
     if options.json:
