@@ -118,7 +118,7 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
             say(name)
     kernel = str(record.device.get("attention_kernel", ""))
     curves |= _usual_attention(curves, kernel, known.curve("attention_decode"))
-    curves |= _host(record, chip, source)
+    curves |= _host(record, chip, known.curve("host"), source)
     if "power" in record.tables and chip.get("power.tdp"):
         table = _table("power", record.tables["power"])
         cap = float(record.device.get("power_cap_watts") or 0.0)
@@ -236,8 +236,8 @@ def reject(record: Record, limits: Mapping[str, float]) -> None:
             rows.remove(row)
 
 
-def _host(record: Record, chip: Accelerator, source: str) -> dict[str, Curve]:
-    """What pinned copies reach of the host link, the slower way."""
+def _host(record: Record, chip: Accelerator, usual: Curve, source: str) -> dict[str, Curve]:
+    """What pinned copies reach of the host link, the slower way; how surely is not measured."""
     link = cluster(chip.name).host_bandwidth if chip.status != "measured" else None
     ways = {
         way: max(
@@ -249,4 +249,4 @@ def _host(record: Record, chip: Accelerator, source: str) -> dict[str, Curve]:
     if not link or not all(ways.values()):
         return {}
     share = min(ways.values()) / link
-    return {"host": Curve({"efficiency": min(share, 1.0)}, 0.05, "measured", source)}
+    return {"host": Curve({"efficiency": min(share, 1.0)}, usual.error, "measured", source)}

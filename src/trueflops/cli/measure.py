@@ -36,13 +36,15 @@ def _run(options: argparse.Namespace) -> int:
         case []:
             return _measure(options)
         case ["show", name]:
-            return _show(find_profile(name), options)
+            with _as_measured(name):
+                return _show(find_profile(name), options)
         case ["fit", name]:
             path = find_profile(name)
             if path.is_relative_to(SHIPPED):
                 raise BadInput(f"{name}: is shipped, and fitted already; show it instead")
-            _fit(read_record(path), path, options)
-            return _show(path, options)
+            with _as_measured(name):
+                _fit(read_record(path), path, options)
+                return _show(path, options)
         case [word, *_]:
             if word in ("show", "fit"):
                 raise BadInput(f"measure {word} PROFILE: name one profile")
@@ -108,9 +110,7 @@ def _fit(record: Record, path: Path, options: argparse.Namespace) -> None:
         if not options.quiet:
             print(f"fitted {name}", file=sys.stderr)
 
-    with _as_measured(path):
-        fitted = fit_record(record, say)
-    write_profile(fitted, path, record)
+    write_profile(fit_record(record, say), path, record)
 
 
 def _show(path: Path, options: argparse.Namespace) -> int:
@@ -118,26 +118,27 @@ def _show(path: Path, options: argparse.Namespace) -> int:
 
     profile, record = read_profile(path), read_record(path)
     chip = profile.chip or accelerator(profile.accelerator)
-    with _as_measured(path):
-        if options.plot:
-            plot_measured(profile, record, chip, Path(options.plot))
-        answer = encode_measured(profile, record, chip)
-        if not options.json:
-            show_measured(profile, record, chip)
+    if options.plot:
+        plot_measured(profile, record, chip, Path(options.plot))
     if options.json:
+        answer = encode_measured(profile, record, chip)
         print(encode.to_json({"profile": printable(str(path)), **answer}))
     else:
+        show_measured(profile, record, chip)
         name = next((known.name for known in profiles() if known.path == path), str(path))
         print(f"\nuse it with --profile {printable(name)}")
     return 0
 
 
 @contextmanager
-def _as_measured(path: Path) -> Iterator[None]:
-    """A file that anyone may have written: tables that lack what `measure` writes are bad input."""
+def _as_measured(name: str) -> Iterator[None]:
+    """A file that anyone may have written: tables that lack what `measure` writes are bad input.
+
+    What was just measured is not judged so: there such an error is ours.
+    """
     try:
         yield
     except (KeyError, ValueError, TypeError, OverflowError, ZeroDivisionError) as error:
         what = shorten(f"{type(error).__name__} {error}", 60)
         said = f"its tables are not as trueflops measure writes them ({what})"
-        raise BadInput(f"{printable(str(path))}: {said}") from None
+        raise BadInput(f"{printable(name)}: {said}") from error

@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from trueflops.measure.device import Device
 from trueflops.measure.record import Record, Refused, Row
+from trueflops.measure.timing import BATCH_SECONDS, MICRO, seconds_of
 
 TABLE: Final = "collective"
 BACKENDS: Final = {"cuda": "nccl", "cpu": "gloo", "xpu": "xccl", "hpu": "hccl"}
@@ -36,13 +37,10 @@ SIZES: Final = tuple(4**power for power in range(5, 16))  # 1 KiB to 1 GiB
 PATIENCE: Final = timedelta(seconds=120)  # for a rank that died; no row takes so long
 LEAST, MOST = 3, 100  # timed iterations of a row
 LEAST_SECONDS, MOST_SECONDS = 0.02, 0.3  # that they may take
-BATCH_SECONDS: Final = 2e-3
 MOST_LAUNCHES: Final = 100  # in a batch
 DOUBLINGS: Final = 100.0  # that a float32 near one can take
 GRAPH_BELOW: Final = 100e-6  # seconds; there the launches would be timed: 25 to 45 µs each
 BUFFERS: Final = 4  # of a message's size at once, torch's own included
-DRAWN: Final = 2**20  # random numbers; larger buffers repeat them
-MICRO: Final = 1e-6
 STOP, SKIP = -1.0, 0.0
 # Torch 2.13 renamed both.
 _gather: Final = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -134,8 +132,7 @@ class _Run:
         expected = dict.fromkeys(tasks, 0.0)  # microseconds
         for size in sizes:
             numbers = max(size // 4, self.world.size)
-            drawn = self.device.normal(min(numbers, DRAWN), dtype=torch.float32)
-            source = drawn.repeat(math.ceil(numbers / len(drawn)))
+            source = self.device.normal(numbers, dtype=torch.float32)
             target = torch.empty_like(source)
             for team, op in tasks:
                 numbers = max(size // 4 // team.ranks, 1) * team.ranks
@@ -271,17 +268,7 @@ class _Run:
         """Seconds of what all ranks of a team begin together, by the device's own clock."""
         dist.all_reduce(torch.zeros(1, device=self.device.at), group=team.group)
         self.device.synchronize()
-        if self.device.kind != "cuda":
-            begun = time.perf_counter()
-            run()
-            self.device.synchronize()
-            return time.perf_counter() - begun
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3
+        return seconds_of(self.device, run)
 
     def _most(self, value: float, group: Any = None) -> float:
         """The largest of all ranks' values."""

@@ -82,7 +82,7 @@ def time_launch(
         run = lambda: [launch(next(turn) % copies) for _ in range(count)]  # noqa: E731
     if not device.is_cpu:
         time.sleep(rest)
-    times = [_one(device, run) / count for _ in range(repeats + 1)][1:]
+    times = [seconds_of(device, run) / count for _ in range(repeats + 1)][1:]
     return summary(times, eager=device.has_graphs and not captured)
 
 
@@ -96,7 +96,8 @@ def summary(times: list[float], *, eager: bool = False) -> Timed:
     return Timed(at(0.5), at(0.1), at(0.9), eager)
 
 
-def _one(device: Device, run: Callable[[], Any]) -> float:
+def seconds_of(device: Device, run: Callable[[], Any]) -> float:
+    """What a device takes for a run: by its own events, else until it is done."""
     if device.kind == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -115,9 +116,9 @@ def _warm_up(device: Device, launch: Launch, copies: int) -> float:
     """Seconds of one launch, roughly: what the batch is sized by."""
     launch(0)
     if device.is_cpu:
-        return max(_one(device, lambda: launch(1 % copies)), SHORTEST)
+        return max(seconds_of(device, lambda: launch(1 % copies)), SHORTEST)
     launch(1 % copies)
-    return max(_one(device, lambda: [launch(i % copies) for i in range(3)]) / 3, SHORTEST)
+    return max(seconds_of(device, lambda: [launch(i % copies) for i in range(3)]) / 3, SHORTEST)
 
 
 def _captured(device: Device, launch: Launch, copies: int, count: int) -> Callable[[], Any] | None:

@@ -23,12 +23,11 @@ from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
-from trueflops.measure.record import METHOD, SCHEMA, Record, decode, write_whole
+from trueflops.measure.record import LARGEST, METHOD, SCHEMA, Record, decode, write_whole
 from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
 from trueflops.sizes import Array
 
 DATA: Final = Path(__file__).parent / "data"
-LARGEST: Final = 32 * 1024 * 1024
 _DIVISORS: Final = (
     "bandwidth",
     "efficiency",
