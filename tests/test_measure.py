@@ -357,55 +357,26 @@ def test_odd_budgets_are_refused(text: str) -> None:
 
 # ── a prediction that comes true ─────────────────────────────────────────────────────────────────
 
-MODEL = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 3,
-         "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 8000}  # fmt: skip
-BATCH, SEQ = 4, 256
-
-
-def real_step(folder: Path) -> float:
-    """Seconds of a training step of a small Llama in fp32, the median of six."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(**MODEL, tie_word_embeddings=False, attn_implementation="sdpa")
-    config.save_pretrained(folder)
-    model = LlamaForCausalLM(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    tokens = torch.randint(0, MODEL["vocab_size"], (BATCH, SEQ))
-    times = []
-    for _ in range(7):
-        begun = time.perf_counter()
-        model(input_ids=tokens, labels=tokens).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times[1:])
-
-
-def predicted_step(folder: Path, profile: Path, capsys: pytest.CaptureFixture[str]) -> float:
-    capsys.readouterr()
-    words = ["train", str(folder), "--profile", str(profile), "--seq", str(SEQ), "--dp", "1",
-             "--global-batch", str(BATCH), "--micro-batch", str(BATCH), "--framework", "plain",
-             "--compute", "fp32", "--parameter-dtype", "fp32", "--gradient-dtype", "fp32",
-             "--json"]  # fmt: skip
-    assert main(words) == 0
-    return float(json.loads(capsys.readouterr().out)["step"]["seconds"])
-
 
 def test_a_quick_profile_of_this_cpu_predicts_a_real_training_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("transformers")
-    profile, folder = tmp_path / "cpu.json", tmp_path / "llama"
-    steps, missed = [real_step(folder)], []
+    from small_llamas import CASES, config_of, predicted_seconds, real_seconds
+
+    profile, case = tmp_path / "cpu.json", CASES[0]
+    config = config_of(case)
+    steps, missed = [real_seconds(config, case)], []
     for _ in range(2):
         begun = time.monotonic()
         words = ["measure", "--device", "cpu", "--budget", "45s", "-q", "--fresh"]
         assert main([*words, "-o", str(profile)]) == 0
         assert time.monotonic() - begun < 90.0
-        steps.append(real_step(folder))
+        steps.append(real_seconds(config, case))
         if max(steps[-2:]) > 1.2 * min(steps[-2:]):
             continue  # someone else's load: the machine itself was not the same before and after
-        missed.append(predicted_step(folder, profile, capsys) / statistics.mean(steps[-2:]) - 1.0)
+        predicted = predicted_seconds(config, case, str(profile))
+        missed.append(predicted / statistics.mean(steps[-2:]) - 1.0)
         break
     if not missed:
         pytest.skip(f"this machine is busy: the same step took {steps} s")
