@@ -21,6 +21,7 @@ ROOMS = [
     "workload",
     "plan",
     "graph",
+    "capture",
     "profile",
     "clock",
     "predict",

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from trueflops.clock.attention import ATTENTION, DECODE, AttentionWork
+from trueflops.clock.eager import EAGER, EagerWork
+from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.experts import EXPERTS, ExpertWork
 from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
@@ -32,7 +34,9 @@ LAWS: Final[dict[str, Law]] = {
     "attention_decode": DECODE,
     "experts": EXPERTS,
     "memory": STREAM,
+    "eager": EAGER,
 }
+_EAGER: Final = ("pointwise", "reduction", "movement")  # kernels of a captured program
 _HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
@@ -41,6 +45,8 @@ def op_class(op: Op) -> str:
     """Which law prices an op."""
     if op.kind in ("matmul", "dgrad", "wgrad", "scores", "context", "product_backward"):
         return "matmul"
+    if op.kind in _EAGER:
+        return "eager"
     return op.kind if op.kind in LAWS else "memory"
 
 
@@ -49,7 +55,9 @@ def cause_of(op: Op) -> str:
     kind = op_class(op)
     if kind == "matmul" and (op.of or op).inputs[0].has("routed"):
         return "experts"
-    return "attention" if kind.startswith("attention") else kind
+    if kind.startswith("attention"):
+        return "attention"
+    return "memory" if kind == "eager" else kind
 
 
 def curve_name(op: Op) -> str:
@@ -135,6 +143,19 @@ def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
     return StreamWork(moved, stack([_index(stream_kind(op)) for op in ops]))
 
 
+def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
+    rows = [
+        (
+            done.bytes_read + done.bytes_written,
+            op.facts.get("walked", 0.0),
+            op.facts.get("launches", 1.0),
+            float(EAGER_KINDS.index(op.form)),
+        )
+        for op, done in zip(ops, works, strict=True)
+    ]
+    return EagerWork(*_columns(rows))
+
+
 def stream_kind(op: Op) -> str:
     """Whose share of the bandwidth a memory-bound op has: that of its costliest part."""
     forward = op.of or op
@@ -158,4 +179,5 @@ _BUILD: Final = {
     "attention_decode": _attention,
     "experts": _experts,
     "memory": _stream,
+    "eager": _eager,
 }

@@ -286,5 +286,10 @@ RULES: Final[dict[str, Rule]] = {
     "embedding": Rule(_stream_work, _keep_inputs, _embedding_backward),
     "cross_entropy": _stream(lambda op: op.outputs[1:], fuses=False),
     "optimizer": Rule(_stream_work),
+    # of captured programs: kernels by what a compiler may do with them
+    "pointwise": Rule(_stream_work, pointwise=True),
+    "reduction": Rule(_stream_work),
+    "movement": Rule(_stream_work),
+    "host_copy": Rule(_stream_work),
     "fused": Rule(_fused_work, fused_keeps, _stream_backward),
 }

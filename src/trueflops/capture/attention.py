@@ -1,0 +1,147 @@
+"""scaled_dot_product_attention as the fused kernel that it would be on the chip.
+
+torch decides by device, types and layout (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp):
+cuDNN's kernels come first on Hopper and Blackwell, FlashAttention-2 elsewhere, the memory-efficient
+kernels for masks and fp32, and plain products for what none of them takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch.nn.attention import SDPBackend
+
+_ATEN: Final = torch.ops.aten
+_HALVES: Final = (torch.float16, torch.bfloat16)
+_CUDNN_CAPABILITIES: Final = (9, 10)  # major: Hopper, data-centre Blackwell
+_CUDNN_HEAD: Final = 128  # the widest head whose backward cuDNN has
+_FLASH_HEAD: Final = 256
+_ENABLED: Final = {
+    SDPBackend.CUDNN_ATTENTION: torch._C._get_cudnn_sdp_enabled,
+    SDPBackend.FLASH_ATTENTION: torch._C._get_flash_sdp_enabled,
+    SDPBackend.EFFICIENT_ATTENTION: torch._C._get_mem_efficient_sdp_enabled,
+}
+
+
+@contextmanager
+def fused_attention(capability: tuple[int, int], *, on_host: bool) -> Iterator[None]:
+    """Route every call of scaled_dot_product_attention, from Python or C++, while it lasts."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def attend(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if on_host:
+            return _on_host(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        backend = choose(q, k, v, attn_mask, capability, grouped=enable_gqa)
+        return _RUN[backend](q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+    key = "CPU" if on_host else "CUDA"
+    # Ops that have a kernel on CUDA and would fall apart where torch was built without it.
+    whole = () if on_host else ("silu_backward", "mish_backward", "native_channel_shuffle")
+    try:
+        for name in whole:
+            library.impl(name, _never, key)
+        library.impl("scaled_dot_product_attention", attend, f"Autograd{key}")
+        library.impl("scaled_dot_product_attention", attend, key)
+        yield
+    finally:
+        library._destroy()
+
+
+def choose(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    capability: tuple[int, int],
+    *,
+    grouped: bool,
+) -> SDPBackend:
+    """The kernel that torch would take."""
+    takes = {
+        SDPBackend.CUDNN_ATTENTION: capability[0] in _CUDNN_CAPABILITIES
+        and q.dtype in _HALVES
+        and max(q.shape[-1], v.shape[-1]) <= _CUDNN_HEAD
+        and q.shape[-1] % 8 == v.shape[-1] % 8 == 0
+        and q.dim() == 4
+        and q.shape[-2] > 1,
+        SDPBackend.FLASH_ATTENTION: mask is None
+        and q.dtype in _HALVES
+        and q.shape[-1] == v.shape[-1] <= _FLASH_HEAD
+        and q.dim() == 4,
+        SDPBackend.EFFICIENT_ATTENTION: not grouped and q.dim() == 4,
+    }
+    for backend, able in takes.items():
+        if able and _ENABLED[backend]():
+            return backend
+    return SDPBackend.MATH
+
+
+def _never(*_: Any) -> Any:
+    raise AssertionError("the recorder answers before any kernel is reached")
+
+
+def _cudnn(q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, _: bool) -> Any:
+    keep = _needs_grad(q, k, v)
+    return _ATEN._scaled_dot_product_cudnn_attention(
+        q, k, v, mask, keep, p, causal, False, scale=scale
+    )[0]
+
+
+def _flash(q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, _: bool) -> Any:
+    return _ATEN._scaled_dot_product_flash_attention(q, k, v, p, causal, False, scale=scale)[0]
+
+
+def _efficient(
+    q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, _: bool
+) -> Any:
+    keep = _needs_grad(q, k, v)
+    return _ATEN._scaled_dot_product_efficient_attention(
+        q, k, v, mask, keep, p, causal, scale=scale
+    )[0]
+
+
+def _plain(
+    q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, grouped: bool
+) -> Any:
+    return _ATEN._scaled_dot_product_attention_math(
+        q, k, v, mask, p, causal, None, scale=scale, enable_gqa=grouped
+    )[0]
+
+
+def _on_host(
+    q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, grouped: bool
+) -> Any:
+    """On a CPU: its own flash kernel, which knows no dropout and wants as many keys as queries."""
+    if p > 0.0 or q.dim() != 4 or (mask is not None and mask.requires_grad):
+        return _plain(q, k, v, mask, p, causal, scale, grouped)
+    if grouped:
+        times = q.shape[-3] // k.shape[-3]
+        k, v = k.repeat_interleave(times, -3), v.repeat_interleave(times, -3)
+    return _ATEN._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, p, causal, attn_mask=mask, scale=scale
+    )[0]
+
+
+def _needs_grad(*tensors: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+_RUN: Final = {
+    SDPBackend.CUDNN_ATTENTION: _cudnn,
+    SDPBackend.FLASH_ATTENTION: _flash,
+    SDPBackend.EFFICIENT_ATTENTION: _efficient,
+    SDPBackend.MATH: _plain,
+}

@@ -1,0 +1,52 @@
+"""Functions of torch that go past the dispatcher: they are answered before they get there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+DEVICE: Final = torch.device("cuda", 0)
+_HOST: Final = torch.device("cpu")
+_FROM_DATA: Final = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}
+
+
+class Doors(TorchFunctionMode):
+    """A device without a number gets one, so that nobody asks a driver which is meant.
+
+    Tensors made from Python numbers are made on the host, then moved.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Answer what would ask a driver; pass everything else on."""
+        kwargs = kwargs or {}
+        if func is torch.Tensor.cuda:
+            return args[0].to(DEVICE)
+        if func is torch.Tensor.to:
+            args = tuple(numbered(a) if isinstance(a, (str, torch.device)) else a for a in args)
+        if kwargs.get("device") is not None:
+            kwargs = {**kwargs, "device": numbered(kwargs["device"])}
+        return _from_data(func, args, kwargs) if func in _FROM_DATA else func(*args, **kwargs)
+
+
+def numbered(device: Any) -> Any:
+    """The one accelerator of this rank, however it was named."""
+    if isinstance(device, int) and not isinstance(device, bool):
+        return DEVICE
+    return DEVICE if torch.device(device).type == "cuda" else device
+
+
+def _from_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    device, grad = kwargs.pop("device", None), kwargs.pop("requires_grad", False)
+    if func is torch.Tensor.new_tensor:
+        device, args = device or args[0].device, args[1:]
+        func = torch.tensor
+    if func is not torch.tensor and isinstance(args[0], torch.Tensor):
+        return args[0].to(device=device, dtype=kwargs.get("dtype"))
+    made = func(*args, **kwargs)
+    if device is not None and torch.device(device) != _HOST:
+        made = made.to(device)
+    return made.requires_grad_() if grad else made

@@ -1,0 +1,45 @@
+"""Tensors without data that say they are on an accelerator.
+
+A ghost is a meta tensor whose dispatch keys are those of the device it pretends to be on: autocast
+and autograd treat it as that device's, while every shape is worked out by torch's own meta
+kernels. It has no memory, needs no driver, and its storage lives exactly as long as a real one
+would.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+META: Final = torch.device("meta")
+_KEYS: Final = {"cuda": torch._C.DispatchKey.CUDA, "cpu": torch._C.DispatchKey.CPU}
+_real_device: Final = torch._C.TensorBase.device.__get__
+
+
+def ghost_of(tensor: torch.Tensor, kind: str) -> torch.Tensor:
+    """The same storage, seen as a tensor on a device of this kind."""
+    return _with_keys(tensor, torch.device(kind))
+
+
+def shade_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The same storage, seen as the meta tensor that it is."""
+    return _with_keys(tensor, META)
+
+
+def _with_keys(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    made: torch.Tensor = torch.Tensor._make_subclass(
+        torch.Tensor, tensor, False, device_for_backend_keys=device
+    )
+    return made
+
+
+def home_of(tensor: torch.Tensor) -> str | None:
+    """The kind of device that a ghost pretends to be on; None for a tensor with data."""
+    if _real_device(tensor).type != "meta":
+        return None
+    keys: Any = torch._C._dispatch_keys(tensor)
+    for kind, key in _KEYS.items():
+        if keys.has(key):
+            return kind
+    return "meta"

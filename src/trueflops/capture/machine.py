@@ -1,0 +1,353 @@
+"""An accelerator that is not there: `torch.cuda` as the program sees it, answered by the catalog.
+
+Everything is put back when the capture ends. Streams and events are plain objects that tell the
+recorder who waits for whom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+
+from trueflops.capture.doors import DEVICE
+from trueflops.capture.ghosts import home_of
+from trueflops.capture.numbers import read_number
+from trueflops.capture.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a program may ask of its accelerator."""
+
+    name: str
+    memory_bytes: int
+    units: int
+    capability: tuple[int, int]
+    cache_bytes: int
+    count: int = 1
+    on_host: bool = False  # the accelerator is the CPU itself
+
+
+@contextlib.contextmanager
+def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
+    """While it lasts, this process has that accelerator."""
+    with contextlib.ExitStack() as stack:
+
+        def put(owner: Any, name: str, value: Any) -> None:
+            stack.enter_context(mock.patch.object(owner, name, value, create=True))
+
+        for name, value in _tensor_methods(recorder).items():
+            put(torch.Tensor, name, value)
+        put(torch.UntypedStorage, "resize_", _resize(recorder))
+        lift: bool = torch._C._only_lift_cpu_tensors()
+        torch._C._set_only_lift_cpu_tensors(True)
+        stack.callback(torch._C._set_only_lift_cpu_tensors, lift)
+        put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
+        if not machine.on_host:
+            for name, value in _cuda(machine, recorder).items():
+                put(torch.cuda, name, value)
+            for name, value in _accelerator(machine, recorder).items():
+                put(torch.accelerator, name, value)
+            put(torch, "Generator", _generator)
+            put(torch, "Stream", _stream_class(recorder))
+            put(torch, "Event", _event_class(recorder))
+        yield
+
+
+# ── tensors ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
+    base = torch._C.TensorBase
+    real_device = base.device.__get__
+    real_item = base.item
+
+    def device(tensor: torch.Tensor) -> torch.device:
+        home = home_of(tensor)
+        if home is None:
+            return real_device(tensor)
+        return DEVICE if home == "cuda" else torch.device(home)
+
+    def item(tensor: torch.Tensor) -> Any:
+        if home_of(tensor) is None:
+            return real_item(tensor)
+        recorder.waits(-1, -1, len(recorder.recording.events))
+        value = recorder.values.of(tensor)
+        return read_number(tensor) if value is None else real_item(value)
+
+    def to_list(tensor: torch.Tensor) -> Any:
+        if home_of(tensor) is None:
+            return base.tolist(tensor)
+        recorder.waits(-1, -1, len(recorder.recording.events))
+        value = recorder.values.of(tensor)
+        return _lists(tensor) if value is None else base.tolist(value)
+
+    def _lists(tensor: torch.Tensor) -> Any:
+        if tensor.dim() == 0:
+            return read_number(tensor)
+        return [_lists(part) for part in tensor.unbind(0)]
+
+    return {
+        "device": property(device),
+        "is_cuda": property(lambda t: device(t).type == "cuda"),
+        "is_meta": property(lambda t: device(t).type == "meta"),
+        "is_cpu": property(lambda t: device(t).type == "cpu"),
+        "get_device": lambda t: 0 if device(t).type == "cuda" else -1,
+        "item": item,
+        "tolist": to_list,
+        "pin_memory": lambda t, *_, **__: t,
+        "is_pinned": lambda t, *_, **__: False,
+        "record_stream": lambda t, stream: None,
+    }
+
+
+def _resize(recorder: Recorder) -> Callable[[torch.UntypedStorage, int], Any]:
+    real: Any = torch._C.StorageBase.resize_  # type: ignore[attr-defined]
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+        recorder.resized(storage, size)
+        return real(storage, size)
+
+    return resize_
+
+
+def _grouping() -> Callable[..., Any]:
+    """Optimizers group tensors by the device that C++ sees; they must see the pretended one."""
+    real = torch._C._group_tensors_by_device_and_dtype
+
+    def group(lists: Any, with_indices: bool = False) -> Any:
+        found = real(lists, with_indices)
+        first: dict[Any, Any] = {}
+        for (device, dtype), (members, indices) in found.items():
+            ghost = next((t for each in members for t in each if t is not None), None)
+            first[device if ghost is None else ghost.device, dtype] = (members, indices)
+        return first
+
+    return group
+
+
+# ── streams and events ───────────────────────────────────────────────────────────────────────────
+
+
+def _stream_class(recorder: Recorder) -> type:
+    class Stream:
+        """A queue of work; it orders, and is ordered by, others."""
+
+        count = 0
+
+        def __init__(self, *args: Any, number: int | None = None, **kwargs: Any) -> None:
+            if number is None:
+                Stream.count += 1
+            self.stream_id = Stream.count if number is None else number
+            self.cuda_stream, self.device, self.device_index = self.stream_id, DEVICE, 0
+            self.device_type, self._outer = 1, 0
+
+        def wait_stream(self, other: Any) -> None:
+            recorder.waits(self.stream_id, other.stream_id, len(recorder.recording.events))
+
+        def wait_event(self, event: Any) -> None:
+            recorder.waits(self.stream_id, event.stream, event.at)
+
+        def record_event(self, event: Any = None) -> Any:
+            event = event or _event_class(recorder)()
+            event.record(self)
+            return event
+
+        def synchronize(self) -> None:
+            recorder.waits(-1, self.stream_id, len(recorder.recording.events))
+
+        def query(self) -> bool:
+            return True
+
+        def is_capturing(self) -> bool:
+            return False
+
+        def __enter__(self) -> Any:
+            self._outer, recorder.stream = recorder.stream, self.stream_id
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            recorder.stream = self._outer
+
+        def __eq__(self, other: object) -> bool:
+            return getattr(other, "stream_id", None) == self.stream_id
+
+        def __hash__(self) -> int:
+            return hash(("stream", self.stream_id))
+
+    return Stream
+
+
+def _event_class(recorder: Recorder) -> type:
+    class Event:
+        """A mark on a stream."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.stream, self.at, self.device = recorder.stream, 0, DEVICE
+
+        def record(self, stream: Any = None) -> None:
+            self.stream = recorder.stream if stream is None else stream.stream_id
+            self.at = len(recorder.recording.events)
+
+        def wait(self, stream: Any = None) -> None:
+            waiting = recorder.stream if stream is None else stream.stream_id
+            recorder.waits(waiting, self.stream, self.at)
+
+        def synchronize(self) -> None:
+            recorder.waits(-1, self.stream, self.at)
+
+        def query(self) -> bool:
+            return True
+
+        def elapsed_time(self, other: Any) -> float:
+            return 1.0  # a program may divide by it
+
+    return Event
+
+
+# ── torch.cuda ───────────────────────────────────────────────────────────────────────────────────
+
+
+class _Properties:
+    def __init__(self, machine: Machine) -> None:
+        self.name, self.total_memory = machine.name, machine.memory_bytes
+        self.multi_processor_count = machine.units
+        self.major, self.minor = machine.capability
+        self.L2_cache_size, self.warp_size = machine.cache_bytes, 32
+        self.max_threads_per_multi_processor, self.regs_per_multiprocessor = 2048, 65536
+        self.shared_memory_per_block, self.shared_memory_per_multiprocessor = 49152, 233472
+        self.shared_memory_per_block_optin = 232448
+        self.is_integrated = self.is_multi_gpu_board = 0
+        self.gcnArchName, self.uuid = "", ""
+
+
+def _generator(device: Any = "cpu") -> torch.Generator:
+    """A generator of the host: what it would draw on the device is not needed."""
+    return torch._C.Generator(device="cpu")
+
+
+def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
+    stream_of, event_of = _stream_class(recorder), _event_class(recorder)
+    main = stream_of(number=0)
+    known = {0: main}
+
+    def current(*_: Any) -> Any:
+        return known.setdefault(recorder.stream, stream_of(number=recorder.stream))
+
+    @contextlib.contextmanager
+    def on_stream(stream: Any) -> Iterator[None]:
+        outer = recorder.stream
+        recorder.stream = outer if stream is None else stream.stream_id
+        try:
+            yield
+        finally:
+            recorder.stream = outer
+
+    def set_stream(stream: Any) -> None:
+        recorder.stream = stream.stream_id
+
+    @contextlib.contextmanager
+    def on_device(*_: Any) -> Iterator[None]:
+        yield
+
+    def synchronize(*_: Any) -> None:
+        recorder.waits(-1, -1, len(recorder.recording.events))
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    def zero(*_: Any, **__: Any) -> int:
+        return 0
+
+    def no_statistics(*_: Any, **__: Any) -> dict[str, int]:
+        return _Zeros()
+
+    def state(*_: Any, **__: Any) -> torch.Tensor:
+        return torch.zeros(16, dtype=torch.uint8)
+
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "_is_compiled": lambda: True,
+        "_lazy_init": nothing,
+        "_lazy_call": nothing,
+        "init": nothing,
+        "device_count": lambda: machine.count,
+        "current_device": zero,
+        "set_device": nothing,
+        "device": on_device,
+        "_exchange_device": zero,
+        "_maybe_exchange_device": zero,
+        "get_device_name": lambda *_: machine.name,
+        "get_device_capability": lambda *_: machine.capability,
+        "get_device_properties": lambda *_: _Properties(machine),
+        "get_arch_list": lambda: [f"sm_{machine.capability[0]}{machine.capability[1]}"],
+        "is_bf16_supported": lambda *_, **__: machine.capability >= (8, 0),
+        "is_tf32_supported": lambda *_, **__: machine.capability >= (8, 0),
+        "can_device_access_peer": lambda *_: True,
+        "mem_get_info": lambda *_: (machine.memory_bytes, machine.memory_bytes),
+        "memory_allocated": zero,
+        "max_memory_allocated": zero,
+        "memory_reserved": zero,
+        "max_memory_reserved": zero,
+        "memory_stats": no_statistics,
+        "memory_summary": lambda *_, **__: "",
+        "memory_snapshot": lambda *_, **__: [],
+        "reset_peak_memory_stats": nothing,
+        "reset_max_memory_allocated": nothing,
+        "reset_accumulated_memory_stats": nothing,
+        "empty_cache": nothing,
+        "ipc_collect": nothing,
+        "set_per_process_memory_fraction": nothing,
+        "utilization": zero,
+        "synchronize": synchronize,
+        "is_current_stream_capturing": lambda: False,
+        "Stream": stream_of,
+        "Event": event_of,
+        "stream": on_stream,
+        "set_stream": set_stream,
+        "current_stream": current,
+        "default_stream": lambda *_: main,
+        "manual_seed": nothing,
+        "manual_seed_all": nothing,
+        "seed": nothing,
+        "seed_all": nothing,
+        "initial_seed": zero,
+        "get_rng_state": state,
+        "set_rng_state": nothing,
+        "get_rng_state_all": lambda: [state()],
+        "set_rng_state_all": nothing,
+    }
+
+
+class _Zeros(dict[str, int]):
+    """Statistics of a device on which nothing was done yet."""
+
+    def __missing__(self, key: str) -> int:
+        return 0
+
+
+def _accelerator(machine: Machine, recorder: Recorder) -> dict[str, Any]:
+    cuda = _cuda(machine, recorder)
+    return {
+        "is_available": lambda: True,
+        "current_accelerator": lambda *_, **__: torch.device("cuda"),
+        "device_count": cuda["device_count"],
+        "current_device_index": cuda["current_device"],
+        "set_device_index": cuda["set_device"],
+        "current_stream": cuda["current_stream"],
+        "set_stream": cuda["set_stream"],
+        "synchronize": cuda["synchronize"],
+        "empty_cache": cuda["empty_cache"],
+        "memory_stats": cuda["memory_stats"],
+        "memory_allocated": cuda["memory_allocated"],
+        "max_memory_allocated": cuda["max_memory_allocated"],
+        "memory_reserved": cuda["memory_reserved"],
+        "max_memory_reserved": cuda["max_memory_reserved"],
+        "reset_peak_memory_stats": cuda["reset_peak_memory_stats"],
+    }

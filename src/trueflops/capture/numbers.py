@@ -1,0 +1,50 @@
+"""Numbers that a program reads from tensors which hold none.
+
+A loss that is printed or averaged is fine; one that decides a branch is not. So `.item()` of a
+ghost gives a number that counts like one and refuses to be compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from trueflops.capture.trouble import unknown_value
+
+
+class UnknownNumber(float):
+    """A float of which nobody knows the value."""
+
+    def _combined(self, *_: Any) -> UnknownNumber:
+        return UnknownNumber(1.0)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _combined
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = __abs__ = _combined
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _combined
+
+    def __bool__(self) -> bool:
+        raise unknown_value("a branch on .item()")
+
+    def _compared(self, other: object) -> bool:
+        raise unknown_value("comparing .item()")
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compared
+    __eq__ = _compared
+    __ne__ = _compared
+    __hash__ = float.__hash__
+
+    def __int__(self) -> int:
+        raise unknown_value("int() of .item()")
+
+    __index__ = __trunc__ = __int__
+
+    def __round__(self, digits: int | None = None) -> UnknownNumber:  # type: ignore[override]
+        return self
+
+
+def read_number(tensor: torch.Tensor) -> Any:
+    """What `.item()` of a tensor without data says."""
+    if tensor.numel() != 1:
+        return torch._C.TensorBase.item(tensor)  # torch's own error
+    return UnknownNumber(1.0)

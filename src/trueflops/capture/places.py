@@ -1,0 +1,98 @@
+"""Where in the program an op stands: phase of the step, module, compiled region.
+
+Forward ops know it from hooks. A backward op is asked of its autograd node, whose sequence number
+is that of the forward op it differentiates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optimizers
+
+from trueflops.capture.recording import Phase
+
+
+class Places:
+    """Follows a program through its modules."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.classes: dict[str, str] = {}
+        self.region = -1
+        self.in_optimizer = 0
+        self._stack: list[str] = []
+        self._made: dict[int, tuple[str, int]] = {}  # sequence number -> where its op stood
+        self._kept: list[Any] = []  # named modules live as long as the names do
+        self._regions = 0
+
+    def now(self) -> tuple[Phase, str, int]:
+        """Phase, module and region of the op that is being called."""
+        node = torch._C._current_autograd_node()
+        here = self._stack[-1] if self._stack else ""
+        if node is None:
+            if self.in_optimizer:
+                return "optimizer", here, self.region
+            self._made[torch._C._autograd._get_sequence_nr() - 1] = (here, self.region)
+            return "forward", here, self.region
+        module, region = self._made.get(node._sequence_nr(), ("", -1))
+        if torch.is_grad_enabled():
+            here = here or module
+            self._made[torch._C._autograd._get_sequence_nr() - 1] = (here, self.region)
+            return "recompute", here, max(region, self.region)
+        return "backward", module, region
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Hooks on every module and optimizer, while the program runs."""
+        with ExitStack() as stack:
+            for handle in (
+                hooks.register_module_forward_pre_hook(self._enter),
+                hooks.register_module_forward_hook(self._leave, always_call=True),
+                optimizers.register_optimizer_step_pre_hook(self._step_begins),
+                optimizers.register_optimizer_step_post_hook(self._step_ends),
+            ):
+                stack.callback(handle.remove)
+            yield
+
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Ops inside belong to one region of torch.compile."""
+        if self.region >= 0:  # a compiled function inside another is part of it
+            yield
+            return
+        self._regions += 1
+        self.region = self._regions
+        try:
+            yield
+        finally:
+            self.region = -1
+
+    def _enter(self, module: Any, args: Any) -> None:
+        if id(module) not in self.names:
+            self._name(module)
+        self._stack.append(self.names[id(module)])
+
+    def _leave(self, module: Any, args: Any, result: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+
+    def _name(self, root: Any) -> None:
+        above = self._stack[-1] + "." if self._stack else ""
+        for name, module in root.named_modules():
+            if id(module) not in self.names:
+                own = type(module).__name__
+                path = f"{above}{name}" if name else f"{above}{own}"
+                self.names[id(module)] = path
+                self.classes[path] = own
+                self._kept.append(module)
+
+    def _step_begins(self, *_: Any) -> None:
+        self.in_optimizer += 1
+
+    def _step_ends(self, *_: Any) -> None:
+        self.in_optimizer -= 1

@@ -1,0 +1,127 @@
+"""Run a program under the recorder: FILE.py:FUNCTION -> Recording."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from trueflops.capture.attention import fused_attention
+from trueflops.capture.autocast import autocast_ghosts
+from trueflops.capture.compiled import marked_compile
+from trueflops.capture.doors import Doors
+from trueflops.capture.machine import Machine, pretended
+from trueflops.capture.recorder import Recorder
+from trueflops.capture.recording import HOST, Recording
+from trueflops.capture.trouble import CannotCapture, place_of
+from trueflops.errors import BadInput, TrueflopsError, printable, shorten
+from trueflops.files import is_file
+
+Step = Callable[[], Any]
+
+
+def load(text: str) -> Callable[[], Step]:
+    """The function that FILE.py:FUNCTION names, its file run as a module."""
+    file, _, name = text.rpartition(":")
+    path = Path(file)
+    if not file or not name.isidentifier():
+        raise BadInput(f"{shorten(text)}: write FILE.py:FUNCTION, such as train.py:build")
+    if not is_file(path):
+        raise BadInput(f"{printable(file)}: no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{printable(file)}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    with _told(f"running {path.name}"):
+        spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not callable(found):
+        functions = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+        raise BadInput(
+            f"{path.name} has no function {name!r}; it has: {', '.join(functions[:8]) or 'none'}"
+        )
+    return found
+
+
+def capture(build: Callable[[], Callable[[], Step]], machine: Machine) -> Recording:
+    """Find the program, build it, run its step once to settle and once recorded."""
+    device = HOST if machine.on_host else "cuda"
+    recorder = Recorder(device)
+    with ExitStack() as stack:
+        stack.enter_context(pretended(machine, recorder))
+        stack.enter_context(marked_compile(recorder.places))
+        stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
+        stack.enter_context(autocast_ghosts())
+        stack.enter_context(recorder.places.followed())
+        stack.enter_context(Doors())
+        stack.enter_context(recorder)
+        function = build()
+        with _told("building the program"):
+            step = function()
+        if not callable(step):
+            raise BadInput(
+                f"{getattr(function, '__name__', 'the function')} returned "
+                f"{type(step).__name__}; it must return the step, a function without arguments"
+            )
+        _name_parameters(recorder)
+        recorder.begin("settle", listening=False)
+        with _told("the first step"):
+            step()
+        recorder.begin("step", listening=True)
+        with _told("the recorded step"):
+            step()
+    recorder.recording.modules = recorder.places.classes
+    return recorder.recording
+
+
+def _name_parameters(recorder: Recorder) -> None:
+    """Which storages are weights: every Parameter that is alive once the program is built."""
+    found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    inner = {id(child) for module in found for child in module.children()}
+    recording, counted = recorder.recording, set()
+    for module in found:
+        if id(module) in inner:
+            continue
+        for name, parameter in module.named_parameters():
+            local = getattr(parameter, "_local_tensor", parameter)
+            recording.parameters[recorder._number(local, "parameter")] = name
+            if id(parameter) not in counted:
+                counted.add(id(parameter))
+                recording.parameter_count += parameter.numel()
+
+
+@contextmanager
+def _told(doing: str) -> Iterator[None]:
+    """Whatever the program raises is told with the user's line and without our own frames."""
+    try:
+        yield
+    except TrueflopsError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except SystemExit as error:
+        raise CannotCapture(f"{doing}: the program ended itself ({error.code})") from None
+    except BaseException as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, TrueflopsError):
+                raise cause from None
+            cause = cause.__cause__ or cause.__context__
+        said = shorten(f"{type(error).__name__}: {error}", 300)
+        raise CannotCapture(f"{doing}{place_of(error)}: {said}") from error
+
+
+@contextmanager
+def arguments(words: list[str]) -> Iterator[None]:
+    """What the program finds in sys.argv."""
+    with mock.patch.object(sys, "argv", words):
+        yield

@@ -1,0 +1,279 @@
+"""The mode under which a program runs: every op works out its shapes, and is written down."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trueflops.capture.collectives import COLLECTIVES, group_ranks, meet
+from trueflops.capture.ghosts import META, ghost_of, home_of, shade_of
+from trueflops.capture.places import Places
+from trueflops.capture.recording import (
+    HOST,
+    Allocated,
+    Array,
+    Began,
+    Call,
+    Freed,
+    Recording,
+    Waited,
+)
+from trueflops.capture.schema import Manner, manner_of
+from trueflops.capture.trouble import data_dependent, no_meta_kernel
+from trueflops.capture.values import Values
+from trueflops.units import MEBI
+
+LARGEST_REAL: Final = MEBI
+"""Tensors on the host up to this many bytes hold real numbers, so that programs may read them."""
+
+
+class Recorder(TorchDispatchMode):
+    """Runs ops on ghosts and keeps a Recording of them."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device  # the kind that the program's accelerator is: cuda, or cpu
+        self.recording = Recording()
+        self.places = Places()
+        self.values = Values()
+        self.stream = 0
+        self.listening = False  # calls are kept only of the step that is recorded
+        self.stepping = False
+        self._numbers: dict[int, int] = {}  # a living storage's address -> its number
+        self._alive: dict[int, weakref.ref[Any]] = {}
+        self._next = 0
+        self._foreign: set[str] = set()
+
+    # ── what the program asks for ────────────────────────────────────────────────────────────────
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Answer one op: shapes from torch's meta kernels, real numbers for small host tensors."""
+        if any(_takes_itself_apart(kind) for kind in types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        manner = manner_of(func)
+        tensors = _tensors(args, kwargs)
+        homes = [home_of(t) for t in tensors]
+        if manner.library in COLLECTIVES:
+            return self._collective(manner, func, args, kwargs)
+        target = self._target(kwargs.get("device"), homes)
+        if target is None:
+            return self._really(manner, func, args, kwargs)
+        if manner.data_dependent:
+            return self._read(manner, func, args, kwargs)
+        made = self._as_ghosts(manner, func, args, kwargs, target)
+        self.values.follow(manner, func, args, kwargs, tensors, made)
+        return made
+
+    def _target(self, asked: torch.device | None, homes: list[str | None]) -> str | None:
+        """Where the result lies; None: it is real."""
+        if asked is not None:
+            kind = asked.type
+            if kind == "meta" and self.stepping:
+                kind = self.device  # autograd's own formulas ask for what C++ sees
+            if kind == HOST and all(home is None for home in homes):
+                return None
+            return kind
+        ghosts = [home for home in homes if home is not None]
+        if not ghosts:
+            return None
+        return next((home for home in ghosts if home != HOST), HOST)
+
+    def _really(self, manner: Manner, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an op on real numbers of the host, unless what it makes is large."""
+        if manner.makes:
+            planned = func(*args, **{**kwargs, "device": META}) if _has_device(func) else None
+            if isinstance(planned, torch.Tensor) and planned.nbytes > LARGEST_REAL:
+                made = ghost_of(planned, HOST)
+                self._write(manner, (), (made,), args)
+                return made
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        made = func(*args, **kwargs)
+        if self.device == HOST:
+            self._write(manner, _tensors(args, kwargs), _flat(made), args)
+        return made
+
+    def _as_ghosts(self, manner: Manner, func: Any, args: Any, kwargs: Any, target: str) -> Any:
+        """Run an op on shades; its results are ghosts, or the arguments that it changed."""
+        given: dict[int, torch.Tensor] = {}
+
+        def shaded(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                shade = _shade(value)
+                given[id(shade)] = value
+                return shade
+            if isinstance(value, (list, tuple)):
+                return type(value)([shaded(each) for each in value])
+            return META if isinstance(value, torch.device) else value
+
+        def back(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                known = given.get(id(value))
+                return known if known is not None else ghost_of(value, target)
+            if isinstance(value, (list, tuple)):
+                return type(value)([back(each) for each in value])
+            return value
+
+        plain = {k: shaded(v) for k, v in kwargs.items() if k not in ("pin_memory", "generator")}
+        try:
+            shapes = func(*[shaded(a) for a in args], **plain)
+        except NotImplementedError as error:
+            raise no_meta_kernel(manner.name, error) from error
+        made = back(shapes)
+        if manner.is_inplace_view:
+            for shade_id, value in given.items():
+                shade = next((s for s in _flat(shapes) if id(s) == shade_id), None)
+                if shade is not None:
+                    value.data = ghost_of(shade, target)
+        self._write(manner, given.values(), _flat(made), args, kwargs)
+        return made
+
+    def _read(self, manner: Manner, func: Any, args: Any, kwargs: Any) -> Any:
+        """An op whose result depends on values: answered where they are known."""
+        self.waits(-1, -1, len(self.recording.events))
+        known, answer = self.values.answer(func, args, kwargs)
+        if not known:
+            raise data_dependent(manner.name)
+        return answer.to(self.device) if isinstance(answer, torch.Tensor) else answer
+
+    def _collective(self, manner: Manner, func: Any, args: Any, kwargs: Any) -> Any:
+        """Join the other ranks, who are not there: results are made, nothing is sent."""
+        made = meet(func, args, kwargs, self.device)
+        if not manner.name.startswith("_c10d_functional.wait"):
+            ranks = group_ranks(func, args)
+            self._write(manner, _tensors(args, kwargs), _flat(made), args, kwargs, ranks)
+        return made
+
+    # ── what is written down ─────────────────────────────────────────────────────────────────────
+
+    def _write(
+        self,
+        manner: Manner,
+        inputs: Iterable[torch.Tensor],
+        outputs: Iterable[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        group: tuple[int, ...] = (),
+    ) -> None:
+        made = tuple(outputs)
+        phase, module, region = self.places.now()
+        fresh = [self._number(t, manner.name) for t in made]
+        if not self.listening or manner.is_view:
+            return
+        words = (*args, *(kwargs or {}).values())
+        numbers = tuple(w for w in words if isinstance(w, (int, float, bool, str, list, tuple)))
+        self.recording.events.append(
+            Call(
+                manner.name,
+                tuple(self._array(t) for t in inputs),
+                tuple(self._array(t, number) for t, number in zip(made, fresh, strict=True)),
+                tuple(n for n in numbers if not _holds_tensors(n)),
+                phase,
+                module,
+                self.stream,
+                region,
+                group,
+            )
+        )
+
+    def _array(self, tensor: torch.Tensor, number: int | None = None) -> Array:
+        if number is None:
+            number = self._number(tensor, "")
+        home = home_of(tensor)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        layout = tuple(tensor.stride()) if tensor.layout == torch.strided else ()
+        return Array(
+            number, tuple(tensor.shape), layout, dtype, home or HOST, int(tensor.storage_offset())
+        )
+
+    def _number(self, tensor: torch.Tensor, op: str) -> int:
+        """The number of a tensor's storage; a new one is written down as allocated."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        known = self._numbers.get(address)
+        if known is not None:
+            return known
+        self._next += 1
+        number = self._numbers[address] = self._next
+        self._alive[address] = weakref.ref(storage, lambda _: self._free(address))
+        if home_of(tensor) == self.device or self.device == HOST:
+            self._allocated(number, storage.nbytes(), op)
+        return number
+
+    def _allocated(self, number: int, size: int, op: str) -> None:
+        phase, module, _ = self.places.now()
+        self.recording.events.append(Allocated(number, size, self.stream, phase, module, op))
+
+    def _free(self, address: int) -> None:
+        number = self._numbers.pop(address, None)
+        self._alive.pop(address, None)
+        if number is not None:
+            self.recording.events.append(Freed(number))
+
+    def resized(self, storage: torch.UntypedStorage, size: int) -> None:
+        """A storage grew or was emptied in place, as FSDP does with gathered parameters."""
+        number = self._numbers.get(storage._cdata)
+        if number is not None:
+            self.recording.events.append(Freed(number))
+            if size:
+                self._allocated(number, size, "resize_")
+
+    def waits(self, waiting: int, awaited: int, at: int) -> None:
+        """A stream or the host waits."""
+        if self.listening:
+            self.recording.events.append(Waited(waiting, awaited, at))
+
+    def begin(self, part: str, *, listening: bool) -> None:
+        """A part of the run begins."""
+        self.recording.events.append(Began(part))
+        self.listening, self.stepping = listening, True
+
+    def warn(self, text: str) -> None:
+        """Say something once."""
+        if text not in self._foreign:
+            self._foreign.add(text)
+            self.recording.warnings.append(text)
+
+
+@cache
+def _takes_itself_apart(kind: type) -> bool:
+    """A subclass with a dispatch of its own, such as DTensor, is asked first."""
+    own = getattr(kind, "__torch_dispatch__", None)
+    return own is not torch.Tensor.__torch_dispatch__
+
+
+def _shade(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as meta, whether it is a ghost or holds numbers."""
+    if home_of(tensor) is not None:
+        return shade_of(tensor)
+    return torch.empty_strided(
+        tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=META
+    )
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    return _flat((*args, *kwargs.values()))
+
+
+def _flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for each in value for tensor in _flat(each)]
+    return []
+
+
+def _holds_tensors(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value)
+
+
+def _has_device(func: Any) -> bool:
+    return any(a.name == "device" for a in func._schema.arguments)

@@ -1,0 +1,137 @@
+"""What a captured program did, as plain data: the torch-free half of the room.
+
+A Recording is a list of events in the order in which the host met them: calls of ATen ops and
+collectives, storages that came and went, streams that waited for one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final, Literal, NamedTuple
+
+from trueflops.units import BITS_PER_BYTE
+
+Phase = Literal["build", "forward", "recompute", "backward", "optimizer"]
+HOST: Final = "cpu"
+
+BITS: Final = {
+    "float64": 64, "int64": 64, "uint64": 64, "complex64": 64, "complex128": 128,
+    "float32": 32, "int32": 32, "uint32": 32, "float16": 16, "bfloat16": 16, "int16": 16,
+    "uint16": 16, "int8": 8, "uint8": 8, "bool": 8, "float8_e4m3fn": 8, "float8_e5m2": 8,
+    "float8_e8m0fnu": 8, "float4_e2m1fn_x2": 8,
+}  # fmt: skip
+"""What a number of each of torch's types takes in memory."""
+
+
+class Array(NamedTuple):
+    """A tensor as an op meets it: where its numbers lie and how they are laid out."""
+
+    storage: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str = "cuda"
+    offset: int = 0
+
+    @property
+    def bits(self) -> float:
+        """Of one element."""
+        return float(BITS.get(self.dtype, 32))
+
+    @property
+    def elements(self) -> int:
+        """As the op counts them, repeated ones again."""
+        return prod(self.shape)
+
+    @property
+    def distinct(self) -> int:
+        """Elements that really lie in memory: an expanded dimension is stored once."""
+        return prod(n for n, s in zip(self.shape, self.strides, strict=True) if s or n == 0)
+
+    @property
+    def bytes(self) -> float:
+        """That must be moved to read or write it once."""
+        return self.distinct * self.bits / BITS_PER_BYTE
+
+    @property
+    def dense(self) -> bool:
+        """Whether its elements fill one stretch of memory, in whatever order of dimensions."""
+        expected = 1
+        pairs = sorted((s, n) for n, s in zip(self.shape, self.strides, strict=True) if n != 1)
+        for stride, size in pairs:
+            if stride != expected:
+                return False
+            expected *= size
+        return True
+
+
+class Call(NamedTuple):
+    """One op that the program launched."""
+
+    op: str  # "aten.mm.default"
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    numbers: tuple[object, ...]  # its other arguments, as they were given
+    phase: Phase
+    module: str
+    stream: int
+    region: int  # of torch.compile, or −1
+    group: tuple[int, ...] = ()  # the ranks that a collective joins
+
+
+class Allocated(NamedTuple):
+    """A storage came."""
+
+    storage: int
+    size_bytes: int
+    stream: int
+    phase: Phase
+    module: str
+    op: str
+
+
+class Freed(NamedTuple):
+    """A storage went."""
+
+    storage: int
+
+
+class Waited(NamedTuple):
+    """A stream (or the host: −1) waits until another has done what it was given so far."""
+
+    waiting: int
+    awaited: int  # a stream, or −1 for all of them
+    at: int  # how many events had been seen when the awaited mark was set
+
+
+class Began(NamedTuple):
+    """A part of the run begins: building, the settling step, the recorded step."""
+
+    part: str
+
+
+Event = Call | Allocated | Freed | Waited | Began
+
+
+@dataclass
+class Recording:
+    """A program on one rank: everything it did, and what is known of its tensors."""
+
+    events: list[Event] = field(default_factory=list)
+    parameters: dict[int, str] = field(default_factory=dict)  # storage -> the parameter's name
+    parameter_count: int = 0
+    rank: int = 0
+    world: int = 1
+    warnings: list[str] = field(default_factory=list)
+    modules: dict[str, str] = field(default_factory=dict)  # path -> class
+
+    def step(self) -> list[Event]:
+        """The events of the recorded step."""
+        begun = [i for i, e in enumerate(self.events) if isinstance(e, Began)]
+        return self.events[begun[-1] + 1 :] if begun else self.events
+
+    def calls(self) -> Iterator[Call]:
+        """The calls of the recorded step."""
+        return (event for event in self.step() if isinstance(event, Call))

@@ -1,0 +1,70 @@
+"""The law of torch's own eager kernels: one op of a program at a time.
+
+    t = (launches)·start + [ (bytes / (b·BW))^q + (walked·c / (units·clock))^q ]^(1/q)
+A `vector` kernel loads many numbers at once and is bound by memory. Where operands lie differently
+each element is looked up by its own offsets, `walked` one by one at c cycles of a unit: an eager
+broadcast runs at half the bandwidth or less, whatever the bytes. Reductions wait for their rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
+from trueflops.clock.silicon import Silicon
+from trueflops.sizes import Array, Size
+
+KINDS: Final = (
+    "vector", "copy", "fill", "widen", "strided", "random", "cat", "gather", "scatter",
+    "reduce_rows", "reduce_columns", "softmax", "softmax_backward", "norm", "norm_backward",
+    "foreach", "fused_optimizer",
+)  # fmt: skip
+WALKING: Final = ("widen", "strided", "random", "cat", "gather", "scatter")
+_WAITS: Final = np.array(
+    [float(k.startswith(("reduce", "softmax", "norm"))) for k in KINDS]
+)  # a row must be summed before its result can be written
+SHARPNESS: Final = 4.0  # both limits overlap well: threads wait for memory while others walk
+
+
+class EagerWork(NamedTuple):
+    """Bytes read and written, elements looked up one by one, launches; `kind` is of KINDS."""
+
+    moved_bytes: Size
+    walked: Size
+    launches: Size
+    kind: Array
+
+
+def _formula(w: EagerWork, chip: Silicon, p: Values) -> Array:
+    kind = np.asarray(w.kind).astype(np.intp)
+    share = np.array([p.get(k, p["vector"]) for k in KINDS])[kind]
+    cycles = np.array([p.get(f"{k}_cycles", 0.0) for k in KINDS])[kind]
+    start = (p["start_cycles"] + p["reduce_cycles"] * _WAITS[kind]) / chip.hertz
+    moving = np.asarray(w.moved_bytes) / (share * chip.bandwidth)
+    walking = np.asarray(w.walked) * cycles / (chip.units * chip.hertz)
+    return np.asarray(w.launches * start + together(SHARPNESS, moving, walking))
+
+
+def _features(w: EagerWork, chip: Silicon) -> Array:
+    return stacked(log2(w.moved_bytes), np.asarray(w.kind))
+
+
+EAGER: Final = Law(
+    _formula,
+    {
+        "start_cycles": Parameter(4000.0, 500.0, 20000.0, "cycles before the first byte moves"),
+        "reduce_cycles": Parameter(4000.0, 0.0, 30000.0, "more before a row is summed"),
+        **{
+            kind: Parameter(0.8, 0.02, 1.0, f"of the memory's bandwidth, for {kind}")
+            for kind in KINDS
+        },
+        **{
+            f"{kind}_cycles": Parameter(0.8, 0.05, 50.0, f"of a unit for an element of {kind}")
+            for kind in WALKING
+        },
+    },
+    _features,
+    reach=(2.0, 0.3),
+)
