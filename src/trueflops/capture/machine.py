@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo  # before anything is pretended: it looks for a driver while it is imported
 
 from trueflops.capture.doors import DEVICE
 from trueflops.capture.ghosts import home_of
@@ -53,7 +54,8 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
                 put(torch.cuda, name, value)
             for name, value in _accelerator(machine, recorder).items():
                 put(torch.accelerator, name, value)
-            put(torch, "Generator", _generator)
+            put(torch, "Generator", _Generator)
+            put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
             put(torch, "Stream", _stream_class(recorder))
             put(torch, "Event", _event_class(recorder))
         yield
@@ -226,9 +228,14 @@ class _Properties:
         self.gcnArchName, self.uuid = "", ""
 
 
-def _generator(device: Any = "cpu") -> torch.Generator:
-    """A generator of the host: what it would draw on the device is not needed."""
-    return torch._C.Generator(device="cpu")
+class _Generator(torch._C.Generator):
+    """A generator of the host, whatever was asked: what a device would draw is not needed.
+
+    A class, because programs name it in their annotations.
+    """
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return torch._C.Generator(device="cpu")
 
 
 def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:

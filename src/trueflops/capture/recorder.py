@@ -104,30 +104,12 @@ class Recorder(TorchDispatchMode):
     def _as_ghosts(self, manner: Manner, func: Any, args: Any, kwargs: Any, target: str) -> Any:
         """Run an op on shades; its results are ghosts, or the arguments that it changed."""
         given: dict[int, torch.Tensor] = {}
-
-        def shaded(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                shade = _shade(value)
-                given[id(shade)] = value
-                return shade
-            if isinstance(value, (list, tuple)):
-                return type(value)([shaded(each) for each in value])
-            return META if isinstance(value, torch.device) else value
-
-        def back(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                known = given.get(id(value))
-                return known if known is not None else ghost_of(value, target)
-            if isinstance(value, (list, tuple)):
-                return type(value)([back(each) for each in value])
-            return value
-
-        plain = {k: shaded(v) for k, v in kwargs.items() if k not in ("pin_memory", "generator")}
+        words = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "generator")}
         try:
-            shapes = func(*[shaded(a) for a in args], **plain)
+            shapes = func(*_shaded(args, given), **dict(zip(words, _shaded(words.values(), given))))
         except NotImplementedError as error:
             raise no_meta_kernel(manner.name, error) from error
-        made = back(shapes)
+        made = _raised(shapes, given, target)
         if manner.is_inplace_view:
             for shade_id, value in given.items():
                 shade = next((s for s in _flat(shapes) if id(s) == shade_id), None)
@@ -241,6 +223,35 @@ class Recorder(TorchDispatchMode):
         if text not in self._foreign:
             self._foreign.add(text)
             self.recording.warnings.append(text)
+
+
+# Not closures inside the method: one that calls itself is a cycle, and would keep the tensors it
+# has seen alive until the garbage collector comes by.
+
+
+def _shaded(values: Iterable[Any], given: dict[int, torch.Tensor]) -> list[Any]:
+    """Arguments with every tensor as its shade; `given` remembers whose shade each is."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            shade = _shade(value)
+            given[id(shade)] = value
+            found.append(shade)
+        elif isinstance(value, (list, tuple)):
+            found.append(type(value)(_shaded(value, given)))
+        else:
+            found.append(META if isinstance(value, torch.device) else value)
+    return found
+
+
+def _raised(value: Any, given: dict[int, torch.Tensor], target: str) -> Any:
+    """Results as ghosts, or as the arguments that they are."""
+    if isinstance(value, torch.Tensor):
+        known = given.get(id(value))
+        return known if known is not None else ghost_of(value, target)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_raised(each, given, target) for each in value])
+    return value
 
 
 @cache

@@ -56,21 +56,27 @@ class Values:
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         """Whether all inputs are known, and what the op makes of them."""
-        unknown = False
+        named = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "layout")}
+        try:
+            plain = [self._real(value) for value in args]
+            words = {k: self._real(v) for k, v in named.items()}
+        except _Unknown:
+            return False, None
+        return True, func(*plain, **words)
 
-        def real(value: Any) -> Any:
-            nonlocal unknown
-            if isinstance(value, torch.Tensor):
-                behind = self.of(value)
-                unknown = unknown or behind is None
-                return behind
-            if isinstance(value, (list, tuple)):
-                return type(value)([real(each) for each in value])
-            return torch.device("cpu") if isinstance(value, torch.device) else value
+    def _real(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            behind = self.of(value)
+            if behind is None:
+                raise _Unknown
+            return behind
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._real(each) for each in value])
+        return torch.device("cpu") if isinstance(value, torch.device) else value
 
-        plain = [real(value) for value in args]
-        named = {k: real(v) for k, v in kwargs.items() if k not in ("pin_memory", "layout")}
-        return (False, None) if unknown else (True, func(*plain, **named))
+
+class _Unknown(Exception):
+    """Some number is not known."""
 
 
 def _forget(value: Any) -> None:
