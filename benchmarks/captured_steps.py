@@ -97,15 +97,16 @@ COMPILED = (
     Case("160M", "autocast", 8, 2048, compiled=True),
     Case("1B", "bf16", 4, 2048, compiled=True),
     Case("1B", "autocast", 2, 2048, compiled=True),
-    Case("3B", "bf16", 2, 2048, compiled=True, checkpoint=True),
-    Case("8B", "bf16", 1, 2048, compiled=True),
+    Case("1B", "bf16", 2, 2048, compiled=True, checkpoint=True),
 )
 COMPILED_APART = (
     Case("160M", "bf16", 8, 2048, compiled=True),
     Case("160M", "autocast", 2, 2048, compiled=True, checkpoint=True),
     Case("1B", "bf16", 1, 16384, compiled=True),
+    Case("1B", "bf16", 1, 2048, compiled=True),
     Case("1B", "autocast", 4, 2048, compiled=True),
     Case("3B", "bf16", 4, 2048, compiled=True),
+    Case("8B", "bf16", 1, 2048, compiled=True),
 )
 
 

@@ -31,11 +31,13 @@ class Detail(NamedTuple):
 DETAILS: Final[Mapping[str, Detail]] = {
     "matmul": Detail(800, 0.2),
     "attention": Detail(200, 0.1),
+    "attention_backward": Detail(200, 0.1),
     "attention_decode": Detail(200, 0.1),
     "experts": Detail(160, 0.1),
+    "eager": Detail(200, 0.2),
 }
 ALONE: Final = 1.5  # how much worse a law of one chip is taken to be on others
-FEW: Final = 150  # with fewer rows than this a landmark would learn one row by heart
+FEW: Final = 120  # with fewer rows than this a landmark would learn one row by heart
 
 
 def own_curves(name: str, split: Split, source: str, like: Curve | None = None) -> dict[str, Curve]:

@@ -83,7 +83,9 @@ def _cast(curve: Curve, fitted: Fitted) -> Curve:
 
 
 def _source(name: str, chip: str) -> str:
-    ours = name == "memory" or name.endswith((".fa2", ".cudnn", ".fp16", ".tf32", ".fp32"))
+    ours = name in ("memory", "eager") or name.endswith(
+        (".fa2", ".cudnn", ".fp16", ".tf32", ".fp32")
+    )
     if ours:
         return OURS
     return f"{TABLES}; {OURS}" if chip.startswith("H200") and name.startswith("matmul") else TABLES

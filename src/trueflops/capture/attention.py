@@ -14,6 +14,8 @@ from typing import Any, Final
 import torch
 from torch.nn.attention import SDPBackend
 
+from trueflops.capture.fused import keep_whole
+
 _ATEN: Final = torch.ops.aten
 _HALVES: Final = (torch.float16, torch.bfloat16)
 _CUDNN_CAPABILITIES: Final = (9, 10)  # major: Hopper, data-centre Blackwell
@@ -48,13 +50,12 @@ def fused_attention(capability: tuple[int, int], *, on_host: bool) -> Iterator[N
         return _RUN[backend](q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
     key = "CPU" if on_host else "CUDA"
-    # Ops that have a kernel on CUDA and would fall apart where torch was built without it.
-    whole = () if on_host else ("silu_backward", "mish_backward", "native_channel_shuffle")
     try:
-        for name in whole:
-            library.impl(name, _never, key)
-        library.impl("scaled_dot_product_attention", attend, f"Autograd{key}")
-        library.impl("scaled_dot_product_attention", attend, key)
+        if not on_host:
+            keep_whole(library)
+        # A DTensor is of ghosts, but its own keys are those of meta.
+        for each in (f"Autograd{key}", key, "AutogradMeta"):
+            library.impl("scaled_dot_product_attention", attend, each)
         yield
     finally:
         library._destroy()
@@ -87,10 +88,6 @@ def choose(
         if able and _ENABLED[backend]():
             return backend
     return SDPBackend.MATH
-
-
-def _never(*_: Any) -> Any:
-    raise AssertionError("the recorder answers before any kernel is reached")
 
 
 def _cudnn(q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, _: bool) -> Any:

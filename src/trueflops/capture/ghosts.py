@@ -36,10 +36,10 @@ def _with_keys(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def home_of(tensor: torch.Tensor) -> str | None:
     """The kind of device that a ghost pretends to be on; None for a tensor with data."""
-    if _real_device(tensor).type != "meta":
-        return None
     keys: Any = torch._C._dispatch_keys(tensor)
-    for kind, key in _KEYS.items():
-        if keys.has(key):
-            return kind
-    return "meta"
+    if keys.has(_KEYS["cuda"]):  # while a capture lasts, nothing else has it
+        return "cuda"
+    with torch._C.DisableTorchFunction():  # a mode of ours may listen, if C++ has called
+        if _real_device(tensor).type != "meta":
+            return None
+    return "cpu" if keys.has(_KEYS["cpu"]) else "meta"

@@ -14,11 +14,13 @@ from unittest import mock
 
 import torch
 import torch._dynamo  # before anything is pretended: it looks for a driver while it is imported
+from torch.nn.attention import flex_attention
 
 from trueflops.capture.doors import DEVICE
 from trueflops.capture.ghosts import home_of
 from trueflops.capture.numbers import read_number
 from trueflops.capture.recorder import Recorder
+from trueflops.capture.trouble import refused
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,16 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         torch._C._set_only_lift_cpu_tensors(True)
         stack.callback(torch._C._set_only_lift_cpu_tensors, lift)
         put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
+        put(torch, "save", lambda *_, **__: recorder.warn("torch.save is left out of the capture"))
+        put(torch._C, "_scatter", refused("nn.DataParallel", "use DistributedDataParallel"))
+        put(flex_attention, "flex_attention", refused(
+            "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
+        # It draws until all lies within the bounds, which nobody can see: once is taken for enough.
+        put(torch.nn.init, "_no_grad_trunc_normal_",
+            lambda t, mean, std, *_, **__: torch.nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
         if not machine.on_host:
+            recorder.has_tf32 = machine.capability >= (8, 0)
+            put(torch.cuda.nvtx, "_nvtx", _Silent())
             for name, value in _cuda(machine, recorder).items():
                 put(torch.cuda, name, value)
             for name, value in _accelerator(machine, recorder).items():
@@ -59,6 +70,13 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
             put(torch, "Stream", _stream_class(recorder))
             put(torch, "Event", _event_class(recorder))
         yield
+
+
+class _Silent:
+    """Marks for a profiler that nobody looks at."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: 0
 
 
 # ── tensors ──────────────────────────────────────────────────────────────────────────────────────
@@ -73,6 +91,9 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
         home = home_of(tensor)
         if home is None:
             return real_device(tensor)
+        local = getattr(tensor, "_local_tensor", None)
+        if local is not None:  # a DTensor is made by C++, which sees what its part really is
+            return device(local)
         return DEVICE if home == "cuda" else torch.device(home)
 
     def item(tensor: torch.Tensor) -> Any:

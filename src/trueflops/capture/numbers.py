@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trueflops.capture.trouble import unknown_value
+from trueflops.capture.trouble import asked_by_optimizer, decides, passes, unknown_value
 
 
 class UnknownNumber(float):
@@ -21,13 +21,18 @@ class UnknownNumber(float):
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _combined
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = __abs__ = _combined
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _combined
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pos__ = _combined
 
     def __bool__(self) -> bool:
         raise unknown_value("a branch on .item()")
 
     def _compared(self, other: object) -> bool:
-        raise unknown_value("comparing .item()")
+        if asked_by_optimizer():
+            return True
+        answer = passes()
+        if answer is None:
+            raise unknown_value("comparing .item()")
+        return answer
 
     __lt__ = __le__ = __gt__ = __ge__ = _compared
     __eq__ = _compared
@@ -37,7 +42,12 @@ class UnknownNumber(float):
     def __int__(self) -> int:
         raise unknown_value("int() of .item()")
 
-    __index__ = __trunc__ = __int__
+    __index__ = __trunc__ = __floor__ = __ceil__ = __int__
+
+    def __float__(self) -> float:
+        if decides():
+            raise unknown_value("comparing .item()")
+        return 1.0
 
     def __round__(self, digits: int | None = None) -> UnknownNumber:  # type: ignore[override]
         return self

@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
+from trueflops.capture.engine import issued_by_engine
 from trueflops.capture.recording import Phase
 
 
@@ -25,6 +26,7 @@ class Places:
         self.classes: dict[str, str] = {}
         self.region = -1
         self.in_optimizer = 0
+        self.entered = 0  # modules since somebody last looked
         self._stack: list[str] = []
         self._made: dict[int, tuple[str, int]] = {}  # sequence number -> where its op stood
         self._kept: list[Any] = []  # named modules live as long as the names do
@@ -35,12 +37,14 @@ class Places:
         node = torch._C._current_autograd_node()
         here = self._stack[-1] if self._stack else ""
         if node is None:
+            if torch._C._current_graph_task_id() != -1:  # what is left to do when all nodes ran
+                return "backward", here, self.region
             if self.in_optimizer:
                 return "optimizer", here, self.region
             self._made[torch._C._autograd._get_sequence_nr() - 1] = (here, self.region)
             return "forward", here, self.region
         module, region = self._made.get(node._sequence_nr(), ("", -1))
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not issued_by_engine():
             here = here or module
             self._made[torch._C._autograd._get_sequence_nr() - 1] = (here, self.region)
             return "recompute", here, max(region, self.region)
@@ -75,6 +79,7 @@ class Places:
     def _enter(self, module: Any, args: Any) -> None:
         if id(module) not in self.names:
             self._name(module)
+        self.entered += 1
         self._stack.append(self.names[id(module)])
 
     def _leave(self, module: Any, args: Any, result: Any) -> None:

@@ -1,98 +1,97 @@
-"""Calls that run on a matrix engine, as ops of the IR: products, convolutions, attention."""
+"""Calls that run on a matrix engine, as ops of the IR: products and attention."""
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final
 
+from trueflops.capture.kernels import flags
 from trueflops.capture.recording import Array, Call
-from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.ir import Dims, Op, Role, Tensor
 from trueflops.graph.rules import STATISTIC_BITS
 
 _FORMATS: Final = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",
-    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "int8",
+    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "int8", "complex64": "fp32",
+    "complex128": "fp64",
 }  # fmt: skip
 _KERNELS: Final = {"flash": "fa2", "cudnn": "cudnn", "efficient": "fa2"}
 
 
-def number_format(dtype: str) -> str:
-    """The catalog's name of a type of torch."""
-    return _FORMATS.get(dtype, "fp32")
+def number_format(call: Call, array: Array) -> str:
+    """The catalog's name of the format that a product computes in."""
+    if array.dtype == "float32" and call.tf32:
+        return "tf32"
+    return _FORMATS.get(array.dtype, "fp32")
+
+
+def sized(array: Array, dims: Dims, role: Role = "activation") -> Tensor:
+    """An array as an operand with these dimensions, as many bytes as really lie in memory.
+
+    A convolution's windows overlap, and a broadcast operand is stored once.
+    """
+    made = Tensor(f"s{array.storage}", dims, array.bits, role)
+    if made.elements == float(array.distinct):
+        return made
+    return Tensor(made.name, dims, array.bits * array.distinct / float(made.elements), role)
+
+
+# ── products ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def plain_product(call: Call) -> list[Op]:
-    """Mm and addmm: [m,k]·[k,n], a bias added on the way out."""
-    matrices = [a for a in call.inputs if len(a.shape) == 2]
-    if len(matrices) < 2:
-        return []
-    a, b = matrices[-2:] if "addmm" in call.op else matrices[:2]
-    return [_product(call, 1, a.shape[0], b.shape[1], a.shape[1], a, b)]
+    """Mm, addmm and mv: [m,k]·[k,n], a bias added on the way out."""
+    a, b, bias = _operands(call, 2)
+    columns = b.shape[1] if len(b.shape) > 1 else 1
+    return [_product(call, 1, a.shape[0], columns, a.shape[1], a, b, bias)]
 
 
 def batched_product(call: Call) -> list[Op]:
     """Bmm and baddbmm."""
-    cubes = [a for a in call.inputs if len(a.shape) == 3]
-    a, b = cubes[-2:]
-    return [_product(call, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b)]
+    a, b, bias = _operands(call, 3)
+    return [_product(call, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, bias)]
 
 
-def _product(call: Call, batch: int, m: int, n: int, k: int, a: Array, b: Array) -> Op:
-    dtype = number_format(a.dtype)
+def grouped_product(call: Call) -> list[Op]:
+    """Rows of many experts side by side; how they are dealt is not known: evenly.
+
+    A 2-dimensional operand holds all groups, a 3-dimensional one a matrix for each.
+    """
+    a, b = call.inputs[:2]
+    made = call.outputs[0]
+    groups = next((x.shape[0] for x in (a, b, made) if len(x.shape) == 3), 1)
+    m, n, k = made.shape[-2], made.shape[-1], a.shape[-1]
+    if len(made.shape) == 3 and len(a.shape) == 2:
+        k //= groups  # gradients of weights: each group sums over rows of its own
+    elif len(a.shape) == 2:
+        m //= groups
+    elif len(b.shape) == 2:
+        n //= groups
+    return [_product(call, groups, m, n, k, a, b, None)]
+
+
+def _operands(call: Call, rank: int) -> tuple[Array, Array, Array | None]:
+    """The two that are multiplied; in front of them may stand what is added."""
+    adds = "add" in call.op.split(".")[1] and len(call.inputs) > 2
+    left, right = call.inputs[1:3] if adds else call.inputs[:2]
+    if len(left.shape) != rank:
+        raise ValueError(f"{call.op} of {len(left.shape)} dimensions")
+    return left, right, call.inputs[0] if adds else None
+
+
+def _product(
+    call: Call, batch: int, m: float, n: float, k: float, a: Array, b: Array, bias: Array | None
+) -> Op:
     many = (("batch", float(batch)),) if batch > 1 else ()
-    x = Tensor(_name(a), (*many, ("rows", float(m)), ("inner", float(k))), a.bits)
-    w = Tensor(_name(b), (*many, ("columns", float(n)), ("inner", float(k))), b.bits, "weight")
-    bits = call.outputs[0].bits
-    y = Tensor(_name(call.outputs[0]), (*many, ("rows", float(m)), ("columns", float(n))), bits)
+    rows, columns, inner = ("rows", float(m)), ("columns", float(n)), ("inner", float(k))
+    x = sized(a, (*many, rows, inner))
+    weights = [sized(b, (*many, columns, inner), "weight")]
+    if bias is not None:
+        added = Tensor(f"s{bias.storage}.bias", (("added", float(bias.distinct)),), bias.bits)
+        weights.append(added)
+    y = sized(call.outputs[0], (*many, rows, columns))
+    dtype = number_format(call, a)
     name = call.op.split(".")[1]
-    return Op(name, "matmul", (x,), (y,), (w,), dtype=dtype, part=call.module)
-
-
-def _name(array: Array) -> str:
-    return f"s{array.storage}"
-
-
-# ── convolution, as the implicit product that a library runs ─────────────────────────────────────
-
-
-def convolution(call: Call) -> list[Op]:
-    """Rows = batch · places, columns = channels out, inner = channels in · window."""
-    x, weight = call.inputs[:2]
-    return [_window(call, "convolution", x, weight, call.outputs[0], "matmul")]
-
-
-def convolution_backward(call: Call) -> list[Op]:
-    """The gradients of the input and of the weights, each a product as large as the forward."""
-    grad, x, weight = call.inputs[:3]
-    ops = []
-    for made in call.outputs:
-        if made.shape == x.shape:
-            ops.append(_window(call, "convolution.input", x, weight, grad, "dgrad"))
-        elif made.shape == weight.shape:
-            ops.append(_window(call, "convolution.weight", x, weight, grad, "wgrad"))
-    return ops
-
-
-def _window(call: Call, name: str, x: Array, weight: Array, y: Array, kind: str) -> Op:
-    out, per_group = weight.shape[0], prod(weight.shape[1:])
-    transposed = len(y.shape) > 1 and y.shape[1] != out
-    groups = max(1, round(x.shape[1] / weight.shape[1])) if not transposed else 1
-    rows = float(y.shape[0] * prod((x if transposed else y).shape[2:]))
-    many = (("batch", float(groups)),) if groups > 1 else ()
-    columns, inner = ("columns", out / groups), ("inner", float(per_group))
-    # What is read is the input, not the windows that an explicit product would copy out of it.
-    a = Tensor(_name(x), (*many, ("rows", rows), inner), x.bits * x.elements / (
-        groups * rows * per_group))  # fmt: skip
-    w = Tensor(_name(weight), (*many, columns, inner), weight.bits, "weight")
-    b = Tensor(_name(y), (*many, ("rows", rows), columns), y.bits)
-    dtype = number_format(weight.dtype)
-    forward = Op(name, "matmul", (a,), (b,), (w,), dtype=dtype, part=call.module)
-    if kind == "matmul":
-        return forward
-    reads = (b,) if kind == "dgrad" else (a, b)
-    writes = (a,) if kind == "dgrad" else (w,)
-    weights = (w,) if kind == "dgrad" else ()
-    return Op(name, kind, reads, writes, weights, dtype=dtype, part=call.module, of=forward)
+    return Op(name, "matmul", (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
 
 
 # ── attention ────────────────────────────────────────────────────────────────────────────────────
@@ -101,13 +100,16 @@ def _window(call: Call, name: str, x: Array, weight: Array, y: Array, kind: str)
 def attention(call: Call) -> list[Op]:
     """One fused kernel: queries, keys and values in, their mixture out."""
     q, k, v = call.inputs[:3]
-    return [_attend(call, q, k, v, call.outputs[0])]
+    said = flags(call)
+    # cuDNN's and the memory-efficient kernel are first asked whether to keep the log-sum-exp.
+    asked = said[1:] if "cudnn" in call.op or "efficient" in call.op else said
+    return [_attend(call, q, k, v, call.outputs[0], causal=any(asked[:1]))]
 
 
 def attention_backward(call: Call) -> list[Op]:
     """grad_out, query, key, value, out, …"""
     grad, q, k, v = call.inputs[:4]
-    forward = _attend(call, q, k, v, call.inputs[4] if len(call.inputs) > 4 else grad)
+    forward = _attend(call, q, k, v, grad, causal=any(flags(call)[:1]))
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
     return [
@@ -116,12 +118,12 @@ def attention_backward(call: Call) -> list[Op]:
     ]  # fmt: skip
 
 
-def _attend(call: Call, q: Array, k: Array, v: Array, out: Array) -> Op:
+def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: bool) -> Op:
     batch, heads, queries, width = (float(n) for n in q.shape)
     kv_heads, keys, value = float(k.shape[1]), float(k.shape[2]), float(v.shape[3])
-    causal = any(n is True for n in call.numbers)
     # Aligned to the upper left, as torch does: a query sees itself and all before it.
-    seen = (min(queries, keys) + 1.0) / 2.0 if causal else keys
+    within = min(queries, keys)
+    seen = ((within + 1.0) / 2.0 * within + keys * (queries - within)) / queries
     tokens, stretch = (("batch", batch), ("seq", queries)), (("batch", batch), ("keys", keys))
     tq = Tensor(_name(q), (*tokens, ("heads", heads), ("head_dim", width)), q.bits)
     tk = Tensor(_name(k), (*stretch, ("kv_heads", kv_heads), ("head_dim", width)), k.bits)
@@ -131,6 +133,11 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array) -> Op:
     normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, "index")
     kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), "")
     return Op(
-        "attention", "attention", (tq, tk, tv), (made, normaliser), dtype=number_format(q.dtype),
-        part=call.module, facts={"keys": keys, "seen": seen}, form=kernel,
+        "attention", "attention", (tq, tk, tv), (made, normaliser),
+        dtype=number_format(call, q), part=call.module,
+        facts={"keys": keys, "seen": seen if causal else keys}, form=kernel,
     )  # fmt: skip
+
+
+def _name(array: Array) -> str:
+    return f"s{array.storage}"

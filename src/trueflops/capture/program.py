@@ -16,8 +16,11 @@ import torch
 from trueflops.capture.attention import fused_attention
 from trueflops.capture.autocast import autocast_ghosts
 from trueflops.capture.compiled import marked_compile
+from trueflops.capture.distributed import as_rank, settle_world
 from trueflops.capture.doors import Doors
+from trueflops.capture.letters import Letters, follow_pipelines
 from trueflops.capture.machine import Machine, pretended
+from trueflops.capture.reads import reads
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.recording import HOST, Recording
 from trueflops.capture.trouble import CannotCapture, place_of
@@ -52,17 +55,42 @@ def load(text: str) -> Callable[[], Step]:
     return found
 
 
-def capture(build: Callable[[], Callable[[], Step]], machine: Machine) -> Recording:
-    """Find the program, build it, run its step once to settle and once recorded."""
+def capture(
+    build: Callable[[], Callable[[], Step]],
+    machine: Machine,
+    *,
+    world: int = 1,
+    rank: int = 0,
+    per_node: int = 8,
+) -> Recording:
+    """Find the program, build it, run its step once to settle and once recorded.
+
+    As rank `rank` of `world`, `per_node` of which share a node.
+    """
+    letters = Letters()
+    return letters.run_as(
+        rank, lambda place: _capture(build, machine, place, world, per_node, letters)
+    )
+
+
+def _capture(
+    build: Callable[[], Callable[[], Step]],
+    machine: Machine,
+    rank: int,
+    world: int,
+    per_node: int,
+    letters: Letters,
+) -> Recording:
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
     with ExitStack() as stack:
+        stack.enter_context(as_rank(rank, world, per_node, recorder, letters))
         stack.enter_context(pretended(machine, recorder))
         stack.enter_context(marked_compile(recorder.places))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_ghosts())
         stack.enter_context(recorder.places.followed())
-        stack.enter_context(Doors())
+        stack.enter_context(Doors(reads(recorder)))
         stack.enter_context(recorder)
         function = build()
         with _told("building the program"):
@@ -73,12 +101,16 @@ def capture(build: Callable[[], Callable[[], Step]], machine: Machine) -> Record
                 f"{type(step).__name__}; it must return the step, a function without arguments"
             )
         _name_parameters(recorder)
+        follow_pipelines(stack)
         recorder.begin("settle", listening=False)
         with _told("the first step"):
-            step()
+            while recorder.collectives.settling > 0:
+                recorder.collectives.settling -= 1
+                step()
         recorder.begin("step", listening=True)
         with _told("the recorded step"):
             step()
+        settle_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
     return recorder.recording
 
@@ -93,7 +125,10 @@ def _name_parameters(recorder: Recorder) -> None:
             continue
         for name, parameter in module.named_parameters():
             local = getattr(parameter, "_local_tensor", parameter)
-            recording.parameters[recorder._number(local, "parameter")] = name
+            number = recorder.number_of(local)
+            if number is None:  # of another program in this process, or on the host
+                continue
+            recording.parameters[number] = name
             if id(parameter) not in counted:
                 counted.add(id(parameter))
                 recording.parameter_count += parameter.numel()

@@ -10,8 +10,11 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trueflops.capture.collectives import COLLECTIVES, group_ranks, meet
+from trueflops.capture.collectives import COLLECTIVES, Collectives
+from trueflops.capture.engine import REPLACED, Engine
+from trueflops.capture.fused import allows_tf32, in_parts
 from trueflops.capture.ghosts import META, ghost_of, home_of, shade_of
+from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
 from trueflops.capture.recording import (
     HOST,
@@ -24,10 +27,19 @@ from trueflops.capture.recording import (
     Waited,
 )
 from trueflops.capture.schema import Manner, manner_of
-from trueflops.capture.trouble import data_dependent, no_meta_kernel
-from trueflops.capture.values import Values
+from trueflops.capture.trouble import (
+    data_dependent,
+    lacks_shapes,
+    no_meta_kernel,
+    passes,
+    priced_by_bytes,
+    sparse_tensor,
+)
+from trueflops.capture.values import Values, asks_for_numbers
 from trueflops.units import MEBI
 
+OURS: Final = ("aten", "prims", *COLLECTIVES)
+"""Libraries of ops whose kernels are known."""
 LARGEST_REAL: Final = MEBI
 """Tensors on the host up to this many bytes hold real numbers, so that programs may read them."""
 
@@ -41,12 +53,16 @@ class Recorder(TorchDispatchMode):
         self.recording = Recording()
         self.places = Places()
         self.values = Values()
+        self.engine = Engine()
+        self.collectives = Collectives(self)
         self.stream = 0
         self.listening = False  # calls are kept only of the step that is recorded
         self.stepping = False
         self._numbers: dict[int, int] = {}  # a living storage's address -> its number
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._next = 0
+        self._views = 0
+        self.has_tf32 = False  # set by the machine
         self._foreign: set[str] = set()
 
     # ── what the program asks for ────────────────────────────────────────────────────────────────
@@ -58,15 +74,21 @@ class Recorder(TorchDispatchMode):
         if any(_takes_itself_apart(kind) for kind in types):
             return NotImplemented
         kwargs = kwargs or {}
+        self.engine.follow(self._next)
+        if func in REPLACED:
+            func = self.engine.in_place(func, args, self._number(args[0], ""))
         manner = manner_of(func)
+        if manner.library == "fsdp" or (manner.composite and torch.is_inference_mode_enabled()):
+            with self:  # nothing above has taken it apart
+                return in_parts(func, args, kwargs, self.device)
         tensors = _tensors(args, kwargs)
         homes = [home_of(t) for t in tensors]
         if manner.library in COLLECTIVES:
-            return self._collective(manner, func, args, kwargs)
+            return self.collectives.join(manner, func, args, kwargs)
         target = self._target(kwargs.get("device"), homes)
         if target is None:
             return self._really(manner, func, args, kwargs)
-        if manner.data_dependent:
+        if manner.data_dependent and asks_for_numbers(func, args, kwargs):
             return self._read(manner, func, args, kwargs)
         made = self._as_ghosts(manner, func, args, kwargs, target)
         self.values.follow(manner, func, args, kwargs, tensors, made)
@@ -76,8 +98,9 @@ class Recorder(TorchDispatchMode):
         """Where the result lies; None: it is real."""
         if asked is not None:
             kind = asked.type
-            if kind == "meta" and self.stepping:
-                kind = self.device  # autograd's own formulas ask for what C++ sees
+            if kind == "meta":  # C++ asks for where it sees a ghost, as autograd's formulas do
+                there = self.device if self.stepping else "meta"
+                kind = next((home for home in homes if home not in (None, "meta")), there)
             if kind == HOST and all(home is None for home in homes):
                 return None
             return kind
@@ -104,11 +127,15 @@ class Recorder(TorchDispatchMode):
     def _as_ghosts(self, manner: Manner, func: Any, args: Any, kwargs: Any, target: str) -> Any:
         """Run an op on shades; its results are ghosts, or the arguments that it changed."""
         given: dict[int, torch.Tensor] = {}
-        words = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "generator")}
+        words = [(k, v) for k, v in kwargs.items() if k not in ("pin_memory", "generator")]
         try:
-            shapes = func(*_shaded(args, given), **dict(zip(words, _shaded(words.values(), given))))
-        except NotImplementedError as error:
-            raise no_meta_kernel(manner.name, error) from error
+            shapes = func(*_shaded(args, given), **{k: _shaded((v,), given)[0] for k, v in words})
+        except (NotImplementedError, RuntimeError) as error:
+            if not lacks_shapes(error):
+                raise
+            if func._schema.returns:
+                raise no_meta_kernel(manner.name, error) from error
+            shapes = None
         made = _raised(shapes, given, target)
         if manner.is_inplace_view:
             for shade_id, value in given.items():
@@ -122,16 +149,12 @@ class Recorder(TorchDispatchMode):
         """An op whose result depends on values: answered where they are known."""
         self.waits(-1, -1, len(self.recording.events))
         known, answer = self.values.answer(func, args, kwargs)
+        if not known and func is torch.ops.aten._local_scalar_dense.default:
+            known, answer = (passes() is not None), passes()
         if not known:
             raise data_dependent(manner.name)
-        return answer.to(self.device) if isinstance(answer, torch.Tensor) else answer
-
-    def _collective(self, manner: Manner, func: Any, args: Any, kwargs: Any) -> Any:
-        """Join the other ranks, who are not there: results are made, nothing is sent."""
-        made = meet(func, args, kwargs, self.device)
-        if not manner.name.startswith("_c10d_functional.wait"):
-            ranks = group_ranks(func, args)
-            self._write(manner, _tensors(args, kwargs), _flat(made), args, kwargs, ranks)
+        made = _known(answer, self.device)
+        self._write(manner, _tensors(args, kwargs), _flat(made), args, kwargs)
         return made
 
     # ── what is written down ─────────────────────────────────────────────────────────────────────
@@ -144,27 +167,41 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None = None,
         group: tuple[int, ...] = (),
+        stream: int | None = None,
     ) -> None:
         made = tuple(outputs)
         phase, module, region = self.places.now()
         fresh = [self._number(t, manner.name) for t in made]
-        if not self.listening or manner.is_view:
+        if not self.listening:
             return
+        if manner.is_view:
+            self._views += 1
+            return
+        given = tuple(inputs)
+        hosts = all(home_of(t) in (None, HOST) for t in (*given, *made))
+        if hosts and self.device != HOST and not group:
+            return
+        if (manner.library not in OURS and not group) or is_guessed(manner.name):
+            self.warn(priced_by_bytes(manner.name))
         words = (*args, *(kwargs or {}).values())
         numbers = tuple(w for w in words if isinstance(w, (int, float, bool, str, list, tuple)))
         self.recording.events.append(
             Call(
                 manner.name,
-                tuple(self._array(t) for t in inputs),
+                tuple(self._array(t) for t in given),
                 tuple(self._array(t, number) for t, number in zip(made, fresh, strict=True)),
                 tuple(n for n in numbers if not _holds_tensors(n)),
                 phase,
                 module,
-                self.stream,
+                self.stream if stream is None else stream,
                 region,
                 group,
+                self._views,
+                self.places.entered,
+                self.has_tf32 and allows_tf32(manner.name),
             )
         )
+        self._views = self.places.entered = 0
 
     def _array(self, tensor: torch.Tensor, number: int | None = None) -> Array:
         if number is None:
@@ -178,6 +215,8 @@ class Recorder(TorchDispatchMode):
 
     def _number(self, tensor: torch.Tensor, op: str) -> int:
         """The number of a tensor's storage; a new one is written down as allocated."""
+        if tensor.layout != torch.strided:
+            raise sparse_tensor(str(tensor.layout))
         storage = tensor.untyped_storage()
         address = storage._cdata
         known = self._numbers.get(address)
@@ -189,6 +228,10 @@ class Recorder(TorchDispatchMode):
         if home_of(tensor) == self.device or self.device == HOST:
             self._allocated(number, storage.nbytes(), op)
         return number
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """The number of a storage that this recording has seen."""
+        return self._numbers.get(tensor.untyped_storage()._cdata)
 
     def _allocated(self, number: int, size: int, op: str) -> None:
         phase, module, _ = self.places.now()
@@ -252,6 +295,15 @@ def _raised(value: Any, given: dict[int, torch.Tensor], target: str) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([_raised(each, given, target) for each in value])
     return value
+
+
+def _known(answer: Any, device: str) -> Any:
+    """Real results as ghosts that carry their numbers along."""
+    if isinstance(answer, torch.Tensor):
+        made = ghost_of(_shade(answer), device)
+        made._behind = answer  # type: ignore[attr-defined]
+        return made
+    return type(answer)(_known(a, device) for a in answer) if isinstance(answer, tuple) else answer
 
 
 @cache

@@ -79,6 +79,9 @@ class Call(NamedTuple):
     stream: int
     region: int  # of torch.compile, or −1
     group: tuple[int, ...] = ()  # the ranks that a collective joins
+    views: int = 0  # views taken since the call before: no kernels, but time of the host
+    modules: int = 0  # modules entered since then
+    tf32: bool = False  # its products of fp32 run as tf32
 
 
 class Allocated(NamedTuple):

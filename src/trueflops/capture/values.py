@@ -7,17 +7,25 @@ something unknown is written into its storage.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Final
 
 import torch
 
 from trueflops.capture.ghosts import home_of
 from trueflops.capture.schema import Manner
+from trueflops.units import MEBI
 
 MOST: Final = 65536
-"""Elements of the largest tensor whose numbers are carried along."""
+"""Elements of the largest tensor whose numbers are carried along …"""
+MOST_WHOLE: Final = MEBI
+"""… and of whole numbers: ids, positions and masks of a batch."""
 _OVERWRITTEN: Final = "_trueflops_overwritten"  # set on a storage
+_INDEX: Final = torch.ops.aten.index.Tensor
+_REPEAT: Final = torch.ops.aten.repeat_interleave.Tensor
+_CTC: Final = (torch.ops.aten._ctc_loss.default, torch.ops.aten._ctc_loss.Tensor)
 _FINITE: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
+_LIKE: Final = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 
 
 class Values:
@@ -27,6 +35,8 @@ class Values:
         """The numbers of a tensor, if they are known."""
         if home_of(tensor) is None:
             return tensor
+        if tensor.requires_grad:  # weights are trained, and what is made of them is not known
+            return None
         behind: torch.Tensor | None = getattr(tensor, "_behind", None)
         if behind is None or getattr(tensor.untyped_storage(), _OVERWRITTEN, False):
             return None
@@ -42,11 +52,13 @@ class Values:
         made: Any,
     ) -> None:
         """Do on real numbers what was done on ghosts, or forget what was overwritten."""
-        small = isinstance(made, torch.Tensor) and made.numel() <= MOST and not manner.random
-        if small and all(t.numel() <= MOST for t in tensors):
+        results = made if isinstance(made, tuple) else (made,)
+        small = all(isinstance(t, torch.Tensor) and _is_small(t) for t in (*tensors, *results))
+        if small and not manner.random:
             known, answer = self.answer(func, args, kwargs)
-            if known and isinstance(answer, torch.Tensor):
-                made._behind = answer
+            if known:
+                for ghost, value in zip(results, _tuple(answer), strict=True):
+                    ghost._behind = value
                 return
         # A gradient scaler's check finds nothing infinite in gradients that nobody has.
         if manner.mutates and func is not _FINITE:
@@ -57,6 +69,11 @@ class Values:
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         """Whether all inputs are known, and what the op makes of them."""
         named = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "layout")}
+        if func.__name__.partition(".")[0] in _LIKE:  # its shape is all that is asked of it
+            args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
+        finite = _if_finite(func, args)
+        if finite is not None:
+            return True, torch.full(args[0].shape, finite)
         try:
             plain = [self._real(value) for value in args]
             words = {k: self._real(v) for k, v in named.items()}
@@ -73,6 +90,36 @@ class Values:
         if isinstance(value, (list, tuple)):
             return type(value)([self._real(each) for each in value])
         return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= (MOST if tensor.is_floating_point() else MOST_WHOLE)
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _if_finite(func: Any, args: tuple[Any, ...]) -> bool | None:
+    """Numbers that nobody has are neither infinite nor NaN: what such a question is answered."""
+    name = func.__name__
+    if name in ("isnan.default", "isinf.default"):
+        return False
+    if name in ("eq.Tensor", "ne.Tensor") and args[0] is args[1]:  # NaN alone differs from itself
+        return name == "eq.Tensor"
+    if name in ("eq.Scalar", "ne.Scalar") and args[1] in (inf, -inf):
+        return name == "ne.Scalar"
+    return None
+
+
+def asks_for_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an op that may depend on values does so as it is called here."""
+    if func is _INDEX:
+        masks = [i for i in args[1] if i is not None and i.dtype in (torch.bool, torch.uint8)]
+        return bool(masks)
+    if func is _REPEAT:
+        return kwargs.get("output_size", args[1] if len(args) > 1 else None) is None
+    return func not in _CTC  # no target is longer than the targets are wide
 
 
 class _Unknown(Exception):

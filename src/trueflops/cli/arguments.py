@@ -256,23 +256,11 @@ def _train(p: argparse.ArgumentParser) -> None:
         default=None,
         help="how replicas agree on gradients",
     )
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": None}
+    plan.add_argument("--flash", help="fused attention (default: on)", **switch)
+    plan.add_argument("--fused", help="fused pointwise chains (default: on)", **switch)
     plan.add_argument(
-        "--flash",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="fused attention (default: on)",
-    )
-    plan.add_argument(
-        "--fused",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="fused pointwise chains (default: on)",
-    )
-    plan.add_argument(
-        "--overlap",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="data-parallel communication beside compute (default: on)",
+        "--overlap", help="data-parallel communication beside compute (default: on)", **switch
     )
 
 
@@ -340,6 +328,16 @@ def _ops(p: argparse.ArgumentParser) -> None:
     _common(p)
 
 
+def _diagnose(p: argparse.ArgumentParser) -> None:
+    p.add_argument("trace", metavar="TRACE.json", help="of PyTorch's profiler, packed or not")
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100 … (default: as the trace says)")
+    p.add_argument(
+        "--top", type=whole, default=12, metavar="N", help="kernels to list (default 12)"
+    )
+    _profile(p)
+    _common(p)
+
+
 def _explain(p: argparse.ArgumentParser) -> None:
     p.add_argument("what", choices=("matmul",), metavar="matmul", help="the kind of kernel")
     p.add_argument(
@@ -380,6 +378,7 @@ _COMMANDS = {
     "compare": (_compare, "chips side by side, dense only; --for a model"),
     "catalog": (_catalog, "every fact with its source"),
     "ops": (_ops, "price a list of kernels"),
+    "diagnose": (_diagnose, "why a real run is slow: a profiler's trace beside predictions"),
     "explain": (_explain, "how one matmul runs: limits, tiles, traffic"),
     "measure": (_measure, "what this machine really delivers: a profile"),
     "calibrate": (_calibrate, "rebuild the shipped profiles from measurements"),

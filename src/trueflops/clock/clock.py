@@ -16,7 +16,16 @@ from trueflops.catalog import Cluster
 from trueflops.clock.collectives import Placement, collective_seconds
 from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
-from trueflops.clock.works import LAWS, align, cause_of, curve_name, law_work, op_class, stack
+from trueflops.clock.works import (
+    LAWS,
+    MOVING,
+    align,
+    cause_of,
+    curve_name,
+    law_work,
+    op_class,
+    stack,
+)
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.rules import RULES, Work, model_flop, work
@@ -75,7 +84,7 @@ class Clock:
             chosen = [works[i] for i in members]
             asked = law_work(kind, [ops[i] for i in members], chosen)
             priced = LAWS[kind].seconds(asked, self.silicon, self.profile.curve(name))
-            if kind != "memory":
+            if kind not in MOVING:
                 flop = stack([done.flop for done in chosen])
                 priced = _within_physics(flop, priced, self.chip.peak_flop_per_second(dtype))
             for row, i in enumerate(members):

@@ -21,10 +21,12 @@ KINDS: Final = (
     "reduce_rows", "reduce_columns", "softmax", "softmax_backward", "norm", "norm_backward",
     "foreach", "fused_optimizer",
 )  # fmt: skip
-WALKING: Final = ("widen", "strided", "random", "cat", "gather", "scatter")
-_WAITS: Final = np.array(
-    [float(k.startswith(("reduce", "softmax", "norm"))) for k in KINDS]
-)  # a row must be summed before its result can be written
+WALKING: Final = (
+    "widen", "strided", "random", "cat", "gather", "scatter", "foreach", "fused_optimizer",
+)  # fmt: skip
+# A row must be summed before its result can be written; a list of tensors is dealt out in chunks.
+_WAITS: Final = np.array([float(k.startswith(("reduce", "softmax", "norm"))) for k in KINDS])
+_LISTS: Final = np.array([float(k in ("foreach", "fused_optimizer")) for k in KINDS])
 SHARPNESS: Final = 4.0  # both limits overlap well: threads wait for memory while others walk
 
 
@@ -41,7 +43,8 @@ def _formula(w: EagerWork, chip: Silicon, p: Values) -> Array:
     kind = np.asarray(w.kind).astype(np.intp)
     share = np.array([p.get(k, p["vector"]) for k in KINDS])[kind]
     cycles = np.array([p.get(f"{k}_cycles", 0.0) for k in KINDS])[kind]
-    start = (p["start_cycles"] + p["reduce_cycles"] * _WAITS[kind]) / chip.hertz
+    waits = p["reduce_cycles"] * _WAITS[kind] + p["list_cycles"] * _LISTS[kind]
+    start = (p["start_cycles"] + waits) / chip.hertz
     moving = np.asarray(w.moved_bytes) / (share * chip.bandwidth)
     walking = np.asarray(w.walked) * cycles / (chip.units * chip.hertz)
     return np.asarray(w.launches * start + together(SHARPNESS, moving, walking))
@@ -56,6 +59,7 @@ EAGER: Final = Law(
     {
         "start_cycles": Parameter(4000.0, 500.0, 20000.0, "cycles before the first byte moves"),
         "reduce_cycles": Parameter(4000.0, 0.0, 30000.0, "more before a row is summed"),
+        "list_cycles": Parameter(8000.0, 0.0, 60000.0, "more for each launch over a list"),
         **{
             kind: Parameter(0.8, 0.02, 1.0, f"of the memory's bandwidth, for {kind}")
             for kind in KINDS

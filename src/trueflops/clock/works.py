@@ -37,6 +37,7 @@ LAWS: Final[dict[str, Law]] = {
     "eager": EAGER,
 }
 _EAGER: Final = ("pointwise", "reduction", "movement")  # kernels of a captured program
+MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 _HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 

@@ -203,6 +203,13 @@ def _memory(c: Columns, form: Form) -> Built:
     return (made,), None
 
 
+def _eager(c: Columns, form: Form) -> Built:
+    """A kernel of torch's own, by what it moves and looks up."""
+    moved = Tensor("moved", (("bytes", c["bytes"]),), 8.0)
+    facts: dict[str, Size] = {"walked": c["walked"], "launches": c["launches"]}
+    return (Op(form.name, "pointwise", (moved,), (), facts=facts, form=form.name),), None
+
+
 KINDS: Final[Mapping[str, Kind]] = {
     "matmul": Kind({"m": None, "n": None, "k": None, "copies": 6.0}, _matmul),
     "attention": Kind(
@@ -241,4 +248,5 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "collective": Kind({"gpus": None, "bytes": None}, _collective),
     "memory": Kind({"rows": None, "columns": None}, _memory),
+    "eager": Kind({"bytes": None, "walked": 0.0, "launches": 1.0}, _eager),
 }

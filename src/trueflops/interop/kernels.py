@@ -7,6 +7,7 @@ The header decides what a row is:
     num_tokens, hidden, inter, topk, experts            one layer of experts (moe_tp, moe_ep)
     op, gpus, bytes                                     a collective, bytes as in nccl-tests
     kind, rows, columns                                 a memory-bound kernel
+    kernel, bytes[, walked, launches]                   a kernel of eager torch
 `dtype` names the number format. Optional: `window` limits attention, `direction` backward asks
 for its gradient, `copies` sets of weights rotate (6 unless said), `cast` 0 says that narrow inputs
 were stored narrow, `distribution` skews the routing. Other columns are ignored.
@@ -25,13 +26,18 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.errors import BadInput, UnknownName, shorten
 from trueflops.graph.ir import Collective, Op
 from trueflops.interop.kernel_ops import COLLECTIVES, DTYPES, KINDS, MEMORY_KINDS, Columns, Form
 from trueflops.interop.tables import Row, Table, read_table
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
-_SAID: Final = {"collective": ("op",), "memory": ("kind",)}  # columns that hold words
+_SAID: Final = {
+    "collective": ("op",),
+    "memory": ("kind",),
+    "eager": ("kernel",),
+}  # columns that hold words
 
 
 @dataclass(frozen=True)
@@ -136,6 +142,11 @@ def _form(kind: str, row: Row) -> Form:
                 raise UnknownName("memory-bound kernel", name, MEMORY_KINDS)
             dtype = _known(DTYPES, row.get("dtype") or "bf16", "dtype")
             return Form(name, "fp32" if dtype == "fp32" else "")
+        case "eager":
+            name = row["kernel"].strip().lower()
+            if name not in EAGER_KINDS:
+                raise UnknownName("kernel of torch", name, EAGER_KINDS)
+            return Form(name)
         case "attention" | "attention_decode":
             name = "fp8" if row.get("kv_dtype", "").strip().lower().startswith("fp8") else "bf16"
             if row.get("attn_dtype", "").strip().lower() in ("float32", "fp32"):
@@ -177,7 +188,7 @@ def _number(row: Row, name: str, usual: float | None) -> float:
         value = float(text)
     except ValueError:
         raise BadInput(f"{name} = {shorten(text)!r} is not a number") from None
-    least = 0 if name == "window" else 1
+    least = 0 if name in ("window", "walked") else 1
     if not least <= value < LARGEST or value != int(value):
         raise BadInput(f"{name} = {shorten(text)!r} must be a whole number of at least {least}")
     return value

@@ -17,6 +17,7 @@ from trueflops.measure.attention import attention_jobs, attention_kernels, decod
 from trueflops.measure.ceilings import rate as flop_per_second
 from trueflops.measure.ceilings import winners
 from trueflops.measure.device import Device
+from trueflops.measure.eager import eager_jobs
 from trueflops.measure.formats import FORMATS
 from trueflops.measure.job import Job
 from trueflops.measure.kernels import launch_jobs, memory_jobs
@@ -97,6 +98,7 @@ def sections_of(
     found += [
         Section("bandwidth", 6.0, _each(bandwidth_jobs(device))),
         Section("memory-bound", 30.0, _each(memory_jobs(device))),
+        Section("eager kernels", 30.0, _each(eager_jobs(device))),
         Section("attention", _ATTENTION[device.is_cpu], _attending(device, record), 1),
         Section("decode", _DECODE[device.is_cpu], _each(decode_jobs(device)), 1),
         Section("launch", 2.0, _each(launch_jobs(device))),

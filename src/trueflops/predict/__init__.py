@@ -7,7 +7,7 @@ communication.py  between replicas and stages     pipeline.py       the slowest 
 training.py       the step                        serving.py        prefill, decode, KV cache
 bill.py           tokens/s, MFU, days, dollars, kWh
 kernels.py        single kernels                  explain.py        how one matmul runs
-mapping.py        from a tile to instructions
+mapping.py        from a tile to instructions     diagnosis/        where a real step's time went
 """
 
 from trueflops.predict.bill import Bill as Bill

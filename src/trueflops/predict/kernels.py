@@ -11,7 +11,7 @@ import numpy as np
 from trueflops.catalog import weakest
 from trueflops.clock import Clock, curve_name, op_class
 from trueflops.clock.matmul import best_limits
-from trueflops.clock.works import law_work
+from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
 from trueflops.graph.rules import Work, work
 from trueflops.predict.terms import Estimate
@@ -53,7 +53,7 @@ def price_kernels(
         whole = whole + taken
         deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
         flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
-        if kind != "memory":
+        if kind not in MOVING:
             least = least + done.flop / clock.chip.peak_flop_per_second(op.dtype)
         for name, seconds_alone in _limits(clock, op, done, taken, law).items():
             limits[name] = limits[name] + seconds_alone
@@ -76,7 +76,7 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
         return {name: np.ravel(size) for name, size in zip(LIMITS, found, strict=True)}
     moving = (done.bytes_read + done.bytes_written) / (USUAL_SHARE * chip.bandwidth)
     computing: Size = 0.0
-    if kind != "memory":
+    if kind not in MOVING:
         computing = done.flop / (USUAL_SHARE * clock.chip.peak_flop_per_second(op.dtype))
     return {
         "compute": computing,

@@ -1,0 +1,122 @@
+"""Tensors around tensors: DTensor, and results of collectives that are still under way.
+
+C++ makes them, and to C++ the ghost inside is on no device. So what they say of themselves is put
+right, and what torch would ask of them is answered on meta tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from trueflops.capture.doors import DEVICE
+from trueflops.capture.fused import _BRANCHES as BRANCHES
+from trueflops.capture.ghosts import META
+from trueflops.capture.schema import WHOLE
+
+
+@contextmanager
+def tensors_in_parts(world: int) -> Iterator[None]:
+    """While it lasts, tensors of ghosts go for tensors on the accelerator."""
+    with ExitStack() as stack:
+        stack.enter_context(
+            mock.patch.object(torch.Tensor, "_make_wrapper_subclass", _wrapper(), create=True)
+        )
+        if world > 1:
+            _shapes_unrecorded(stack)
+            library = torch.library.Library("aten", "IMPL")
+            stack.callback(library._destroy)
+            _keep_whole_in_parts(library)
+        yield
+
+
+def _wrapper() -> Any:
+    """Tensors around tensors, such as results that are still under way.
+
+    One that says it is on an accelerator would have autograd look for a driver: it gets the keys
+    of a ghost instead.
+    """
+    real = torch.Tensor._make_wrapper_subclass
+
+    def make(kind: Any, size: Any, strides: Any = None, *args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        if device is None or torch.device(device).type != DEVICE.type:
+            return real(kind, size, strides, *args, **kwargs)
+        if args or kwargs.keys() & _POLICIES:
+            return real(kind, size, strides, *args, **{**kwargs, "device": META})
+        with _disable_current_modes():
+            inner = torch.empty(size, dtype=kwargs.get("dtype"), device=META)
+            inner = inner if strides is None else inner.as_strided(size, strides)
+            return torch.Tensor._make_subclass(
+                kind, inner, kwargs.get("requires_grad", False), device_for_backend_keys=DEVICE
+            )
+
+    return staticmethod(make)
+
+
+_POLICIES: Final = {
+    "dispatch_sizes_strides_policy", "dispatch_device", "dispatch_layout", "_extra_dispatch_keys",
+}  # fmt: skip
+
+
+def _shapes_unrecorded(stack: ExitStack) -> None:
+    """DTensor runs an op once more, to learn the shape of the whole: that is nobody's work.
+
+    Torch does it on fakes, which do not go with a pretended device; meta tensors do.
+    """
+    from torch.distributed.tensor import _dispatch
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+    from torch.utils._pytree import tree_map
+
+    def shade(value: Any) -> Any:
+        if isinstance(value, DTensorSpec) and value.tensor_meta is not None:
+            shape, stride, dtype = value.tensor_meta
+            return torch.empty_strided(shape, stride, dtype=dtype, device=META)
+        return META if isinstance(value, torch.device) else value
+
+    def meta(made: Any) -> Any:
+        if isinstance(made, torch.Tensor):
+            return TensorMeta(shape=made.shape, stride=made.stride(), dtype=made.dtype)
+        return type(made)(map(meta, made)) if isinstance(made, (list, tuple)) else None
+
+    def propagate(_: Any, schema: Any) -> Any:
+        if schema.op == torch.ops.aten.equal.default:
+            return None
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            args, kwargs = (
+                tree_map(shade, each, is_leaf=lambda v: isinstance(v, DTensorSpec))
+                for each in (schema.args_schema, schema.kwargs_schema)
+            )
+            return meta(schema.op(*args, **kwargs))
+
+    def draw(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
+        return op(*args, **kwargs)  # where in its stream of numbers a rank draws is no matter
+
+    name = "_propagate_tensor_meta_non_cached"
+    stack.enter_context(mock.patch.object(ShardingPropagator, name, propagate))
+    stack.enter_context(mock.patch.object(_dispatch, "run_dtensor_rng_op", draw))
+
+
+def _keep_whole_in_parts(library: torch.library.Library) -> None:
+    """What is one kernel on a GPU is one of a DTensor too, whose own keys are those of meta."""
+
+    def like(x: torch.Tensor, *_: Any) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    def rms_norm(x: torch.Tensor, shape: list[int], *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        kept = x.shape[: x.dim() - len(shape)] + (1,) * len(shape)
+        return torch.empty_like(x), torch.empty(kept, dtype=wide, device=x.device)
+
+    for op in WHOLE:
+        shape = rms_norm if "rms_norm" in str(op) else like
+        # Past Library.impl, which would have the op fall apart on meta.
+        library.m.impl(op.name(), "Meta", shape, False)  # type: ignore[union-attr]
+    for name, run in BRANCHES.items():
+        library.impl(name, run, "AutogradMeta")

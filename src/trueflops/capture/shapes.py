@@ -1,0 +1,162 @@
+"""Shapes that torch itself cannot say: meta kernels of CUDA's ops that have none.
+
+Most have the shape of one of their arguments. The rest follow the kernels
+(aten/src/ATen/native/cuda: Normalization, RNN, LossCTC).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch._meta_registrations import calc_conv_nd_return_shape
+
+_LIKE: Final = {
+    "multi_margin_loss_backward": 1, "multilabel_margin_loss_backward": 1,
+    "fractional_max_pool3d_backward": 1, "_ctc_loss_backward": 1, "_ctc_loss_backward.Tensor": 1,
+    "_standard_gamma_grad": 0, "_dirichlet_grad": 0, "_sample_dirichlet": 0, "binomial": 0,
+    "_masked_softmax": 0, "_masked_softmax_backward": 0, "batch_norm_elemt": 0,
+    "batch_norm_backward_elemt": 1,
+}  # fmt: skip
+"""Ops whose result looks like one of their arguments, and which."""
+RESERVED: Final = 2
+"""Numbers of an LSTM or GRU that cuDNN keeps for each hidden one beside the gates (assumed)."""
+GATES: Final = (1, 1, 4, 3)  # of cuDNN's modes: rnn_relu, rnn_tanh, lstm, gru
+
+
+def tell_shapes(library: torch.library.Library) -> None:
+    """Register them, while a capture lasts."""
+    for name, which in _LIKE.items():
+        library.impl(name, _like(which), "Meta")
+    for name, shape in _SHAPES.items():
+        library.impl(name, shape, "Meta", allow_override=True)
+
+
+def _like(which: int) -> Callable[..., Tensor]:
+    return lambda *args, **_: torch.empty_like(args[which])
+
+
+def _statistics(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """Mean and inverse deviation of every channel, wide enough to sum halves."""
+    wide = x.new_empty(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
+    return wide, torch.empty_like(wide)
+
+
+def _sums(
+    grad: Tensor, x: Tensor, mean: Tensor, spread: Tensor, weight: Any, *wanted: bool
+) -> tuple[Any, ...]:
+    """What SyncBatchNorm's backward adds up over the ranks, and the gradients of its weights."""
+    given = torch.empty_like(mean if weight is None else weight)
+    asked = (wanted[0], wanted[0], wanted[1], wanted[2])
+    made = (mean, mean, given, given)
+    return tuple(torch.empty_like(m) if a else None for a, m in zip(asked, made, strict=True))
+
+
+def _ctc(x: Tensor, targets: Tensor, lengths: Any, *_: Any) -> tuple[Tensor, Tensor]:
+    """The loss and the paths to it; no target is longer than the targets are wide."""
+    steps, batch = (x.shape[0], x.shape[1]) if x.dim() == 3 else (x.shape[0], 1)
+    longest = targets.shape[-1] if targets.dim() > 1 else -(-targets.shape[0] // batch)
+    return x.new_empty(batch), x.new_empty(batch, steps, 2 * longest + 1)
+
+
+def _quantised(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+
+def _gru_cell(gates: Tensor, _: Tensor, state: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(state), state.new_empty(state.shape[0], 5 * state.shape[1])
+
+
+def _gru_cell_backward(grad: Tensor, workspace: Tensor, biased: bool) -> tuple[Any, ...]:
+    batch, hidden = grad.shape
+    gates = [grad.new_empty(batch, 3 * hidden) for _ in range(2)]
+    biases = [grad.new_empty(3 * hidden) if biased else None for _ in range(2)]
+    return (*gates, torch.empty_like(grad), *biases)
+
+
+# ── convolutions, whose layout is cuDNN's choice ─────────────────────────────────────────────────
+
+
+def _convolution(
+    x: Tensor, weight: Tensor, bias: Any, stride: list[int], padding: list[int],
+    dilation: list[int], transposed: bool, output_padding: list[int], groups: int,
+) -> Tensor:  # fmt: skip
+    shape = calc_conv_nd_return_shape(
+        x, weight, stride, padding, dilation, transposed, groups,
+        output_padding if transposed else None,
+    )  # fmt: skip
+    return x.new_empty(shape).to(memory_format=_format(x, weight))
+
+
+def _convolution_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, biases: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, wanted: list[bool],
+) -> tuple[Any, ...]:  # fmt: skip
+    laid = _format(x, weight)
+    made = (x.shape, weight.shape, grad.shape[1:2])
+    return tuple(
+        grad.new_empty(shape).to(memory_format=laid if len(shape) > 1 else torch.preserve_format)
+        if asked
+        else None
+        for shape, asked in zip(made, wanted, strict=True)
+    )
+
+
+def _format(x: Tensor, weight: Tensor) -> torch.memory_format:
+    """Channels come last if they do in the input or in the weights (cudnn/ConvShared.cpp)."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if last is not None and any(
+        t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in (x, weight)
+    ):
+        return last
+    return torch.contiguous_format
+
+
+# ── cuDNN's recurrent layers ─────────────────────────────────────────────────────────────────────
+
+
+def _layers(
+    x: Tensor, weights: list[Tensor], _: int, buffer: Any, hx: Tensor, cx: Any, mode: int,
+    hidden: int, projected: int, layers: int, batch_first: bool, dropout: float, train: bool,
+    bidirectional: bool, batch_sizes: list[int], *__: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Outputs, last states, what is kept for the backward, and the weights in one piece."""
+    ways, wide = 1 + bidirectional, projected or hidden
+    output = x.new_empty(*x.shape[:-1], wide * ways)
+    kept = (GATES[mode] + RESERVED) * hidden * ways * layers * x[..., 0].numel() if train else 0
+    cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
+    reserve = x.new_empty(kept * x.element_size(), dtype=torch.uint8)
+    return output, torch.empty_like(hx), cell, reserve, buffer
+
+
+def _layers_backward(
+    x: Tensor, weights: list[Tensor], _: int, buffer: Any, hx: Tensor, cx: Any, *rest: Any
+) -> tuple[Any, ...]:
+    """The gradients of the weights lie in one buffer, as the weights do."""
+    made, at = [], 0
+    if rest[-1][3]:
+        flat = x.new_empty(sum(weight.numel() for weight in weights))
+        for weight in weights:
+            made.append(flat[at : at + weight.numel()].view(weight.shape))
+            at += weight.numel()
+    cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
+    return torch.empty_like(x), torch.empty_like(hx), cell, made
+
+
+_SHAPES: Final[dict[str, Callable[..., Any]]] = {
+    "batch_norm_stats": _statistics,
+    "batch_norm_gather_stats_with_counts": _statistics,
+    "batch_norm_backward_reduce": _sums,
+    "_ctc_loss.Tensor": _ctc,
+    "fake_quantize_per_tensor_affine_cachemask": _quantised,
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _quantised,
+    "fake_quantize_per_channel_affine_cachemask": _quantised,
+    "_thnn_fused_gru_cell": _gru_cell,
+    "_thnn_fused_gru_cell_backward": _gru_cell_backward,
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "_cudnn_rnn": _layers,
+    "_cudnn_rnn_backward": _layers_backward,
+}

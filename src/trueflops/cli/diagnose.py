@@ -1,0 +1,65 @@
+"""trueflops diagnose: where the time of a real run went, beside what each kernel should take."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from trueflops.catalog import Cluster
+from trueflops.cli.question import cluster_of, profile_for
+from trueflops.clock import Clock
+from trueflops.errors import BadInput, UnknownName
+from trueflops.interop.kineto import read_trace
+from trueflops.predict.diagnosis import diagnose
+from trueflops.predict.diagnosis.trace import Trace
+from trueflops.report import encode
+from trueflops.report.diagnosis import encode_diagnosis, show_diagnosis
+from trueflops.verify.run_chip import chip_of
+
+
+def run(options: argparse.Namespace) -> int:
+    """Diagnose the median step of a trace."""
+    trace = read_trace(Path(options.trace))
+    where = _cluster(options, trace)
+    clock = Clock(where, profile_for(options, where.accelerator))
+    trace = replace(trace, warnings=(*trace.warnings, *_other_chip(trace, where)))
+    found = diagnose(trace, clock)
+    if options.json:
+        print(encode.to_json(encode_diagnosis(found, clock)))
+    else:
+        show_diagnosis(found, clock, options.top)
+    return 0
+
+
+def _cluster(options: argparse.Namespace, trace: Trace) -> Cluster:
+    """--on, or the chip that the trace names; as many of them as its largest group has."""
+    if options.on is None and options.profile is None:
+        options.on = _named(trace)
+    where = cluster_of(options)
+    widest = max((k.message.group for k in trace.kernels if k.message), default=1)
+    if where.count < widest:
+        if where.count > 1:
+            raise BadInput(f"the trace has collectives of {widest} ranks: say --on {widest}x…")
+        options.on = f"{widest}x{where.accelerator.name}"
+        where = cluster_of(options)
+    return where
+
+
+def _named(trace: Trace) -> str:
+    try:
+        return chip_of(trace.device).name.partition(" of ")[0]
+    except (UnknownName, BadInput):
+        said = f" ({trace.device!r} is not in the catalog)" if trace.device else ""
+        raise BadInput(f"say where the trace was made with --on: H100, MI300X …{said}") from None
+
+
+def _other_chip(trace: Trace, where: Cluster) -> list[str]:
+    """A trace of one chip priced on another is a question one may ask, but seldom by intent."""
+    try:
+        made_on = chip_of(trace.device).name.partition(" of ")[0] if trace.device else ""
+    except (UnknownName, BadInput):
+        return []
+    if made_on in ("", where.accelerator.name):
+        return []
+    return [f"the trace is of {trace.device}, the predictions are for {where.accelerator.name}"]

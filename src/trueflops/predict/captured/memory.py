@@ -1,0 +1,154 @@
+"""Memory of a captured program over time: every storage through the caching allocator.
+
+The whole run is replayed, from building to the recorded step: what is reserved depends on what was
+freed before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from trueflops.capture.recording import Allocated, Began, Freed, Recording
+from trueflops.predict.allocator import CachingAllocator, OutOfMemory
+from trueflops.units import MEBI
+
+PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
+# What cuBLAS is given for each thread that multiplies (CUDAHooks/CublasHandlePool.cpp).
+HOPPER_WORKSPACE: Final = int(32 * MEBI)
+OLDER_WORKSPACE: Final = int(8.125 * MEBI)
+
+
+@dataclass(slots=True)
+class Holding:
+    """A storage that was alive at the peak."""
+
+    size_bytes: int
+    category: str
+    module: str
+    op: str
+    name: str = ""
+
+
+@dataclass
+class CapturedMemory:
+    """Peaks of the recorded step and what made them."""
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    alive: list[Holding]
+    timeline: list[tuple[int, dict[str, int]]]  # event of the step, bytes by category
+    peak_at: int  # its event
+    out_of_memory: OutOfMemory | None = None
+
+    def by(self, what: str) -> dict[str, int]:
+        """Bytes at the peak by category, module, op or name, the largest first."""
+        total: dict[str, int] = defaultdict(int)
+        for holding in self.alive:
+            total[getattr(holding, what)] += holding.size_bytes
+        return dict(sorted(total.items(), key=lambda pair: -pair[1]))
+
+
+def captured_memory(
+    recording: Recording,
+    *,
+    workspace: int = HOPPER_WORKSPACE,
+    limit_bytes: float = inf,
+    expandable: bool = False,
+) -> CapturedMemory:
+    """Replay the run: building, the settling step, the recorded step."""
+    allocator = CachingAllocator(expandable=expandable, limit_bytes=limit_bytes)
+    categories = categories_of(recording)
+    handles: dict[int, int] = {}
+    alive: dict[int, Allocated] = {}
+    held: dict[str, int] = defaultdict(int)
+    threads: set[str] = set()
+    timeline: list[tuple[int, dict[str, int]]] = []
+    peak, peak_at, at_peak, begun = 0, 0, dict(alive), 0
+    failed: OutOfMemory | None = None
+    for i, event in enumerate(recording.events):
+        if isinstance(event, Began):
+            begun, peak = i, 0
+            allocator.reset_peaks()
+            timeline.clear()
+        elif isinstance(event, Freed):
+            if event.storage in handles:
+                allocator.free(handles.pop(event.storage))
+                held[categories[event.storage]] -= alive.pop(event.storage).size_bytes
+        elif isinstance(event, Allocated):
+            try:
+                handles[event.storage] = allocator.allocate(event.size_bytes, event.stream)
+                thread = _thread(event)
+                if thread and thread not in threads:
+                    threads.add(thread)
+                    allocator.allocate(workspace)
+                    held["library workspaces"] += workspace
+            except OutOfMemory as error:
+                failed = error
+                at_peak, peak_at = {**alive, event.storage: event}, i - begun
+                break
+            alive[event.storage] = event
+            held[categories[event.storage]] += event.size_bytes
+            timeline.append((i - begun, dict(held)))
+            if allocator.allocated_bytes > peak:
+                peak, peak_at, at_peak = allocator.allocated_bytes, i - begun, dict(alive)
+    holdings = [
+        Holding(e.size_bytes, categories[n], e.module, e.op, recording.parameters.get(n, ""))
+        for n, e in at_peak.items()
+    ]
+    if held["library workspaces"]:
+        holdings.append(Holding(held["library workspaces"], "library workspaces", "", ""))
+    return CapturedMemory(
+        allocator.peak_allocated_bytes,
+        allocator.peak_reserved_bytes,
+        holdings,
+        timeline,
+        peak_at,
+        failed,
+    )
+
+
+def _thread(event: Allocated) -> str:
+    """Forward and backward run in two threads of the host, each with a library handle."""
+    if not event.op.startswith(PRODUCTS):
+        return ""
+    return "backward" if event.phase in ("backward", "recompute") else "forward"
+
+
+def categories_of(recording: Recording) -> dict[int, str]:
+    """What every storage is for, told by when it came and when it went.
+
+    What the forward leaves for the backward is an activation; what the backward leaves for the
+    optimizer, a gradient; what the optimizer leaves for the next step, its state.
+    """
+    found: dict[int, str] = {}
+    came: dict[int, Allocated] = {}
+    phase = "forward"
+    for event in recording.events:
+        if isinstance(event, Allocated):
+            phase = event.phase
+            came[event.storage] = event
+            found[event.storage] = _at_end(event, recording)
+        elif isinstance(event, Freed) and event.storage in came:
+            begun = came[event.storage].phase
+            if event.storage in recording.parameters or found[event.storage] == "inputs":
+                continue
+            if begun == phase or (begun in ("backward", "recompute") and phase != "optimizer"):
+                is_again = begun == "recompute"
+                found[event.storage] = "recomputed activations" if is_again else "temporary"
+            elif begun == "forward":
+                found[event.storage] = "activations"
+            elif begun in ("backward", "recompute"):
+                found[event.storage] = "gradients"
+    return found
+
+
+def _at_end(event: Allocated, recording: Recording) -> str:
+    """Of a storage that never goes."""
+    if event.storage in recording.parameters:
+        return "parameters"
+    if event.phase == "optimizer":
+        return "optimizer state"
+    return "gradients" if event.phase in ("backward", "recompute") else "inputs and buffers"

@@ -1,0 +1,104 @@
+"""Calls of a recording as kernels with their seconds, priced by the one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trueflops.capture.lower import base_name, lower
+from trueflops.capture.recording import HOST, Call, Event
+from trueflops.clock import CLOCKED_CAUSES, Clock, curve_name
+from trueflops.clock.works import cause_of
+from trueflops.graph.ir import Op
+from trueflops.graph.rules import RULES, Work, work
+from trueflops.profile import Curve
+
+# How collectives are called -> ours, and whether what is sent is the input or the output.
+_COLLECTIVES: Final = {
+    "allreduce": ("all_reduce", "inputs"), "all_reduce": ("all_reduce", "inputs"),
+    "allgather": ("all_gather", "outputs"), "all_gather": ("all_gather", "outputs"),
+    "reduce_scatter": ("reduce_scatter", "inputs"), "alltoall": ("all_to_all", "inputs"),
+    "all_to_all": ("all_to_all", "inputs"), "broadcast": ("broadcast", "inputs"),
+    "scatter": ("broadcast", "inputs"), "gather": ("all_gather", "outputs"),
+    "reduce": ("all_reduce", "inputs"), "send": ("send_recv", "inputs"),
+    "recv": ("send_recv", "inputs"), "barrier": ("", ""),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Kernel:
+    """Something that occupies a stream for a while."""
+
+    name: str
+    call: Call
+    cause: str  # matmul, attention, memory, communication, host copy
+    seconds: float
+    work: Work
+    error: float  # of log(seconds)
+    curve: str
+    op: Op | None = None
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it slows down with the chip's clock."""
+        return self.cause in CLOCKED_CAUSES
+
+    @property
+    def matrix(self) -> bool:
+        """Whether its flop run on a matrix engine."""
+        return self.op is not None and RULES[self.op.kind].matrix
+
+
+def price_events(events: Sequence[Event], clock: Clock) -> list[list[Kernel]]:
+    """For each event the kernels that it launches; none for what is not a call."""
+    found: list[list[Kernel]] = [[] for _ in events]
+    lowered: list[tuple[int, Call, Op]] = []
+    for i, event in enumerate(events):
+        if not isinstance(event, Call):
+            continue
+        if event.group:
+            found[i] = _sent(event, clock)
+        else:
+            lowered += [(i, event, op) for op in lower(event)]
+    ops = [op for _, _, op in lowered if op.kind != "host_copy"]
+    works = [work(op) for op in ops]
+    seconds = iter(zip(works, clock.op_seconds(ops, works), strict=True))
+    for i, call, op in lowered:
+        if op.kind == "host_copy":
+            found[i].append(_copied(call, op, clock))
+            continue
+        done, taken = next(seconds)
+        law = clock.profile.curve(curve_name(op))
+        found[i].append(
+            Kernel(
+                base_name(call.op), call, cause_of(op), float(taken), done, law.error,
+                curve_name(op), op,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _sent(call: Call, clock: Clock) -> list[Kernel]:
+    """A collective over the links between its ranks."""
+    name = base_name(call.op)
+    kind, side = next(
+        (v for k, v in _COLLECTIVES.items() if name.strip("_").startswith(k)), ("", "")
+    )
+    count = len(call.group)
+    if not kind or count < 2:
+        return []
+    payload = sum(a.bytes for a in getattr(call, side) if a.device != HOST)
+    stride = max(1, (call.group[-1] - call.group[0]) // (count - 1))
+    seconds = float(clock.collective(kind, float(count), float(payload), float(stride)))
+    law = clock.profile.curve(f"collective.{kind}")
+    none = Work(0.0, 0.0, 0.0)
+    return [Kernel(kind, call, "communication", seconds, none, law.error, f"collective.{kind}")]
+
+
+def _copied(call: Call, op: Op, clock: Clock) -> Kernel:
+    moved = sum(a.bytes for a in call.outputs)
+    law: Curve = clock.profile.curve("host")
+    known = clock.cluster.host_bandwidth is not None
+    seconds = float(clock.host_copy(float(moved))) if known else 0.0
+    return Kernel("host copy", call, "host copy", seconds, work(op), law.error, "host", op)

@@ -1,0 +1,206 @@
+"""What would help, and by how much: each rule looks at one thing and says so only if it matters."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from trueflops import units
+from trueflops.clock import Clock
+from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
+from trueflops.predict.diagnosis.groups import Group, Pricer
+from trueflops.predict.diagnosis.timeline import Gap, Occupied, Spent, Window
+from trueflops.predict.diagnosis.trace import NOBODY, HostEvent, Kernel, Launch, Trace
+
+MATTERS: Final = 0.01  # of the step: below this nothing is said
+SHORT: Final = 10 * units.MICRO  # a kernel that ends before the host has launched the next
+
+
+class Advice(NamedTuple):
+    """One thing to do; `saves_seconds` at most, alone."""
+
+    code: str
+    text: str
+    saves_seconds: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the rules look at."""
+
+    trace: Trace
+    window: Window
+    gaps: Sequence[Gap]
+    spent: dict[Spent, float]
+    occupied: Occupied
+    groups: Sequence[Group]
+    clock: Clock
+    pricer: Pricer
+
+    @property
+    def late(self) -> list[Gap]:
+        """Gaps in which the device waited for the host."""
+        return [gap for gap in self.gaps if gap.late]
+
+    def launches(self) -> dict[int, tuple[Launch, list[Kernel]]]:
+        """The ops of the step with their kernels."""
+        found: dict[int, tuple[Launch, list[Kernel]]] = {}
+        for kernel in self.window.kernels:
+            if kernel.launch != NOBODY:
+                launch = self.trace.launches[kernel.launch]
+                found.setdefault(kernel.launch, (launch, []))[1].append(kernel)
+        return found
+
+
+def advise(seen: Seen) -> list[Advice]:
+    """Everything worth more than a hundredth of the step, the most first."""
+    rules = (_host, _chains, _optimizer, _tf32, _communication, _attention, _pageable,
+             _synchronised, _allocated)  # fmt: skip
+    found = [advice for rule in rules for advice in rule(seen)]
+    least = MATTERS * seen.window.seconds
+    return sorted((a for a in found if a.saves_seconds >= least), key=lambda a: -a.saves_seconds)
+
+
+def _host(seen: Seen) -> Iterator[Advice]:
+    lost = sum(gap.seconds for gap in seen.late)
+    kernels = seen.window.kernels
+    short = sum(k.seconds < SHORT for k in kernels)
+    yield Advice(
+        "launch_bound",
+        f"the device waited for the host before {len(seen.late):,} of {len(kernels):,} kernels, "
+        f"{short:,} of which take less than {SHORT / units.MICRO:.0f} µs: CUDA graphs or "
+        'torch.compile(mode="reduce-overhead"), or more work a step',
+        lost,
+    )
+
+
+def _chains(seen: Seen) -> Iterator[Advice]:
+    found = fusable(seen.trace, seen.window.kernels, seen.clock)
+    before, after = (units.show(n, "bytes") for n in (found.moved_bytes, found.fused_bytes))
+    yield Advice(
+        "fuse",
+        f"{found.launches:,} memory-bound ops in {found.chains:,} chain{'s' * (found.chains > 1)} "
+        f"move {before} where "
+        f"{after} would do: torch.compile fuses them",
+        found.saves_seconds,
+    )
+
+
+def _optimizer(seen: Seen) -> Iterator[Advice]:
+    listed = [
+        (launch, sum(k.seconds for k in kernels))
+        for launch, kernels in seen.launches().values()
+        if "_foreach_" in launch.name and "Adam" in launch.within
+    ]
+    if not listed:
+        return
+    once = one_pass_seconds(seen.trace, (launch for launch, _ in listed), seen.pricer)
+    if once is not None:
+        whole = sum(seconds for _, seconds in listed)
+        yield Advice(
+            "fused_optimizer",
+            f"the optimizer's foreach kernels pass over its states {len(listed):,} times in "
+            f"{units.show(whole, 'seconds')}; AdamW(fused=True) once in "
+            f"{units.show(once, 'seconds')}",
+            whole - once,
+        )
+
+
+def _tf32(seen: Seen) -> Iterator[Advice]:
+    measured = predicted = 0.0
+    count = 0
+    for launch, kernels in seen.launches().values():
+        if not any(op.dtype == "fp32" and op.kind == "matmul" for op in launch.ops):
+            continue
+        price = seen.pricer.ops([replace(op, dtype="tf32") for op in launch.ops])
+        if price.seconds is not None:
+            count += 1
+            measured += sum(k.seconds for k in kernels)
+            predicted += float(price.seconds.value)
+    if count and seen.clock.chip.get("peak.tf32"):
+        yield Advice(
+            "tf32",
+            f"{count:,} products in plain fp32 take {units.show(measured, 'seconds')}: "
+            'torch.set_float32_matmul_precision("high") allows TF32',
+            measured - predicted,
+        )
+
+
+def _communication(seen: Seen) -> Iterator[Advice]:
+    exposed = seen.occupied.by_cause["communication"]
+    names = Counter[str]()
+    for group in seen.groups:
+        if group.cause == "communication":
+            names[group.label] += round(group.measured_seconds / units.MICRO)
+    most = names.most_common(1)[0][0] if names else ""
+    yield Advice(
+        "overlap",
+        f"communication that nothing hides (most of it {most}): overlap it with compute by "
+        "prefetching the next layer's weights (FSDP) or gradient buckets that start earlier (DDP); "
+        "what is left may be ranks that wait for a slower one",
+        exposed,
+    )
+
+
+def _attention(seen: Seen) -> Iterator[Advice]:
+    """Softmax over whole rows of scores: attention that was not fused."""
+    square = 0.0
+    for launch, kernels in seen.launches().values():
+        shape = launch.call.inputs[0].shape if launch.call and launch.call.inputs else ()
+        if "softmax" in launch.name and len(shape) == 4 and min(shape[2:]) >= 256:
+            square += sum(k.seconds for k in kernels)
+    yield Advice(
+        "fused_attention",
+        "softmax over whole matrices of scores: scaled_dot_product_attention (or "
+        'attn_implementation="sdpa") never writes them',
+        square,
+    )
+
+
+def _pageable(seen: Seen) -> Iterator[Advice]:
+    slow = [k for k in seen.window.kernels if k.pageable and k.sort in ("to_device", "to_host")]
+    moved = units.show(sum(k.moved_bytes for k in slow), "bytes")
+    yield Advice(
+        "pin_memory",
+        f"{len(slow):,} copies of {moved} from or to memory that is not pinned: "
+        "DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
+        sum(k.seconds for k in slow),
+    )
+
+
+def _synchronised(seen: Seen) -> Iterator[Advice]:
+    """Waits of the host that left the device without work afterwards."""
+    waits = sorted((w for w in seen.trace.waits if w.doing == "wait"), key=lambda w: w.end)
+    ends = [w.end for w in waits]
+    drained = Counter[str]()
+    lost = 0.0
+    for gap in seen.late:
+        first = bisect_left(ends, gap.start)
+        if first < len(ends) and ends[first] <= gap.start + gap.seconds:
+            drained[waits[first].name] += 1
+            lost += gap.seconds
+    if drained:
+        name, times = drained.most_common(1)[0]
+        yield Advice(
+            "synchronisation",
+            f"{drained.total():,} times the host waited for the device and then let it wait "
+            f"({times:,} × {name}): keep losses and masks on the device, read them rarely",
+            lost,
+        )
+
+
+def _allocated(seen: Seen) -> Iterator[Advice]:
+    inside = [w for w in seen.trace.waits if w.doing == "allocate" and _within(w, seen.window)]
+    yield Advice(
+        "allocation",
+        f"{len(inside):,} calls to the driver for memory: warm up before you measure, keep shapes "
+        "the same, or PYTORCH_ALLOC_CONF=expandable_segments:True",
+        seen.spent.get("allocate", 0.0),
+    )
+
+
+def _within(event: HostEvent, window: Window) -> bool:
+    return window.start <= event.start <= window.end
