@@ -4,9 +4,10 @@
     trueflops capture benchmarks/torchtitan_steps.py:llama3_8b --world 8 --on H100
     trueflops capture benchmarks/torchtitan_steps.py:llama3_70b --world 256 --on H100
 Model, parallelism, checkpointing, optimizer and the step itself are torchtitan's, as its config
-registry has them. What a capture cannot have is replaced here: the dataset (tokens without
+registry has them (0.3.0). What a capture cannot have is replaced here: the dataset (tokens without
 meaning), the tokenizer, and FlexAttention, which exists only once it is compiled (causal SDPA).
-CUDA graphs are off: a graph replays the same kernels.
+CUDA graphs are off: a graph replays the same kernels. Tensor parallelism goes through DTensor:
+torchtitan's newer way (spmd_types) needs an FSDP that torch 2.13 does not have yet.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Tokens(BaseDataLoader):  # type: ignore[misc]
         """Inputs and labels, on the host as torchtitan expects them."""
         while True:
             tokens = torch.randint(0, VOCABULARY, self.shape)
-            yield {"input": tokens}, tokens.roll(-1, dims=1)
+            positions = torch.arange(self.shape[1]).expand(self.shape)
+            yield {"input": tokens, "positions": positions}, tokens.roll(-1, dims=1)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing to save."""
@@ -80,11 +82,6 @@ def llama3_8b() -> Callable[[], None]:
 def llama3_70b() -> Callable[[], None]:
     """Llama-3 70B over FSDP2 and 8-way tensor parallelism, full checkpointing."""
     return step_of(config_registry.llama3_70b())
-
-
-def llama3_405b() -> Callable[[], None]:
-    """Llama-3 405B as torchtitan configures it."""
-    return step_of(config_registry.llama3_405b())
 
 
 def step_of(config: Trainer.Config) -> Callable[[], None]:

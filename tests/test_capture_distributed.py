@@ -246,7 +246,8 @@ def test_every_kind_of_collective_is_recorded_with_what_goes_in_and_comes_out() 
             dist.all_gather(parts, x[:8])
             dist.reduce_scatter(parts[0], list(x.chunk(world)))
             dist.broadcast(x, 0)
-            everybody = list(range(world))
+            everybody = dist.group.WORLD
+            assert everybody is not None
             moved = functional_collectives.all_to_all_single(x, [8] * 8, [8] * 8, everybody)
             assert (moved + 1).shape == x.shape
 

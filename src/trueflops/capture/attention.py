@@ -19,6 +19,7 @@ from trueflops.capture.fused import keep_whole
 _ATEN: Final = torch.ops.aten
 _HALVES: Final = (torch.float16, torch.bfloat16)
 _CUDNN_CAPABILITIES: Final = (9, 10)  # major: Hopper, data-centre Blackwell
+_AMPERE: Final = (8, 0)  # the first that FlashAttention-2 and bfloat16 run on
 _CUDNN_HEAD: Final = 128  # the widest head whose backward cuDNN has
 _FLASH_HEAD: Final = 256
 _ENABLED: Final = {
@@ -78,11 +79,14 @@ def choose(
         and q.shape[-1] % 8 == v.shape[-1] % 8 == 0
         and q.dim() == 4
         and q.shape[-2] > 1,
-        SDPBackend.FLASH_ATTENTION: mask is None
+        SDPBackend.FLASH_ATTENTION: capability >= _AMPERE
+        and mask is None
         and q.dtype in _HALVES
         and q.shape[-1] == v.shape[-1] <= _FLASH_HEAD
         and q.dim() == 4,
-        SDPBackend.EFFICIENT_ATTENTION: not grouped and q.dim() == 4,
+        SDPBackend.EFFICIENT_ATTENTION: not grouped
+        and q.dim() == 4
+        and q.dtype in (torch.float16, torch.float32, *(_HALVES * (capability >= _AMPERE))),
     }
     for backend, able in takes.items():
         if able and _ENABLED[backend]():

@@ -36,12 +36,30 @@ class Doors(TorchFunctionMode):
             with torch._C.DisableTorchFunction():
                 return read(*args, **kwargs)
         if func is torch.Tensor.cuda:
-            return args[0].to(DEVICE)
+            return _to(args[0], DEVICE)
         if func is torch.Tensor.to:
-            args = tuple(numbered(a) if isinstance(a, (str, torch.device)) else a for a in args)
+            return _to(*args, **kwargs)
+        if func is torch.device and type(args[0]) is int:
+            return DEVICE
         if kwargs.get("device") is not None:
             kwargs = {**kwargs, "device": numbered(kwargs["device"])}
         return _from_data(func, args, kwargs) if func in _FROM_DATA else func(*args, **kwargs)
+
+
+def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """`tensor.to(…)`: a ghost that is where it should go stays there, though C++ sees it nowhere."""
+    if args and isinstance(args[0], torch.Tensor):
+        args = (args[0].device, args[0].dtype, *args[1:])
+    asked = kwargs.pop("device", None)
+    rest = list(args)
+    if rest and isinstance(rest[0], (str, torch.device, int)) and not isinstance(rest[0], bool):
+        asked = rest.pop(0)
+    if asked is None:
+        return torch.Tensor.to(tensor, *rest, **kwargs)
+    device = torch.device(numbered(asked))
+    if type(tensor) in _PLAIN and home_of(tensor) is not None and device == tensor.device:
+        return torch.Tensor.to(tensor, *rest or (tensor.dtype,), **kwargs)
+    return torch.Tensor.to(tensor, device, *rest, **kwargs)
 
 
 def numbered(device: Any) -> Any:

@@ -6,6 +6,7 @@ right, and what torch would ask of them is answered on meta tensors.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -19,6 +20,8 @@ from trueflops.capture.fused import _BRANCHES as BRANCHES
 from trueflops.capture.ghosts import META
 from trueflops.capture.schema import WHOLE
 
+_CAPTURES = itertools.count(1)
+
 
 @contextmanager
 def tensors_in_parts(world: int) -> Iterator[None]:
@@ -28,6 +31,7 @@ def tensors_in_parts(world: int) -> Iterator[None]:
             mock.patch.object(torch.Tensor, "_make_wrapper_subclass", _wrapper(), create=True)
         )
         if world > 1:
+            _meshes_of_their_own(stack)
             _shapes_unrecorded(stack)
             library = torch.library.Library("aten", "IMPL")
             stack.callback(library._destroy)
@@ -62,6 +66,20 @@ def _wrapper() -> Any:
 _POLICIES: Final = {
     "dispatch_sizes_strides_policy", "dispatch_device", "dispatch_layout", "_extra_dispatch_keys",
 }  # fmt: skip
+
+
+def _meshes_of_their_own(stack: ExitStack) -> None:
+    """DTensor's caches know a mesh by its shape; one of another capture has other groups."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    number = next(_CAPTURES)
+
+    def put(mesh: Any, _: Any) -> None:
+        mesh.__dict__["_thread_id"] = number
+
+    # The field that keeps meshes of threads apart, where threads play ranks.
+    apart = property(lambda mesh: mesh.__dict__["_thread_id"], put)
+    stack.enter_context(mock.patch.object(DeviceMesh, "_thread_id", apart, create=True))
 
 
 def _shapes_unrecorded(stack: ExitStack) -> None:

@@ -53,7 +53,9 @@ __all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]
 
 
 def lower(call: Call) -> list[Op]:
-    """The kernels that a call launches; none where it only looks."""
+    """The kernels that a call launches; none where it only looks, or makes nothing."""
+    if call.outputs and not any(array.elements for array in call.outputs):
+        return []
     if not call.op.startswith(("aten.", "prims.")):
         return by_bytes(call)
     name = base_name(call.op)

@@ -7,20 +7,29 @@ recorder who waits for whom.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import torch
 import torch._dynamo  # before anything is pretended: it looks for a driver while it is imported
 from torch.nn.attention import flex_attention
 
+from trueflops.catalog import Accelerator
 from trueflops.capture.doors import DEVICE
 from trueflops.capture.ghosts import home_of
 from trueflops.capture.numbers import read_number
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import refused
+
+
+# CUDA's compute capability by the name of the die; others answer as an A100, which most code takes.
+_GENERATIONS: Final = {
+    "GV100": (7, 0), "Turing": (7, 5), "GA100": (8, 0), "Ampere": (8, 6), "Ada": (8, 9),
+    "Hopper": (9, 0), "GB20": (12, 0), "Blackwell": (10, 0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,22 @@ class Machine:
     count: int = 1
     on_host: bool = False  # the accelerator is the CPU itself
 
+    @classmethod
+    def like(cls, chip: Accelerator, count: int = 1) -> Machine:
+        """A machine with so many chips of this kind."""
+        generation = next(
+            (known for word, known in _GENERATIONS.items() if word in chip.architecture), (8, 0)
+        )
+        return cls(
+            name=f"{chip.vendor} {chip.name}",
+            memory_bytes=int(chip.get("memory.capacity") or 0),
+            units=int(chip.get("compute.units") or 1),
+            capability=generation,
+            cache_bytes=int(chip.get("memory.l2") or 0),
+            count=count,
+            on_host=chip.architecture == "cpu",
+        )
+
 
 @contextlib.contextmanager
 def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
@@ -44,6 +69,9 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         def put(owner: Any, name: str, value: Any) -> None:
             stack.enter_context(mock.patch.object(owner, name, value, create=True))
 
+        stack.enter_context(warnings.catch_warnings())
+        for text in _NO_NEWS:
+            warnings.filterwarnings("ignore", text)
         for name, value in _tensor_methods(recorder).items():
             put(torch.Tensor, name, value)
         put(torch.UntypedStorage, "resize_", _resize(recorder))
@@ -61,6 +89,7 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         if not machine.on_host:
             recorder.has_tf32 = machine.capability >= (8, 0)
             put(torch.cuda.nvtx, "_nvtx", _Silent())
+            put(torch._C._nn, "_parse_to", _parse_to(torch._C._nn._parse_to))
             for name, value in _cuda(machine, recorder).items():
                 put(torch.cuda, name, value)
             for name, value in _accelerator(machine, recorder).items():
@@ -70,6 +99,21 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
             put(torch, "Stream", _stream_class(recorder))
             put(torch, "Event", _event_class(recorder))
         yield
+
+
+_NO_NEWS: Final = (
+    "Warning only once for all operators",  # that kernels are replaced, as they are on purpose
+    "PyTorch was compiled without cuDNN",
+)
+
+
+def _parse_to(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Modules are moved by the number of a device, too: model.to(local_rank)."""
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        return real(*(DEVICE if type(a) is int else a for a in args), **kwargs)
+
+    return parse
 
 
 class _Silent:

@@ -110,6 +110,7 @@ def _capture(
         recorder.begin("step", listening=True)
         with _told("the recorded step"):
             step()
+        recorder.ended = True
         settle_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
     return recorder.recording

@@ -58,6 +58,7 @@ class Recorder(TorchDispatchMode):
         self.stream = 0
         self.listening = False  # calls are kept only of the step that is recorded
         self.stepping = False
+        self.ended = False  # what goes when the program itself is taken down is not of the step
         self._numbers: dict[int, int] = {}  # a living storage's address -> its number
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._next = 0
@@ -240,7 +241,7 @@ class Recorder(TorchDispatchMode):
     def _free(self, address: int) -> None:
         number = self._numbers.pop(address, None)
         self._alive.pop(address, None)
-        if number is not None:
+        if number is not None and not self.ended:
             self.recording.events.append(Freed(number))
 
     def resized(self, storage: torch.UntypedStorage, size: int) -> None:

@@ -174,19 +174,17 @@ def passes() -> bool | None:
     frame = next(_frames(), None)
     if frame is None:
         return None
-    at = _span(frame)
-    for whole, test, answer in _checks(frame.f_code.co_filename):
-        # Python 3.11 says of a jump where its statement is, later ones where its condition is.
-        if at == whole or (test[:2] <= at[:2] and at[2:] <= test[2:]):
-            return answer
-    return None
+    checks = _checks(frame.f_code.co_filename)
+    # A jump stands where its statement does; what it looks at was made just before.
+    return checks.get(_span(frame), checks.get(_span(frame, before=1)))
 
 
 Span = tuple[int, int, int, int]  # line, column, last line, last column
 
 
-def _span(frame: FrameType) -> Span:
-    first, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+def _span(frame: FrameType, before: int = 0) -> Span:
+    at = frame.f_lasti // 2 - before
+    first, last, start, end = list(frame.f_code.co_positions())[at]
     return first or 0, start or 0, last or 0, end or 0
 
 
@@ -220,14 +218,12 @@ def _deciding(path: str) -> set[Span]:
 
 
 @cache
-def _checks(path: str) -> list[tuple[Span, Span, bool]]:
-    """Checks of a file that raise or do nothing: where they are, and what lets them pass."""
-    found = []
+def _checks(path: str) -> dict[Span, bool]:
+    """Parts of conditions that raise or do nothing: where they are, and what lets them pass."""
+    found: dict[Span, bool] = {}
     for node, _ in _tree(path):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _ends(node.body[-1])):
-            answers = set(_leaves(node.test, isinstance(node, ast.Assert)))
-            if len(answers) == 1:
-                found.append((_span_of(node), _span_of(node.test), answers.pop()))
+            found.update(_leaves(node.test, isinstance(node, ast.Assert)))
     return found
 
 
@@ -238,12 +234,12 @@ def _ends(node: ast.stmt) -> bool:
     return isinstance(node, ast.Raise)
 
 
-def _leaves(test: ast.expr, wanted: bool) -> Iterator[bool]:
+def _leaves(test: ast.expr, wanted: bool) -> Iterator[tuple[Span, bool]]:
     """What each part of a condition should be for the whole to be as wanted."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _leaves(test.operand, not wanted)
     elif isinstance(test, ast.BoolOp):
         for part in test.values:
             yield from _leaves(part, wanted)
-    elif not (isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))):
-        yield wanted
+    else:
+        yield _span_of(test), wanted

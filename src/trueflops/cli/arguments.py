@@ -328,6 +328,23 @@ def _ops(p: argparse.ArgumentParser) -> None:
     _common(p)
 
 
+def _capture(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "program", metavar="FILE.py:FUNCTION", help="builds all and returns the step, a callable"
+    )
+    p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
+    p.add_argument("--world", type=whole, metavar="N", help="ranks (default: as --on has chips)")
+    p.add_argument("--rank", type=int, metavar="R", help="which of them (default 0)")
+    p.add_argument("--top", type=whole, default=12, metavar="N", help="kernels to list")
+    p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
+    p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")
+    p.add_argument("--timeline", metavar="FILE.png", help="draw its memory over the step")
+    p.add_argument("--trace", metavar="FILE.json", help="the timeline, for Perfetto")
+    _profile(p)
+    _common(p)
+
+
 def _diagnose(p: argparse.ArgumentParser) -> None:
     p.add_argument("trace", metavar="TRACE.json", help="of PyTorch's profiler, packed or not")
     p.add_argument("--on", metavar="CHIP", default=None, help="H100 … (default: as the trace says)")
@@ -378,6 +395,7 @@ _COMMANDS = {
     "compare": (_compare, "chips side by side, dense only; --for a model"),
     "catalog": (_catalog, "every fact with its source"),
     "ops": (_ops, "price a list of kernels"),
+    "capture": (_capture, "a real PyTorch program on a chip that you do not have"),
     "diagnose": (_diagnose, "why a real run is slow: a profiler's trace beside predictions"),
     "explain": (_explain, "how one matmul runs: limits, tiles, traffic"),
     "measure": (_measure, "what this machine really delivers: a profile"),

@@ -78,10 +78,13 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
     computing: Size = 0.0
     if kind not in MOVING:
         computing = done.flop / (USUAL_SHARE * clock.chip.peak_flop_per_second(op.dtype))
+    start = law.values.get("start_cycles", 0.0) / chip.hertz
+    busy = np.maximum(taken - start, 0.0)
+    is_compute = np.asarray(computing) >= np.asarray(moving)
     return {
-        "compute": computing,
-        "memory": moving,
-        "start": taken - np.maximum(computing, moving),
+        "compute": np.where(is_compute, busy, 0.0),
+        "memory": np.where(is_compute, 0.0, busy),
+        "start": start,
     }
 
 

@@ -1,0 +1,64 @@
+"""Everything that is predicted of a captured program on a chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from trueflops.capture.recording import Recording
+from trueflops.clock import Clock
+from trueflops.predict.captured.compiled import fuse_regions
+from trueflops.predict.captured.fitting import Fitting, fitting
+from trueflops.predict.captured.groups import KernelGroup, group_kernels
+from trueflops.predict.captured.memory import (
+    HOPPER_WORKSPACE,
+    OLDER_WORKSPACE,
+    CapturedMemory,
+    captured_memory,
+)
+from trueflops.predict.captured.step import CapturedStep, captured_step
+
+
+@dataclass
+class CapturedProgram:
+    """A recording on a chip: its step, its memory, whether it fits."""
+
+    recording: Recording
+    clock: Clock
+    step: CapturedStep
+    memory: CapturedMemory
+
+    @cached_property
+    def groups(self) -> list[KernelGroup]:
+        """Kernels, alike ones together, the costliest first."""
+        return group_kernels(self.step.ran)
+
+    @cached_property
+    def fitting(self) -> Fitting:
+        """Whether it fits, and what would save most."""
+        capacity = self.clock.chip.get("memory.capacity") or 0.0
+        return fitting(self.recording, self.memory, capacity)
+
+    @property
+    def peak_share(self) -> float:
+        """Of the dense bf16 peak (or the best there is) that products and attention reach."""
+        chip = self.clock.chip
+        dtype = next((d for d in ("bf16", "fp16", "fp32") if chip.computes(d)), "")
+        if not dtype or not self.step.seconds.value:
+            return 0.0
+        rate = self.step.flop / float(self.step.seconds.value)
+        return float(rate / chip.peak_flop_per_second(dtype))
+
+
+def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
+    """Fuse what was compiled, price it, run it on two clocks, replay its memory."""
+    newest = any(word in clock.chip.architecture for word in ("Hopper", "Blackwell"))
+    on_host = clock.chip.architecture == "cpu"
+    workspace = 0 if on_host else HOPPER_WORKSPACE if newest else OLDER_WORKSPACE
+    fused = fuse_regions(recording)
+    return CapturedProgram(
+        fused,
+        clock,
+        captured_step(fused, clock),
+        captured_memory(fused, workspace=workspace),
+    )

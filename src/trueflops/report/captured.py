@@ -1,0 +1,183 @@
+"""A captured program for readers: its step, the kernels that cost most, its memory."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from trueflops import units
+from trueflops.predict.captured.groups import KernelGroup, bound_of
+from trueflops.predict.captured.program import CapturedProgram
+from trueflops.report import encode
+from trueflops.report.tables import bar, console, count, grid, plural, ranged
+
+CAUSES: Final = {
+    "matmul": "matrix products", "attention": "attention", "memory": "memory-bound kernels",
+    "experts": "experts", "host copy": "copies from and to the host",
+    "communication": "communication",
+}  # fmt: skip
+BARS: Final = 20
+TELLING: Final = 0.001  # of the whole: what is worth a line
+LISTED: Final = 8  # modules and holdings
+
+
+def encode_program(found: CapturedProgram) -> dict[str, Any]:
+    """Everything for JSON, SI units in the key names."""
+    step, memory, fits = found.step, found.memory, found.fitting
+    return {
+        "on": found.clock.cluster.name,
+        "profile": found.clock.profile.name,
+        "world": found.recording.world,
+        "rank": found.recording.rank,
+        "parameters": found.recording.parameter_count,
+        "step": {
+            **encode.estimate("seconds", step.seconds),
+            "host_seconds": step.host_seconds,
+            "device_busy_seconds": step.device_seconds,
+            "idle_seconds": step.idle_seconds,
+            "exposed_communication_seconds": step.exposed_seconds,
+            "kernel_seconds_by_cause": step.by_cause,
+            "kernels": len(step.ran),
+            "flop": step.flop,
+            "share_of_dense_peak": found.peak_share,
+            "clock_ratio": step.clock_ratio,
+            "watts": step.watts or None,
+        },
+        "memory": {
+            "peak_allocated_bytes": memory.peak_allocated_bytes,
+            "peak_reserved_bytes": memory.peak_reserved_bytes,
+            "capacity_bytes": fits.capacity_bytes,
+            "fits": fits.fits,
+            "peak_by_category_bytes": memory.by("category"),
+            "peak_by_module_bytes": memory.by("module"),
+            "savings": [saving._asdict() for saving in fits.savings],
+        },
+        "kernels": [_encode(group, found) for group in found.groups],
+        "warnings": list(found.recording.warnings),
+    }
+
+
+def _encode(group: KernelGroup, found: CapturedProgram) -> dict[str, Any]:
+    return {
+        "kernel": group.label,
+        "cause": group.cause,
+        "count": group.count,
+        **encode.estimate("seconds", group.estimate),
+        "flop": group.flop,
+        "bytes": group.moved_bytes,
+        "bound": bound_of(group, found.clock),
+    }
+
+
+def show_program(found: CapturedProgram, top: int) -> None:
+    """Tables of 80 columns."""
+    out = console()
+    value, between = ranged(found.step.seconds, "seconds")
+    ranks = f", rank {found.recording.rank} of {found.recording.world}" if (
+        found.recording.world > 1) else ""  # fmt: skip
+    out.print(Text(f"a step of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
+    rate = units.show(found.step.flop / float(found.step.seconds.value), "flop_per_second")
+    said = [f"{count(found.recording.parameter_count)} parameters", plural(
+        len(found.step.ran), "kernel"), f"{rate}, {100.0 * found.peak_share:.1f} % of the dense peak"]  # fmt: skip
+    if found.step.watts:
+        said.append(f"{found.step.watts:,.0f} W")
+    out.print(Text(" · ".join(said), style="dim"))
+    out.print()
+    _show_time(out, found)
+    _show_kernels(out, found, top)
+    _show_memory(out, found)
+    for warning in found.recording.warnings:
+        out.print(Text(textwrap.fill(f"note: {warning}", out.width), style="dim"))
+
+
+def _show_time(out: Console, found: CapturedProgram) -> None:
+    step, whole = found.step, float(found.step.seconds.value)
+    rows = [(CAUSES.get(cause, cause), taken) for cause, taken in step.by_cause.items()
+            if cause != "communication"]  # fmt: skip
+    rows.sort(key=lambda row: -row[1])
+    rows += [("communication that nothing hides", step.exposed_seconds),
+             ("the device waits for the host", step.idle_seconds)]  # fmt: skip
+    table = grid("", ("", "right"), ("", "right"), "", title="Where the time goes")
+    longest = max(taken for _, taken in rows) or 1.0
+    for what, taken in rows:
+        if taken > TELLING * whole:
+            share = f"{100.0 * taken / whole:.1f} %"
+            table.add_row(what, _time(taken), share, Text(bar(taken / longest, BARS), "cyan"))
+    out.print(table)
+    said = [f"the host needs {_time(step.host_seconds)} to issue it"]
+    hidden = step.by_cause.get("communication", 0.0) - step.exposed_seconds
+    if hidden > TELLING * whole:
+        said.append(f"{_time(hidden)} of communication runs beside kernels")
+    if step.added_by_cap > TELLING * whole:
+        held = f"{100.0 * step.clock_ratio:.0f} % of its clock"
+        said.append(f"at its power cap the chip holds {held}: {_time(step.added_by_cap)} of it")
+    out.print(Text(textwrap.fill("; ".join(said), out.width), style="dim"))
+    out.print()
+
+
+def _show_kernels(out: Console, found: CapturedProgram, top: int) -> None:
+    many = f", {top} of {len(found.groups)}" if len(found.groups) > top else ""
+    table = grid("", ("n", "right"), ("time", "right"), ("TFLOP/s", "right"), ("GB/s", "right"),
+                 "bound by", title=f"Kernels that cost most{many}", gives_way=0)  # fmt: skip
+    for group in found.groups[:top]:
+        taken = group.seconds or 1.0
+        rate = units.digits(group.flop / taken / units.TERA) if group.first.matrix else ""
+        moved = units.digits(group.moved_bytes / taken / units.GIGA) if group.moved_bytes else ""
+        table.add_row(Text(group.label), f"{group.count:,}", _time(group.seconds), rate, moved,
+                      bound_of(group, found.clock))  # fmt: skip
+    out.print(table)
+    out.print()
+
+
+def _show_memory(out: Console, found: CapturedProgram) -> None:
+    memory, fits = found.memory, found.fitting
+    peak, reserved, have = (
+        units.show(b, "memory")
+        for b in (memory.peak_allocated_bytes, memory.peak_reserved_bytes, fits.capacity_bytes)
+    )
+    verdict = "" if fits.fits or not fits.capacity_bytes else ": out of memory"
+    out.print(Text(f"Memory: {peak} at the peak, {reserved} reserved, of {have}{verdict}", "bold"))
+    table = grid("", ("", "right"), "", gives_way=0)
+    by = memory.by("category")
+    largest = max(by.values(), default=1)
+    for what, size in by.items():
+        if size > TELLING * memory.peak_allocated_bytes:
+            table.add_row(what, units.show(size, "memory"), Text(bar(size / largest, BARS), "cyan"))
+    out.print(table)
+    if not fits.fits:
+        out.print()
+        _show_why(out, found)
+    elif fits.savings:
+        best = fits.savings[0]
+        text = f"most would save: {best.text}, about {units.show(best.saves_bytes, 'memory')}"
+        out.print(Text(textwrap.fill(text, out.width), style="dim"))
+    out.print()
+
+
+def _show_why(out: Console, found: CapturedProgram) -> None:
+    """Which tensors are alive at the peak, and what would help."""
+    table = grid("", ("", "right"), "what", title="Alive at the peak", gives_way=0)
+    groups: dict[tuple[str, str], int] = {}
+    for holding in found.memory.alive:
+        key = (_layer(holding.module) or holding.op, holding.category)
+        groups[key] = groups.get(key, 0) + holding.size_bytes
+    for (where, what), size in sorted(groups.items(), key=lambda g: -g[1])[:LISTED]:
+        table.add_row(Text(where), units.show(size, "memory"), what)
+    out.print(table)
+    out.print()
+    help_ = grid(("", "right"), "", title="What would help", gives_way=1)
+    for saving in found.fitting.savings:
+        help_.add_row(units.show(saving.saves_bytes, "memory"), saving.text)
+    out.print(help_)
+
+
+def _layer(module: str) -> str:
+    """`model.layers.7.mlp.up_proj` -> `model.layers.*.mlp.up_proj`."""
+    return ".".join("*" if part.isdigit() else part for part in module.split("."))
+
+
+def _time(seconds: float) -> str:
+    return units.show(seconds, "seconds")
