@@ -88,6 +88,7 @@ def step_of(config: Trainer.Config) -> Callable[[], None]:
     """Forward, backward, clipping and the optimizer: one call of torchtitan's train_step."""
     config.tokenizer, config.dataloader = NoTokenizer.Config(), Tokens.Config()
     config.metrics.enable_tensorboard = False
+    config.comm.trace_buf_size = 0  # nothing is left on disk
     config.training.disable_cuda_graphs = True
     config.parallelism.spmd_backend = "partial_dtensor"
     use_causal_attention(config)

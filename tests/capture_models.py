@@ -159,7 +159,9 @@ class UNet(nn.Module):
         self.up2 = ResidualBlock(4 * wide, wide, time)
         self.grow = nn.ConvTranspose2d(wide, wide, 4, stride=2, padding=1)
         self.up1 = ResidualBlock(2 * wide, wide, time)
-        self.last = nn.Sequential(nn.GroupNorm(8, wide), nn.SiLU(), nn.Conv2d(wide, 3, 3, padding=1))
+        self.last = nn.Sequential(
+            nn.GroupNorm(8, wide), nn.SiLU(), nn.Conv2d(wide, 3, 3, padding=1)
+        )
 
     def forward(self, x: Tensor, steps: Tensor) -> Tensor:
         time = self.time(timestep_embedding(steps, self.wide))

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.nn import functional
+
 from capture_models import (
     GPT2,
     LSTM,
@@ -22,8 +25,6 @@ from capture_models import (
     ViT,
     resnet,
 )
-from torch import Tensor, nn
-from torch.nn import functional
 
 Step = Callable[[], Any]
 Build = Callable[[], Step]
@@ -384,7 +385,7 @@ class Swish(torch.autograd.Function):
         return x * torch.sigmoid(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         gate = torch.sigmoid(x)
         made: Tensor = grad * (gate + x * gate * (1 - gate))

@@ -477,3 +477,25 @@ def test_a_stage_of_a_pipeline_sends_and_receives_each_micro_batch(kind: Any, ra
     assert {c.outputs[0].shape for c in into} == {(4, WIDTH)}
     assert {abs(a - b) for c in out + into for a, b in [c.group]} == {1}
     assert (recording.world, recording.rank) == (4, rank)
+
+
+# ── torchtitan ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_torchtitans_own_trainer_is_captured_from_its_launcher() -> None:
+    pytest.importorskip("torchtitan")
+    from torchtitan.models.llama3.config_registry import llama3_debugmodel
+    from torchtitan_steps import step_of
+
+    def program() -> Step:
+        config = llama3_debugmodel()
+        config.parallelism.tensor_parallel_degree = 2
+        return step_of(config)
+
+    recording = as_rank(program)
+    gathered = sent(recording, "_allgather_base_")
+    assert {len(c.group) for c in gathered} == {4}
+    assert {c.group for c in sent(recording, "all_gather_into_tensor")} == {(2, 3)}
+    # bf16 weights for forward and for backward, halved by tensor parallelism but for the norms.
+    halves = 2 * recording.parameter_count / 2
+    assert sum(c.outputs[0].bytes for c in gathered) == pytest.approx(2 * halves, rel=0.1)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-import capture_programs as programs
 import pytest
 import torch
-from capture_models import GPT2
 from torch import nn
 from torch.nn import functional
 
+import capture_programs as programs
+from capture_models import GPT2
 from trueflops.capture.lower import base_name, lower
 from trueflops.capture.machine import Machine
 from trueflops.capture.program import capture
@@ -24,8 +24,8 @@ from trueflops.graph.rules import work
 from trueflops.profile import profile_of
 from trueflops.units import GIBI, MEBI
 
-H100 = Machine("NVIDIA H100 80GB HBM3", 80 * GIBI, 132, (9, 0), 50 * MEBI)
-V100 = Machine("Tesla V100-SXM2-16GB", 16 * GIBI, 80, (7, 0), 6 * MEBI)
+H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))
+V100 = Machine("Tesla V100-SXM2-16GB", 16 * int(GIBI), 80, (7, 0), 6 * int(MEBI))
 
 
 def captured(build: programs.Build, machine: Machine = H100) -> Recording:
@@ -143,6 +143,46 @@ def test_attention_is_the_kernel_of_the_chip(machine: Machine, kernel: str) -> N
     found = names(captured(build, machine))
     assert found[f"_scaled_dot_product_{kernel}_attention"] == 1
     assert found[f"_scaled_dot_product_{kernel}_attention_backward"] == 1
+
+
+def test_views_and_places_cost_nothing() -> None:
+    """Nor does a tensor that is asked to go where it is."""
+
+    def build() -> programs.Step:
+        x = torch.randn(4, 16, device="cuda")
+
+        def step() -> None:
+            y = x.view(2, 2, 16).transpose(0, 1)[..., 3:].expand(2, 2, 13).unsqueeze(0)
+            y.detach().squeeze_(0)
+            x.to("cuda").cuda().to(x).to(device="cuda:0", dtype=torch.float32)
+            torch.empty(8, device="cuda")
+
+        return step
+
+    assert not list(captured(build).calls())
+
+
+def test_numbers_that_follow_from_shapes_are_known() -> None:
+    """Schedules, positions and masks, on the accelerator too; weights never are."""
+
+    def build() -> programs.Step:
+        with torch.device("cuda"):
+            rates = [rate.item() for rate in torch.linspace(0, 0.1, 3)]
+        assert rates == pytest.approx([0.0, 0.05, 0.1])
+        ids = torch.randint(0, 9, (2, 8), device="cuda")
+        weight = nn.Parameter(torch.ones(4, device="cuda"))
+
+        def step() -> None:
+            mask = torch.ones_like(ids)
+            mask[:, 6:] = 0
+            assert int(mask.sum()) == 12
+            assert mask.nonzero().shape == (12, 2)
+            assert (torch.arange(8, device="cuda") < 3).tolist() == [True] * 3 + [False] * 5
+            assert type(weight.sum().item()) is not float
+
+        return step
+
+    captured(build)
 
 
 # ── layouts, types, weights ──────────────────────────────────────────────────────────────────────

@@ -315,7 +315,7 @@ ADAM = ("multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, "
     ("op", "label", "moved"),
     [
         (traced("aten::addmm", [[5], [3, 4], [4, 5], [], [], [3, 5]], [FP32] * 6),
-         "addmm 3×5×4 fp32", 4 * (12 + 20 + 15)),
+         "addmm 3×5×4 fp32", 4 * (12 + 20 + 15 + 5)),
         (traced("aten::bmm", [[2, 3, 4], [2, 4, 5]], [BF16] * 2), "bmm 2 of 3×5×4 bf16",
          2 * (24 + 40 + 30)),
         (traced("aten::add", [[8, 1, 6], [4, 6], []], [BF16, BF16, "Scalar"]),

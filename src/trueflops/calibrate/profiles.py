@@ -84,7 +84,7 @@ def _cast(curve: Curve, fitted: Fitted) -> Curve:
 
 def _source(name: str, chip: str) -> str:
     ours = name in ("memory", "eager") or name.endswith(
-        (".fa2", ".cudnn", ".fp16", ".tf32", ".fp32")
+        (".fa2", ".cudnn", ".cudnn_masked", ".fp16", ".tf32", ".fp32")
     )
     if ours:
         return OURS

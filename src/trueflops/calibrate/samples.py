@@ -54,11 +54,16 @@ def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[str, Split]]
                         side.append(sample.take(np.flatnonzero(chosen)))
     return {
         chip: {
-            curve: Split(kind, join(fitted), join(apart))
+            curve: _split(kind, join(fitted), apart)
             for curve, (kind, fitted, apart) in curves.items()
         }
         for chip, curves in found.items()
     }
+
+
+def _split(kind: str, fitted: Sample, apart: list[Sample]) -> Split:
+    """Of a few rows, none may have been set apart."""
+    return Split(kind, fitted, join(apart) if apart else fitted.take(np.arange(0)))
 
 
 def sample_of(batch: Batch, chip: Silicon) -> Sample:

@@ -96,9 +96,18 @@ def choose(
 
 def _cudnn(q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, _: bool) -> Any:
     keep = _needs_grad(q, k, v)
+    mask = _as_bias(mask, q)
     return _ATEN._scaled_dot_product_cudnn_attention(
         q, k, v, mask, keep, p, causal, False, scale=scale
     )[0]
+
+
+def _as_bias(mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
+    """A mask of yes and no is first made one of 0 and −∞, to be added to the scores."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    none = torch.zeros((), dtype=q.dtype, device=q.device)
+    return torch.where(mask, none, torch.full_like(none, float("-inf")))
 
 
 def _flash(q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, _: bool) -> Any:
@@ -109,6 +118,7 @@ def _efficient(
     q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any, _: bool
 ) -> Any:
     keep = _needs_grad(q, k, v)
+    mask = _as_bias(mask, q)
     return _ATEN._scaled_dot_product_efficient_attention(
         q, k, v, mask, keep, p, causal, scale=scale
     )[0]

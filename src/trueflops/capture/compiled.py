@@ -1,4 +1,7 @@
-"""torch.compile as a mark: what is inside runs op by op, and is fused afterwards in the IR."""
+"""torch.compile as a mark: what is inside runs op by op, and is fused afterwards in the IR.
+
+Code that asks whether it is being compiled is told so, since it may go another way then.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.utils._pytree import tree_leaves
 
-from trueflops.capture.places import Places
+from trueflops.capture.recorder import Recorder
 
 
 @contextmanager
-def marked_compile(places: Places) -> Iterator[None]:
+def marked_compile(recorder: Recorder) -> Iterator[None]:
     """While it lasts, compiling marks a region and compiles nothing."""
+
+    places = recorder.places
 
     def compile_(model: Any = None, *_: Any, **options: Any) -> Any:
         if model is None:
@@ -23,22 +29,34 @@ def marked_compile(places: Places) -> Iterator[None]:
         if isinstance(model, torch.nn.Module):
             compile_module(model)
             return model
-        return _marked(model, places)
+        return _marked(model, recorder)
 
     def compile_module(module: Any, *_: Any, **__: Any) -> None:
-        module.forward = _marked(module.forward, places)
+        module.forward = _marked(module.forward, recorder)
+
+    def is_compiling() -> bool:
+        return places.region >= 0
 
     with (
+        mock.patch.object(torch.compiler, "is_compiling", is_compiling),
+        mock.patch.object(torch.compiler, "is_dynamo_compiling", is_compiling),
+        mock.patch.object(torch._dynamo, "is_compiling", is_compiling),
         mock.patch.object(torch, "compile", compile_),
         mock.patch.object(torch.nn.Module, "compile", compile_module),
     ):
         yield
 
 
-def _marked(function: Any, places: Places) -> Any:
+def _marked(function: Any, recorder: Recorder) -> Any:
+    places = recorder.places
+
     @functools.wraps(function)
     def inside(*args: Any, **kwargs: Any) -> Any:
         with places.compiled():
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+            graded = [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
+            numbers = [recorder.number_of(t) for t in graded if t.requires_grad]
+            recorder.recording.results[places.region] = tuple(n for n in numbers if n is not None)
+            return made
 
     return inside

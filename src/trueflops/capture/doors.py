@@ -47,7 +47,7 @@ class Doors(TorchFunctionMode):
 
 
 def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`tensor.to(…)`: a ghost that is where it should go stays there, though C++ sees it nowhere."""
+    """`tensor.to(…)`: a ghost that is where it should go stays, though C++ sees it nowhere."""
     if args and isinstance(args[0], torch.Tensor):
         args = (args[0].device, args[0].dtype, *args[1:])
     asked = kwargs.pop("device", None)
@@ -58,7 +58,8 @@ def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return torch.Tensor.to(tensor, *rest, **kwargs)
     device = torch.device(numbered(asked))
     if type(tensor) in _PLAIN and home_of(tensor) is not None and device == tensor.device:
-        return torch.Tensor.to(tensor, *rest or (tensor.dtype,), **kwargs)
+        dtype = (rest.pop(0) if rest else kwargs.pop("dtype", None)) or tensor.dtype
+        return torch.Tensor.to(tensor, dtype, *rest, **kwargs)
     return torch.Tensor.to(tensor, device, *rest, **kwargs)
 
 

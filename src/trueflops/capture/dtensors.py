@@ -54,8 +54,11 @@ def _wrapper() -> Any:
         if args or kwargs.keys() & _POLICIES:
             return real(kind, size, strides, *args, **{**kwargs, "device": META})
         with _disable_current_modes():
-            inner = torch.empty(size, dtype=kwargs.get("dtype"), device=META)
-            inner = inner if strides is None else inner.as_strided(size, strides)
+            dtype = kwargs.get("dtype")
+            if strides is None:
+                inner = torch.empty(size, dtype=dtype, device=META)
+            else:
+                inner = torch.empty_strided(size, strides, dtype=dtype, device=META)
             return torch.Tensor._make_subclass(
                 kind, inner, kwargs.get("requires_grad", False), device_for_backend_keys=DEVICE
             )

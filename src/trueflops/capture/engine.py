@@ -50,20 +50,18 @@ class Engine:
         node = torch._C._current_autograd_node()
         if node is None or torch.is_grad_enabled() or not issued_by_engine():
             return func
-        if func is _ADD:
-            there = self._accumulates(node, args, number)
-        else:
-            there = number > self._oldest
+        fresh = number > self._oldest
+        there = self._accumulates(node, args, fresh=fresh) if func is _ADD else fresh
         return REPLACED[func] if there else func
 
-    def _accumulates(self, node: Any, args: tuple[Any, ...], number: int) -> bool:
+    def _accumulates(self, node: Any, args: tuple[Any, ...], *, fresh: bool) -> bool:
         """Whether this adds to an input buffer that nobody else holds."""
         if not isinstance(args[1], torch.Tensor) or not _dense(args[0]):
             return False
         # What the node itself has made is added up in its formula, unless it gives two gradients
         # to one and the same input.
         edges = [edge for edge in node.next_functions if edge[0] is not None]
-        if number > self._oldest and len(set(edges)) == len(edges):
+        if fresh and len(set(edges)) == len(edges):
             return False
         return all(now <= then for now, then in zip(_holders(args), self._alone, strict=True))
 

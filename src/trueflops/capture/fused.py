@@ -122,8 +122,9 @@ def _recurrent(name: str, *, packed: bool) -> Any:
         )  # fmt: skip
         return made[:3] if name == "lstm" else made[:2]
 
-    def run_packed(x: torch.Tensor, sizes: torch.Tensor, *rest: Any) -> Any:
-        return run(x, *rest, False, tuple(sizes.tolist()))
+    def run_packed(x: torch.Tensor, sizes: torch.Tensor, hx: Any, *rest: Any) -> Any:
+        given: Any = (x, hx, *rest, False, tuple(sizes.tolist()))
+        return run(*given)
 
     return run_packed if packed else run
 

@@ -9,9 +9,10 @@ is looked up by its own offsets, `widen` where a cast makes numbers larger.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from trueflops.capture.kernels import base_name, tensor
+from trueflops.capture.kernels import base_name, kernel, tensor
 from trueflops.capture.lists import CHUNK, foreach, fused_optimizer
 from trueflops.capture.movement import (
     averaged_loss,
@@ -56,6 +57,8 @@ def lower(call: Call) -> list[Op]:
     """The kernels that a call launches; none where it only looks, or makes nothing."""
     if call.outputs and not any(array.elements for array in call.outputs):
         return []
+    if call.parts:
+        return [_generated(call)]
     if not call.op.startswith(("aten.", "prims.")):
         return by_bytes(call)
     name = base_name(call.op)
@@ -68,6 +71,18 @@ def lower(call: Call) -> list[Op]:
         else:
             family = pointwise
     return family(call)
+
+
+def _generated(call: Call) -> Op:
+    """The kernel that a compiler makes of several calls: each operand moved once.
+
+    Where elements are turned around or joined it still looks them up one by one.
+    """
+    parts = [op for part in call.parts for op in lower(part)]
+    turned = [op.facts.get("walked", 0.0) for op in parts if op.form in ("cat", "gather")]
+    walked = max(turned, default=0.0)
+    made = kernel(call, "pointwise", "strided" if turned else "vector", walked)
+    return replace(made, name="+".join(dict.fromkeys(op.name for op in parts)), fused=tuple(parts))
 
 
 def is_guessed(op: str) -> bool:

@@ -15,15 +15,16 @@ from unittest import mock
 
 import torch
 import torch._dynamo  # before anything is pretended: it looks for a driver while it is imported
+from torch import nn
 from torch.nn.attention import flex_attention
 
-from trueflops.catalog import Accelerator
 from trueflops.capture.doors import DEVICE
 from trueflops.capture.ghosts import home_of
 from trueflops.capture.numbers import read_number
 from trueflops.capture.recorder import Recorder
+from trueflops.capture.streams import event_class, stream_class
 from trueflops.capture.trouble import refused
-
+from trueflops.catalog import Accelerator
 
 # CUDA's compute capability by the name of the die; others answer as an A100, which most code takes.
 _GENERATIONS: Final = {
@@ -84,8 +85,8 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(flex_attention, "flex_attention", refused(
             "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
         # It draws until all lies within the bounds, which nobody can see: once is taken for enough.
-        put(torch.nn.init, "_no_grad_trunc_normal_",
-            lambda t, mean, std, *_, **__: torch.nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
+        put(nn.init, "_no_grad_trunc_normal_",
+            lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
         if not machine.on_host:
             recorder.has_tf32 = machine.capability >= (8, 0)
             put(torch.cuda.nvtx, "_nvtx", _Silent())
@@ -96,8 +97,8 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
                 put(torch.accelerator, name, value)
             put(torch, "Generator", _Generator)
             put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
-            put(torch, "Stream", _stream_class(recorder))
-            put(torch, "Event", _event_class(recorder))
+            put(torch, "Stream", stream_class(recorder))
+            put(torch, "Event", event_class(recorder))
         yield
 
 
@@ -198,85 +199,6 @@ def _grouping() -> Callable[..., Any]:
     return group
 
 
-# ── streams and events ───────────────────────────────────────────────────────────────────────────
-
-
-def _stream_class(recorder: Recorder) -> type:
-    class Stream:
-        """A queue of work; it orders, and is ordered by, others."""
-
-        count = 0
-
-        def __init__(self, *args: Any, number: int | None = None, **kwargs: Any) -> None:
-            if number is None:
-                Stream.count += 1
-            self.stream_id = Stream.count if number is None else number
-            self.cuda_stream, self.device, self.device_index = self.stream_id, DEVICE, 0
-            self.device_type, self._outer = 1, 0
-
-        def wait_stream(self, other: Any) -> None:
-            recorder.waits(self.stream_id, other.stream_id, len(recorder.recording.events))
-
-        def wait_event(self, event: Any) -> None:
-            recorder.waits(self.stream_id, event.stream, event.at)
-
-        def record_event(self, event: Any = None) -> Any:
-            event = event or _event_class(recorder)()
-            event.record(self)
-            return event
-
-        def synchronize(self) -> None:
-            recorder.waits(-1, self.stream_id, len(recorder.recording.events))
-
-        def query(self) -> bool:
-            return True
-
-        def is_capturing(self) -> bool:
-            return False
-
-        def __enter__(self) -> Any:
-            self._outer, recorder.stream = recorder.stream, self.stream_id
-            return self
-
-        def __exit__(self, *_: Any) -> None:
-            recorder.stream = self._outer
-
-        def __eq__(self, other: object) -> bool:
-            return getattr(other, "stream_id", None) == self.stream_id
-
-        def __hash__(self) -> int:
-            return hash(("stream", self.stream_id))
-
-    return Stream
-
-
-def _event_class(recorder: Recorder) -> type:
-    class Event:
-        """A mark on a stream."""
-
-        def __init__(self, *_: Any, **__: Any) -> None:
-            self.stream, self.at, self.device = recorder.stream, 0, DEVICE
-
-        def record(self, stream: Any = None) -> None:
-            self.stream = recorder.stream if stream is None else stream.stream_id
-            self.at = len(recorder.recording.events)
-
-        def wait(self, stream: Any = None) -> None:
-            waiting = recorder.stream if stream is None else stream.stream_id
-            recorder.waits(waiting, self.stream, self.at)
-
-        def synchronize(self) -> None:
-            recorder.waits(-1, self.stream, self.at)
-
-        def query(self) -> bool:
-            return True
-
-        def elapsed_time(self, other: Any) -> float:
-            return 1.0  # a program may divide by it
-
-    return Event
-
-
 # ── torch.cuda ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -304,7 +226,7 @@ class _Generator(torch._C.Generator):
 
 
 def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
-    stream_of, event_of = _stream_class(recorder), _event_class(recorder)
+    stream_of, event_of = stream_class(recorder), event_class(recorder)
     main = stream_of(number=0)
     known = {0: main}
 

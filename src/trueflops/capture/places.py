@@ -41,14 +41,19 @@ class Places:
                 return "backward", here, self.region
             if self.in_optimizer:
                 return "optimizer", here, self.region
-            self._made[torch._C._autograd._get_sequence_nr() - 1] = (here, self.region)
+            self._remember(here)
             return "forward", here, self.region
         module, region = self._made.get(node._sequence_nr(), ("", -1))
         if torch.is_grad_enabled() and not issued_by_engine():
             here = here or module
-            self._made[torch._C._autograd._get_sequence_nr() - 1] = (here, self.region)
+            self._remember(here)
             return "recompute", here, max(region, self.region)
         return "backward", module, region
+
+    def _remember(self, here: str) -> None:
+        """The node of the op at work was the last to be made; ops without one come after it."""
+        newest = torch._C._autograd._get_sequence_nr() - 1
+        self._made.setdefault(newest, (here, self.region))
 
     @contextmanager
     def followed(self) -> Iterator[None]:

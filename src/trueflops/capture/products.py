@@ -132,6 +132,8 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
     rows = (*tokens, ("heads", heads))
     normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, "index")
     kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), "")
+    if kernel == "cudnn" and any(a.shape[-2:] == (queries, keys) for a in call.inputs[3:]):
+        kernel = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
     return Op(
         "attention", "attention", (tq, tk, tv), (made, normaliser),
         dtype=number_format(call, q), part=call.module,

@@ -86,7 +86,7 @@ def _capture(
     with ExitStack() as stack:
         stack.enter_context(as_rank(rank, world, per_node, recorder, letters))
         stack.enter_context(pretended(machine, recorder))
-        stack.enter_context(marked_compile(recorder.places))
+        stack.enter_context(marked_compile(recorder))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_ghosts())
         stack.enter_context(recorder.places.followed())
@@ -145,14 +145,15 @@ def _told(doing: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except SystemExit as error:
-        raise CannotCapture(f"{doing}: the program ended itself ({error.code})") from None
+        at = place_of(error)
+        raise CannotCapture(f"{doing}{at}: the program ended itself ({error.code})") from None
     except BaseException as error:
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, TrueflopsError):
                 raise cause from None
             cause = cause.__cause__ or cause.__context__
-        said = shorten(f"{type(error).__name__}: {error}", 300)
+        said = shorten(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         raise CannotCapture(f"{doing}{place_of(error)}: {said}") from error
 
 

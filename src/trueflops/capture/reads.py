@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,6 +18,7 @@ from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import decides, passes, unknown_value, where
 
 Read = Callable[..., Any]
+_KEPT: Final = "keep the numbers in tensors, or leave it out of the step"
 
 
 def reads(recorder: Recorder) -> dict[Any, Read]:
@@ -29,11 +30,11 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
         recorder.waits(-1, -1, len(recorder.recording.events))
         return recorder.values.of(ghost)
 
-    def answering(what: str, real: Read) -> Read:
+    def answering(what: str, real: Read, instead: str = "") -> Read:
         def read(ghost: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             value = known(ghost)
             if value is None:
-                raise unknown_value(what)
+                raise unknown_value(what, instead)
             return real(value, *args, **kwargs)
 
         return read
@@ -70,8 +71,8 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
         tensor.__index__: answering("a tensor as an index or a count", int),
         tensor.__complex__: answering("complex() of a tensor", complex),
         tensor.__float__: as_float,
-        tensor.numpy: answering(".numpy()", torch.Tensor.numpy),
-        tensor.__array__: answering("a numpy array of a tensor", torch.Tensor.__array__),
+        tensor.numpy: answering(".numpy()", tensor.numpy, _KEPT),
+        tensor.__array__: answering("a numpy array of a tensor", tensor.__array__, _KEPT),
         tensor.__contains__: answering("`in` of a tensor", torch.Tensor.__contains__),
         tensor.__getitem__: select,
         tensor.__setitem__: select,

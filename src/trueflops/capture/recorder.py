@@ -199,7 +199,7 @@ class Recorder(TorchDispatchMode):
                 group,
                 self._views,
                 self.places.entered,
-                self.has_tf32 and allows_tf32(manner.name),
+                tf32=self.has_tf32 and allows_tf32(manner.name),
             )
         )
         self._views = self.places.entered = 0

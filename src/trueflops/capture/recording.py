@@ -81,6 +81,7 @@ class Call(NamedTuple):
     group: tuple[int, ...] = ()  # the ranks that a collective joins
     views: int = 0  # views taken since the call before: no kernels, but time of the host
     modules: int = 0  # modules entered since then
+    parts: tuple[Call, ...] = ()  # what a compiler made this one kernel of
     tf32: bool = False  # its products of fp32 run as tf32
 
 
@@ -129,6 +130,8 @@ class Recording:
     world: int = 1
     warnings: list[str] = field(default_factory=list)
     modules: dict[str, str] = field(default_factory=dict)  # path -> class
+    results: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of each compiled region, the storages it returns whose gradients autograd will ask for."""
 
     def step(self) -> list[Event]:
         """The events of the recorded step."""

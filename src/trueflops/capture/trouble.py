@@ -39,11 +39,14 @@ def data_dependent(op: str) -> CannotCapture:
     return CannotCapture(f"{named} needs the values of a tensor{where()}: {advice}")
 
 
-def unknown_value(what: str) -> CannotCapture:
+def unknown_value(what: str, instead: str = "") -> CannotCapture:
     """A number that was taken from a tensor decides something."""
+    advice = instead or (
+        "decide it by a number of the program's own, or leave the branch out of the step"
+    )
     return CannotCapture(
         f"{what} needs the value of a tensor{where()}: a captured program has shapes, not values; "
-        "decide it by a number of the program's own, or leave the branch out of the step"
+        f"{advice}"
     )
 
 
@@ -126,6 +129,8 @@ def where() -> str:
 
 def place_of(error: BaseException) -> str:
     """Of an exception: the last of the user's own lines that it passed through."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {Path(error.filename).name}:{error.lineno}" + _quoted(error.text or "")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
     if not frames:
         return ""

@@ -52,7 +52,7 @@ class Values:
         made: Any,
     ) -> None:
         """Do on real numbers what was done on ghosts, or forget what was overwritten."""
-        results = made if isinstance(made, tuple) else (made,)
+        results = _tuple(made)
         small = all(isinstance(t, torch.Tensor) and _is_small(t) for t in (*tensors, *results))
         if small and not manner.random:
             known, answer = self.answer(func, args, kwargs)
@@ -77,9 +77,9 @@ class Values:
         try:
             plain = [self._real(value) for value in args]
             words = {k: self._real(v) for k, v in named.items()}
-        except _Unknown:
+            return True, func(*plain, **words)
+        except (_Unknown, NotImplementedError, RuntimeError):  # the host lacks some kernels
             return False, None
-        return True, func(*plain, **words)
 
     def _real(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -97,7 +97,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 def _if_finite(func: Any, args: tuple[Any, ...]) -> bool | None:

@@ -118,7 +118,7 @@ def _decode(c: Columns, form: Form) -> Built:
 
 
 def _attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op:
-    run = Pass(c["batch"], queries, keys - queries)
+    run, one = Pass(c["batch"], queries, keys - queries), np.ones_like(keys)
     window = np.where(c["window"] > 0, c["window"], keys)
     tokens = (("batch", c["batch"]), ("seq", queries))
     wide = 32.0 if form.name == "fp32" else 16.0
@@ -129,7 +129,8 @@ def _attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> O
     k = Tensor("k", (*tokens, kv, ("head_dim", c["head_dim"])), narrow)
     v = Tensor("v", (*tokens, kv, value), narrow)
     out = Tensor("out", (*tokens, ("heads", c["num_heads"]), value), wide)
-    facts = {"keys": run.keys_read(window), "seen": run.keys_seen(window)}
+    seen = np.where(c.get("causal", one) > 0, run.keys_seen(window), keys)
+    facts = {"keys": run.keys_read(window), "seen": seen}
     kernel = form.variant.partition(" ")[0]
     dtype = "fp32" if form.name == "fp32" else "bf16"
     return Op("attention", kind, (q, k, v), (out,), dtype=dtype, facts=facts, form=kernel)
@@ -220,6 +221,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "batch": None,
             "isl": None,
             "window": 0.0,
+            "causal": 1.0,
         },
         _attention,
     ),

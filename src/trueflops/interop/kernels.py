@@ -9,7 +9,7 @@ The header decides what a row is:
     kind, rows, columns                                 a memory-bound kernel
     kernel, bytes[, walked, launches]                   a kernel of eager torch
 `dtype` names the number format. Optional: `window` limits attention, `direction` backward asks
-for its gradient, `copies` sets of weights rotate (6 unless said), `cast` 0 says that narrow inputs
+for its gradient, `causal` 0 lets every query see all keys, `copies` sets of weights rotate (6 unless said), `cast` 0 says that narrow inputs
 were stored narrow, `distribution` skews the routing. Other columns are ignored.
 Rows of one format are one Batch whose sizes are arrays: the clock prices them in one call.
 """
@@ -152,7 +152,7 @@ def _form(kind: str, row: Row) -> Form:
             if row.get("attn_dtype", "").strip().lower() in ("float32", "fp32"):
                 name = "fp32"
             kernel = row.get("kernel", "").strip().lower()
-            variant = kernel if kernel in ("fa2", "cudnn") else ""
+            variant = kernel if kernel in ("fa2", "cudnn", "cudnn_masked") else ""
             back = row.get("direction", "").strip().lower() == "backward"
             return Form(name, f"{variant} backward" if back else variant)
         case "experts":
@@ -188,7 +188,7 @@ def _number(row: Row, name: str, usual: float | None) -> float:
         value = float(text)
     except ValueError:
         raise BadInput(f"{name} = {shorten(text)!r} is not a number") from None
-    least = 0 if name in ("window", "walked") else 1
+    least = 0 if name in ("window", "walked", "causal") else 1
     if not least <= value < LARGEST or value != int(value):
         raise BadInput(f"{name} = {shorten(text)!r} must be a whole number of at least {least}")
     return value

@@ -13,6 +13,8 @@ def host_seconds(call: Call, before: Phase, kernels: int, law: Curve) -> float:
     A forward op passes Python, autograd and the dispatcher; its backward only the last two. An op
     on lists walks over their tensors. A checkpoint stores and restores the state around its part.
     """
+    if call.region >= 0:  # generated code calls kernels one after another, without Python's detours
+        return kernels * law["generated"]
     taken = call.views * law["view"] + call.modules * law["module"]
     if call.phase == "recompute" != before:
         taken += law["checkpoint"]
