@@ -190,17 +190,69 @@ def write(path: Path, cases: Iterable[Case]) -> None:
             writer.writerows(rows)
 
 
+def compare(files: Iterable[Path], on: str, profile: str | None) -> None:
+    """Capture every case of the files and print how far each prediction is off."""
+    from trueflops.capture.machine import Machine
+    from trueflops.capture.program import capture
+    from trueflops.catalog import cluster
+    from trueflops.clock import Clock
+    from trueflops.predict.captured.program import predict_program
+    from trueflops.profile import profile_of, read_profile
+    from trueflops.profile.library import find_profile
+
+    where = cluster(on)
+    given = read_profile(find_profile(profile)) if profile else None
+    clock = Clock(where, profile_of(where.accelerator, "plain", given))
+    for path in files:
+        missed: dict[str, list[float]] = {"time": [], "memory": [], "reserved": []}
+        inside = 0
+        for row in csv.DictReader(path.open()):
+            case = _case_of(row)
+            recording = capture(lambda: lambda: program(case), Machine.like(where.accelerator))  # noqa: B023
+            found = predict_program(recording, clock)
+            told = found.step.seconds
+            real = float(row["step_seconds"])
+            off = {
+                "time": float(told.value) / real - 1.0,
+                "memory": found.memory.peak_allocated_bytes / int(row["peak_allocated_bytes"]) - 1,
+                "reserved": found.memory.peak_reserved_bytes / int(row["peak_reserved_bytes"]) - 1,
+            }
+            inside += bool(told.low <= real <= told.high)
+            for name, value in off.items():
+                missed[name].append(abs(value))
+            how = " ".join(str(v) for v in case[:4]) + "".join(
+                f" {name}" for name in ("checkpoint", "compiled", "clip") if getattr(case, name)
+            )
+            print(f"{how:42} {real:8.4f} s  " + "  ".join(f"{n} {v:+.1%}" for n, v in off.items()))
+        print(f"{path.name}: {len(missed['time'])} steps, {inside} inside their interval; " + "; ".join(
+            f"{name} {statistics.mean(v):.1%} (worst {max(v):.1%})" for name, v in missed.items()
+        ))  # fmt: skip
+
+
+def _case_of(row: dict[str, str]) -> Case:
+    flags = {name: row[name] == "True" for name in ("checkpoint", "compiled", "clip")}
+    return Case(
+        row["model"], row["precision"], int(row["batch"]), int(row["seq"]),
+        optimizer=row["optimizer"], **flags,
+    )  # fmt: skip
+
+
 def main() -> None:
     """Read the command line."""
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("command", choices=("measure",))
-    words.add_argument("file", type=Path)
+    words.add_argument("command", choices=("measure", "compare"))
+    words.add_argument("files", type=Path, nargs="+")
+    words.add_argument("--on", default="H200")
+    words.add_argument("--profile")
     which = words.add_mutually_exclusive_group()
     which.add_argument("--apart", action="store_const", const=APART, dest="cases")
     which.add_argument("--compiled", action="store_const", const=COMPILED, dest="cases")
     which.add_argument("--compiled-apart", action="store_const", const=COMPILED_APART, dest="cases")
     asked = words.parse_args()
-    write(asked.file, asked.cases or SEEN)
+    if asked.command == "compare":
+        compare(asked.files, asked.on, asked.profile)
+    else:
+        write(asked.files[0], asked.cases or SEEN)
 
 
 if __name__ == "__main__":

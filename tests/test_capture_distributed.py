@@ -485,6 +485,7 @@ def test_a_stage_of_a_pipeline_sends_and_receives_each_micro_batch(kind: Any, ra
 def test_torchtitans_own_trainer_is_captured_from_its_launcher() -> None:
     pytest.importorskip("torchtitan")
     from torchtitan.models.llama3.config_registry import llama3_debugmodel
+
     from torchtitan_steps import step_of
 
     def program() -> Step:

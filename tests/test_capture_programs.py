@@ -395,3 +395,26 @@ def test_a_call_says_where_it_stands() -> None:
     products: list[Call] = [c for c in recording.calls() if base_name(c.op) == "addmm"]
     assert {"ViT.blocks.0.qkv", "ViT.head"} <= {c.module for c in products} or {
         "blocks.0.qkv", "head"} <= {c.module for c in products}  # fmt: skip
+
+
+def test_the_host_can_be_the_accelerator() -> None:
+    """Programs that name no device run on a CPU, with its kernels."""
+    host = Machine("a CPU", 64 * int(GIBI), 16, (0, 0), 32 * int(MEBI), on_host=True)
+
+    def build() -> programs.Step:
+        model, x = GPT2(), torch.randint(0, 512, (2, 32))
+        model.eval()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        order = torch.randperm(8).tolist()
+        assert sorted(order) == list(range(8))
+
+        def step() -> None:
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    found = names(captured(build, host))
+    assert found["_scaled_dot_product_flash_attention_for_cpu"] == 2
+    assert found["_scaled_dot_product_flash_attention_for_cpu_backward"] == 2

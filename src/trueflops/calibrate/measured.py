@@ -39,7 +39,7 @@ from trueflops.units import MILLION
 from trueflops.verify.kernels import identity
 from trueflops.verify.run_chip import chip_of
 
-KERNELS: Final = ("matmul", "attention", "attention_decode", "memory", "eager")
+KERNELS: Final = ("matmul", "attention", "attention_decode", "memory", "eager", "convolution")
 FOLDS: Final = 5
 FEW: Final = 12  # rows that teach a curve at least
 ENOUGH: Final = 40  # rows from which on landmarks say more than they learn by heart

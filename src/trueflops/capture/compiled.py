@@ -20,7 +20,6 @@ from trueflops.capture.recorder import Recorder
 @contextmanager
 def marked_compile(recorder: Recorder) -> Iterator[None]:
     """While it lasts, compiling marks a region and compiles nothing."""
-
     places = recorder.places
 
     def compile_(model: Any = None, *_: Any, **options: Any) -> Any:

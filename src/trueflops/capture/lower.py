@@ -79,7 +79,7 @@ def _generated(call: Call) -> Op:
     Where elements are turned around or joined it still looks them up one by one.
     """
     parts = [op for part in call.parts for op in lower(part)]
-    turned = [op.facts.get("walked", 0.0) for op in parts if op.form in ("cat", "gather")]
+    turned = [float(op.facts.get("walked", 0.0)) for op in parts if op.form in ("cat", "gather")]
     walked = max(turned, default=0.0)
     made = kernel(call, "pointwise", "strided" if turned else "vector", walked)
     return replace(made, name="+".join(dict.fromkeys(op.name for op in parts)), fused=tuple(parts))

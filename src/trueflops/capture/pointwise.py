@@ -15,6 +15,12 @@ _TAKES_MASKS: Final = {
     "_index_put_impl",
 }  # fmt: skip
 _COMPARES: Final = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isin"}
+_COMPUTES: Final = {
+    "silu", "silu_backward", "gelu", "gelu_backward", "sigmoid", "sigmoid_backward", "tanh",
+    "tanh_backward", "exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "erf", "softplus",
+    "softplus_backward", "mish", "mish_backward", "elu", "elu_backward", "logit",
+}  # fmt: skip
+"""Ops with an exponential or the like for each element."""
 _UNREAD: Final = {
     "max_pool2d_with_indices_backward": 1, "max_pool3d_with_indices_backward": 1,
     "avg_pool2d_backward": 1, "avg_pool3d_backward": 1, "_adaptive_avg_pool2d_backward": 1,
@@ -41,6 +47,8 @@ def pointwise(call: Call) -> list[Op]:
         widens = call.outputs and call.outputs[0].bits > min(types)
         if widens or len(operands) > 2:
             return [kernel(call, "pointwise", "widen", largest.elements)]
+    if base_name(call.op) in _COMPUTES:
+        return [kernel(call, "pointwise", "math", largest.elements)]
     return [kernel(call, "pointwise", "vector")]
 
 

@@ -66,6 +66,11 @@ class Recorder(TorchDispatchMode):
         self.has_tf32 = False  # set by the machine
         self._foreign: set[str] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while it runs, so no op need be hidden from the compiler."""
+        return False
+
     # ── what the program asks for ────────────────────────────────────────────────────────────────
 
     def __torch_dispatch__(
@@ -114,9 +119,12 @@ class Recorder(TorchDispatchMode):
         """Run an op on real numbers of the host, unless what it makes is large."""
         if manner.makes:
             planned = func(*args, **{**kwargs, "device": META}) if _has_device(func) else None
-            if isinstance(planned, torch.Tensor) and planned.nbytes > LARGEST_REAL:
+            # Where the host is the accelerator, autograd wants all floats to be of one kind.
+            ghostly = self.device == HOST and planned is not None and planned.is_floating_point()
+            if planned is not None and (ghostly or planned.nbytes > LARGEST_REAL):
                 made = ghost_of(planned, HOST)
                 self._write(manner, (), (made,), args)
+                self.values.follow(manner, func, args, kwargs, [], made)
                 return made
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}

@@ -80,13 +80,16 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str
     w = sized(weight, (*many, columns, inner), "weight")
     b = sized(narrow, (*many, rows, columns))
     dtype = number_format(call, weight)
-    forward = Op(name, "matmul", (a,), (b,), (w,), dtype=dtype, part=call.module)
+    form = "convolution" if kind == "matmul" else "convolution_backward"
+    forward = Op(name, "matmul", (a,), (b,), (w,), dtype=dtype, part=call.module, form=form)
     if kind == "matmul":
         made = forward
     elif kind == "dgrad":
-        made = Op(name, kind, (b,), (a,), (w,), dtype=dtype, part=call.module, of=forward)
+        made = Op(
+            name, kind, (b,), (a,), (w,), dtype=dtype, part=call.module, of=forward, form=form
+        )
     else:
-        made = Op(name, kind, (a, b), (w,), dtype=dtype, part=call.module, of=forward)
+        made = Op(name, kind, (a, b), (w,), dtype=dtype, part=call.module, of=forward, form=form)
     return [made, *_turned(call, x, y)]
 
 

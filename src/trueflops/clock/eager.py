@@ -1,7 +1,8 @@
 """The law of torch's own eager kernels: one op of a program at a time.
 
     t = (launches)·start + [ (bytes / (b·BW))^q + (walked·c / (units·clock))^q ]^(1/q)
-A `vector` kernel loads many numbers at once and is bound by memory. Where operands lie differently
+A `vector` kernel loads many numbers at once and is bound by memory; so is `math` (exponentials,
+roots, sines) but on a CPU, which needs cycles for each. Where operands lie differently
 each element is looked up by its own offsets, `walked` one by one at c cycles of a unit: an eager
 broadcast runs at half the bandwidth or less, whatever the bytes. Reductions wait for their rows.
 """
@@ -17,12 +18,13 @@ from trueflops.clock.silicon import Silicon
 from trueflops.sizes import Array, Size
 
 KINDS: Final = (
-    "vector", "copy", "fill", "widen", "strided", "random", "cat", "gather", "scatter",
+    "vector", "math", "copy", "fill", "widen", "strided", "random", "cat", "gather", "scatter",
     "reduce_rows", "reduce_columns", "softmax", "softmax_backward", "norm", "norm_backward",
     "foreach", "fused_optimizer",
 )  # fmt: skip
 WALKING: Final = (
-    "widen", "strided", "random", "cat", "gather", "scatter", "foreach", "fused_optimizer",
+    "math", "widen", "strided", "random", "cat", "gather", "scatter", "foreach",
+    "fused_optimizer",
 )  # fmt: skip
 # A row must be summed before its result can be written; a list of tensors is dealt out in chunks.
 _WAITS: Final = np.array([float(k.startswith(("reduce", "softmax", "norm"))) for k in KINDS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from trueflops.graph.passes import Format, number_format
 from trueflops.graph.passes.quantise import EIGHT_BITS, STORED
 from trueflops.graph.routing import load
 from trueflops.sizes import Array, Size
+from trueflops.units import BITS_PER_BYTE
 
 # How measured tables call a format -> ours.
 DTYPES: Final[Mapping[str, str]] = {
@@ -67,8 +68,9 @@ class Kind(NamedTuple):
 
 
 def _product(
-    name: str, x: Tensor, w: Tensor, y: Tensor, form: Format, *, cast: bool = True, **facts: Size
-) -> tuple[Op, ...]:
+    name: str, x: Tensor, w: Tensor, y: Tensor, form: Format, *, cast: bool = True,
+    window: str = "", **facts: Size
+) -> tuple[Op, ...]:  # fmt: skip
     """A matmul in a format: narrowed inputs are cast first, narrow weights are read as such."""
     ops = []
     if form.input_bits:
@@ -77,7 +79,7 @@ def _product(
             ops.append(Op(f"{name}.cast", "cast", (x,), (narrow,), form=form.name))
         x = narrow
     dtype = form.compute or ("fp16" if form.name == "fp16" else "bf16")
-    form_name = "" if form.name == dtype else form.name
+    form_name = window or ("" if form.name == dtype else form.name)
     if form.compute in EIGHT_BITS and not cast:
         form_name = STORED
     product = Op(name, "matmul", (x,), (y,), (w,), dtype=dtype, facts=facts, form=form_name)
@@ -87,10 +89,21 @@ def _product(
 def _matmul(c: Columns, form: Form) -> Built:
     numbers = format_of(form.name)
     wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
-    x = Tensor("x", (("rows", c["m"]), ("inner", c["k"])), wide)
+    x = _read("x", c, wide)
     w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, "weight")
     y = Tensor("y", (("rows", c["m"]), ("columns", c["n"])), wide)
-    return _product("matmul", x, w, y, numbers, cast=form.cast, copies=c["copies"]), None
+    return _product(
+        "matmul", x, w, y, numbers, cast=form.cast, window=form.variant, copies=c["copies"]
+    ), None
+
+
+def _read(name: str, c: Columns, bits: float) -> Tensor:
+    """The first operand; a convolution reads less than the windows it multiplies."""
+    rows, given = (("rows", c["m"]), ("inner", c["k"])), c["input_bytes"]
+    each: Any = bits
+    if np.any(given):
+        each = given * BITS_PER_BYTE / (c["m"] * c["k"])  # one number a row, like all sizes here
+    return Tensor(name, rows, each)
 
 
 def format_of(name: str) -> Format:
@@ -212,7 +225,7 @@ def _eager(c: Columns, form: Form) -> Built:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "matmul": Kind({"m": None, "n": None, "k": None, "copies": 6.0}, _matmul),
+    "matmul": Kind({"m": None, "n": None, "k": None, "copies": 6.0, "input_bytes": 0.0}, _matmul),
     "attention": Kind(
         {
             "num_heads": None,

@@ -9,8 +9,9 @@ The header decides what a row is:
     kind, rows, columns                                 a memory-bound kernel
     kernel, bytes[, walked, launches]                   a kernel of eager torch
 `dtype` names the number format. Optional: `window` limits attention, `direction` backward asks
-for its gradient, `causal` 0 lets every query see all keys, `copies` sets of weights rotate (6 unless said), `cast` 0 says that narrow inputs
-were stored narrow, `distribution` skews the routing. Other columns are ignored.
+for its gradient, `causal` 0 lets every query see all keys, `copies` sets of weights rotate (6
+unless said), `cast` 0 says that narrow inputs were stored narrow, `distribution` skews the
+routing, `input_bytes` and `window` make a product a convolution. Other columns are ignored.
 Rows of one format are one Batch whose sizes are arrays: the clock prices them in one call.
 """
 
@@ -162,7 +163,8 @@ def _form(kind: str, row: Row) -> Form:
             )
         case _:
             cast = row.get("cast", "").strip() != "0"
-            return Form(_known(DTYPES, row.get("dtype") or "bf16", "dtype"), cast=cast)
+            window = row.get("window", "").strip() if "input_bytes" in row else ""
+            return Form(_known(DTYPES, row.get("dtype") or "bf16", "dtype"), window, cast=cast)
 
 
 def _known(names: Mapping[str, str], text: str, what: str) -> str:
@@ -188,7 +190,7 @@ def _number(row: Row, name: str, usual: float | None) -> float:
         value = float(text)
     except ValueError:
         raise BadInput(f"{name} = {shorten(text)!r} is not a number") from None
-    least = 0 if name in ("window", "walked", "causal") else 1
+    least = 0 if name in ("window", "walked", "causal", "input_bytes") else 1
     if not least <= value < LARGEST or value != int(value):
         raise BadInput(f"{name} = {shorten(text)!r} must be a whole number of at least {least}")
     return value

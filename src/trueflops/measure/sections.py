@@ -16,6 +16,7 @@ from typing import Final
 from trueflops.measure.attention import attention_jobs, attention_kernels, decode_jobs
 from trueflops.measure.ceilings import rate as flop_per_second
 from trueflops.measure.ceilings import winners
+from trueflops.measure.convolutions import convolution_jobs
 from trueflops.measure.device import Device
 from trueflops.measure.eager import eager_jobs
 from trueflops.measure.formats import FORMATS
@@ -43,6 +44,8 @@ _CPU_SEEKING: Final = {"fp32": 100.0, "bf16": 3.0, "fp64": 2.0}
 _CPU_SHAPES: Final = {"fp32": 24.0, "bf16": 3.0}
 _ATTENTION: Final = (24.0, 12.0)  # of an accelerator, of a CPU
 _DECODE: Final = (5.0, 3.0)
+_MEMORY: Final = (30.0, 15.0)
+_WINDOWS: Final = (8.0, 20.0)
 FITTED: Final = ("bf16", "fp16", "fp8", "tf32", "fp32", "int8")  # formats that shapes are timed of
 _ONE_SHAPE: Final = 3e-3  # seconds that a product of the search may take at the peak
 OWN_LONGER: Final = 10.0  # times as long may a product of the user's own model take
@@ -97,8 +100,9 @@ def sections_of(
     ]
     found += [
         Section("bandwidth", 6.0, _each(bandwidth_jobs(device))),
-        Section("memory-bound", 30.0, _each(memory_jobs(device))),
+        Section("memory-bound", _MEMORY[device.is_cpu], _each(memory_jobs(device))),
         Section("eager kernels", 30.0, _each(eager_jobs(device))),
+        Section("convolutions", _WINDOWS[device.is_cpu], _each(convolution_jobs(device))),
         Section("attention", _ATTENTION[device.is_cpu], _attending(device, record), 1),
         Section("decode", _DECODE[device.is_cpu], _each(decode_jobs(device)), 1),
         Section("launch", 2.0, _each(launch_jobs(device))),

@@ -346,3 +346,31 @@ def _has_room(first: _Block, size: int) -> bool:
         room += block.size
         block = block.after
     return room >= size
+
+
+class PlainAllocator:
+    """Memory of the host: nothing is rounded, nothing is cached."""
+
+    def __init__(self) -> None:
+        self.allocated_bytes = self.reserved_bytes = 0
+        self.peak_allocated_bytes = self.peak_reserved_bytes = 0
+        self._sizes: dict[int, int] = {}
+        self._next = 0
+
+    def allocate(self, size_bytes: int, stream: int = 0) -> int:
+        """A handle of so many bytes."""
+        self._next += 1
+        self._sizes[self._next] = size_bytes
+        self.allocated_bytes = self.reserved_bytes = self.allocated_bytes + size_bytes
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        self.peak_reserved_bytes = self.peak_allocated_bytes
+        return self._next
+
+    def free(self, handle: int) -> None:
+        """Give them back."""
+        self.allocated_bytes -= self._sizes.pop(handle)
+        self.reserved_bytes = self.allocated_bytes
+
+    def reset_peaks(self) -> None:
+        """From now on."""
+        self.peak_allocated_bytes = self.peak_reserved_bytes = self.allocated_bytes

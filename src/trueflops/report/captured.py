@@ -76,15 +76,18 @@ def show_program(found: CapturedProgram, top: int) -> None:
     """Tables of 80 columns."""
     out = console()
     value, between = ranged(found.step.seconds, "seconds")
-    ranks = f", rank {found.recording.rank} of {found.recording.world}" if (
-        found.recording.world > 1) else ""  # fmt: skip
+    recording, step = found.recording, found.step
+    ranks = f", rank {recording.rank} of {recording.world}" if recording.world > 1 else ""
     out.print(Text(f"a step of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
-    rate = units.show(found.step.flop / float(found.step.seconds.value), "flop_per_second")
-    said = [f"{count(found.recording.parameter_count)} parameters", plural(
-        len(found.step.ran), "kernel"), f"{rate}, {100.0 * found.peak_share:.1f} % of the dense peak"]  # fmt: skip
-    if found.step.watts:
-        said.append(f"{found.step.watts:,.0f} W")
-    out.print(Text(" · ".join(said), style="dim"))
+    rate = units.show(step.flop / float(step.seconds.value), "flop_per_second")
+    said = [
+        f"{count(recording.parameter_count)} parameters",
+        plural(len(step.ran), "kernel"),
+        f"{rate}, {100.0 * found.peak_share:.1f} % of the dense peak",
+    ]
+    if step.watts:
+        said.append(f"{step.watts:,.0f} W")
+    out.print(Text(textwrap.fill(" · ".join(said), out.width), style="dim"))
     out.print()
     _show_time(out, found)
     _show_kernels(out, found, top)
@@ -162,7 +165,7 @@ def _show_why(out: Console, found: CapturedProgram) -> None:
     table = grid("", ("", "right"), "what", title="Alive at the peak", gives_way=0)
     groups: dict[tuple[str, str], int] = {}
     for holding in found.memory.alive:
-        key = (_layer(holding.module) or holding.op, holding.category)
+        key = (alike_layers(holding.module) or holding.op, holding.category)
         groups[key] = groups.get(key, 0) + holding.size_bytes
     for (where, what), size in sorted(groups.items(), key=lambda g: -g[1])[:LISTED]:
         table.add_row(Text(where), units.show(size, "memory"), what)
@@ -174,7 +177,7 @@ def _show_why(out: Console, found: CapturedProgram) -> None:
     out.print(help_)
 
 
-def _layer(module: str) -> str:
+def alike_layers(module: str) -> str:
     """`model.layers.7.mlp.up_proj` -> `model.layers.*.mlp.up_proj`."""
     return ".".join("*" if part.isdigit() else part for part in module.split("."))
 

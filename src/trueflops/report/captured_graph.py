@@ -10,7 +10,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.predict.captured.program import CapturedProgram
-from trueflops.report.captured import _layer
+from trueflops.report.captured import alike_layers
 from trueflops.report.tables import console, grid
 
 
@@ -33,7 +33,7 @@ def by_module(found: CapturedProgram) -> dict[tuple[str, str], ModuleWork]:
     """(module, phase) -> its work, layers of one kind together."""
     total: dict[tuple[str, str], ModuleWork] = defaultdict(ModuleWork)
     for each in found.step.ran:
-        at = total[_layer(each.kernel.call.module), each.kernel.call.phase]
+        at = total[alike_layers(each.kernel.call.module), each.kernel.call.phase]
         at.kernels += 1
         at.flop += float(each.kernel.work.flop) if each.kernel.matrix else 0.0
         at.moved_bytes += float(each.kernel.work.bytes_read + each.kernel.work.bytes_written)
@@ -71,8 +71,9 @@ def show_graph(found: CapturedProgram, top: int) -> None:
     """Work by module, then the ops of the costliest one."""
     out = console()
     work = by_module(found)
-    table = grid("module", "phase", ("n", "right"), ("GFLOP", "right"), ("bytes", "right"),
-                 ("FLOP/B", "right"), ("time", "right"), title="Work by module", gives_way=0)  # fmt: skip
+    heads = ("n", "GFLOP", "bytes", "FLOP/B", "time")
+    numbers = [(head, "right") for head in heads]
+    table = grid("module", "phase", *numbers, title="Work by module", gives_way=0)  # type: ignore[arg-type]
     for (module, phase), w in list(work.items())[:top]:
         table.add_row(Text(module or "–"), phase, f"{w.kernels:,}",
                       units.digits(w.flop / units.GIGA) if w.flop else "",
@@ -86,8 +87,9 @@ def show_graph(found: CapturedProgram, top: int) -> None:
     moved = sum(float(e.kernel.work.bytes_read + e.kernel.work.bytes_written) for e in ran)
     said = f"{ops:,} ops in {len(ran):,} kernels, {units.show(moved, 'bytes')} moved"
     out.print(Text(said, style="dim"))
-    shown = grid(("", "right"), "op", "module", "phase", ("FLOP/B", "right"),
-                 title=f"The graph, its first {4 * top} kernels (--json has them all)", gives_way=2)  # fmt: skip
+    title = f"The graph, its first {4 * top} kernels (--json has them all)"
+    shown = grid(("", "right"), "op", "module", "phase", ("FLOP/B", "right"), title=title,
+                 gives_way=2)  # fmt: skip
     for i, each in enumerate(ran[: 4 * top]):
         moved = float(each.kernel.work.bytes_read + each.kernel.work.bytes_written) or 1.0
         op = each.kernel.op

@@ -29,7 +29,7 @@ def plot_roofline(found: CapturedProgram, path: Path) -> None:
     left, right = 0.01, 10_000.0
     ridge = peak / bandwidth
     axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color=FADED, lw=1.5, ls="--")
-    axes.text(right, peak * 1.12, f"{dtype} peak {units.show(peak, 'flop_per_second')}", ha="right",
+    axes.text(ridge, peak * 1.3, f"{dtype} peak {units.show(peak, 'flop_per_second')}", ha="right",
               color=FADED, fontsize=9)  # fmt: skip
     longest = max(group.seconds for group in found.groups)
     for cause, color in COLORS.items():
@@ -44,6 +44,7 @@ def plot_roofline(found: CapturedProgram, path: Path) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
+    axes.set_ylim(left * bandwidth / 100.0, peak * 4.0)  # what lies below took no time
     axes.set_xlabel("FLOP per byte", color=INK)
     axes.set_ylabel("FLOP/s", color=INK)
     axes.legend(frameon=False, loc="lower right", markerscale=0.5)

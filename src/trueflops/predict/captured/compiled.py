@@ -48,11 +48,11 @@ def _renumbered(events: Sequence[Event]) -> list[Event]:
     """Memory events of one more step, with storages of its own, for a cache that is warm."""
     own = {e.storage for e in events if isinstance(e, Allocated)}
     gone = {e.storage for e in events if isinstance(e, Freed)}
-    found: list[Event] = []
-    for event in events:
-        if isinstance(event, (Allocated, Freed)) and event.storage in own & gone:
-            found.append(event._replace(storage=-event.storage))
-    return found
+    return [
+        event._replace(storage=-event.storage)
+        for event in events
+        if isinstance(event, (Allocated, Freed)) and event.storage in own & gone
+    ]
 
 
 def _without_repeats(step: list[Event]) -> list[Event]:
@@ -79,12 +79,9 @@ def _without_repeats(step: list[Event]) -> list[Event]:
         if fits and call.outputs and "rand" not in name and key in known:
             for mine, first in zip(call.outputs, known[key], strict=True):
                 instead[mine.storage] = first.storage
-            # Its allocation has just been written down.
-            gone = {a.storage for a in call.outputs}
-            found = [e for e in found[-8:] if not (isinstance(e, Allocated) and e.storage in gone)
-                     ] if len(found) <= 8 else [*found[:-8], *(
-                         e for e in found[-8:]
-                         if not (isinstance(e, Allocated) and e.storage in gone))]  # fmt: skip
+            gone = {a.storage for a in call.outputs}  # whose allocation has just been written down
+            while found and isinstance(found[-1], Allocated) and found[-1].storage in gone:
+                found.pop()
             continue
         if fits:
             known[key] = call.outputs

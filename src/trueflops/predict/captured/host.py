@@ -7,6 +7,11 @@ from trueflops.capture.recording import Call, Phase
 from trueflops.profile import Curve
 
 
+def between_calls(call: Call, law: Curve) -> float:
+    """What a CPU that computes itself does beside its kernels, whose own dispatch was timed."""
+    return call.views * law["view"] + call.modules * law["module"]
+
+
 def host_seconds(call: Call, before: Phase, kernels: int, law: Curve) -> float:
     """Seconds of host work from the call before, in phase `before`, to the end of this one.
 

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from trueflops.capture.recording import Allocated, Began, Freed, Recording
-from trueflops.predict.allocator import CachingAllocator, OutOfMemory
+from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllocator
 from trueflops.units import MEBI
 
 PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
@@ -57,9 +57,14 @@ def captured_memory(
     workspace: int = HOPPER_WORKSPACE,
     limit_bytes: float = inf,
     expandable: bool = False,
+    on_host: bool = False,
 ) -> CapturedMemory:
     """Replay the run: building, the settling step, the recorded step."""
-    allocator = CachingAllocator(expandable=expandable, limit_bytes=limit_bytes)
+    allocator = (
+        PlainAllocator()
+        if on_host
+        else CachingAllocator(expandable=expandable, limit_bytes=limit_bytes)
+    )
     categories = categories_of(recording)
     handles: dict[int, int] = {}
     alive: dict[int, Allocated] = {}

@@ -60,5 +60,5 @@ def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
         fused,
         clock,
         captured_step(fused, clock),
-        captured_memory(fused, workspace=workspace),
+        captured_memory(fused, workspace=workspace, on_host=on_host),
     )

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from trueflops.capture.recording import Call, Event, Recording, Waited
+from trueflops.capture.recording import Call, Event, Phase, Recording, Waited
 from trueflops.clock import Clock
-from trueflops.predict.captured.host import host_seconds
+from trueflops.predict.captured.host import between_calls, host_seconds
 from trueflops.predict.captured.prices import Kernel, price_events
 from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
@@ -66,8 +66,10 @@ def captured_step(recording: Recording, clock: Clock) -> CapturedStep:
     joules = sum(_joules(k, clock) for k in kernels)
     clocked = sum(k.seconds for k in kernels if k.clocked)
     slowed, added, ratio = 1.0, 0.0, 1.0
+    alone = clock.chip.architecture == "cpu"
     for _ in range(ROUNDS):
-        ran, end, own = _run(events, priced, law, slowed)
+        ran, end, own = _one_clock(events, priced, law) if alone else _run(
+            events, priced, law, slowed)  # fmt: skip
         if not clocked:
             break
         held = clock.power.throttle(joules, clocked, end - added)
@@ -95,7 +97,8 @@ def _run(
     events: Sequence[Event], priced: list[list[Kernel]], law: Curve, slowed: float
 ) -> tuple[list[Ran], float, float]:
     """One pass over the events; `slowed` stretches what follows the chip's clock."""
-    host, own, phase = 0.0, 0.0, "forward"
+    host, own = 0.0, 0.0
+    phase: Phase = "forward"
     ran: list[Ran] = []
     done: dict[int, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
     ready: dict[int, float] = defaultdict(float)
@@ -119,6 +122,22 @@ def _run(
             ends.append(start + seconds)
             ran.append(Ran(kernel, host, start, start + seconds))
     return ran, max([host, *ready.values()]), own
+
+
+def _one_clock(
+    events: Sequence[Event], priced: list[list[Kernel]], law: Curve
+) -> tuple[list[Ran], float, float]:
+    """On a CPU one thread issues and computes: everything comes after what was before."""
+    now, own = 0.0, 0.0
+    ran: list[Ran] = []
+    for event, kernels in zip(events, priced, strict=True):
+        if isinstance(event, Call):
+            taken = between_calls(event, law)
+            now, own = now + taken, own + taken
+            for kernel in kernels:
+                ran.append(Ran(kernel, now, now, now + kernel.seconds))
+                now += kernel.seconds
+    return ran, now, own
 
 
 def _finished(done: dict[int, tuple[list[int], list[float]]], event: Waited) -> float:

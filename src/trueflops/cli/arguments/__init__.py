@@ -1,0 +1,118 @@
+"""Commands and flags. Imports nothing heavy: `trueflops --help` must answer at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import NoReturn
+
+from trueflops import __version__
+from trueflops.cli.arguments.chips import (
+    calibrate_flags,
+    catalog_flags,
+    compare_flags,
+    measure_flags,
+    verify_flags,
+)
+from trueflops.cli.arguments.plans import infer_flags, train_flags
+from trueflops.cli.arguments.programs import (
+    capture_flags,
+    diagnose_flags,
+    explain_flags,
+    ops_flags,
+)
+from trueflops.errors import nearest, printable
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that exits with one clear line and a suggestion."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line, a suggestion, exit 2."""
+        if "invalid choice" in message:
+            wrong = message.split("'")[1] if "'" in message else ""
+            near = nearest(wrong, [str(w) for a in self._actions for w in (a.choices or ())])
+            message += f" — did you mean {near[0]}?" if near else ""
+        refuse(message, self.prog)
+
+    def flags(self) -> list[str]:
+        """Every flag of this command."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
+    def command(self, name: str) -> Parser:
+        """The parser of one command."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found: Parser = action.choices[name]
+                return found
+        raise KeyError(name)
+
+
+def refuse(message: str, program: str) -> NoReturn:
+    """Say what was wrong with the command line and exit."""
+    print(wrapped(f"trueflops: {message}"), file=sys.stderr)
+    print(f"           [BAD_INPUT] see: {program} --help", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def wrapped(message: str, width: int = 80) -> str:
+    """An error on as many lines as it needs, indented under the program's name."""
+    return textwrap.fill(
+        message, width, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line; an unknown flag is refused with the nearest of that command."""
+    top = parser()
+    options, unknown = top.parse_known_args(words)
+    if unknown:
+        command = top.command(options.command)
+        wrong = unknown[0].split("=")[0]
+        near = nearest(wrong, command.flags())
+        hint = f"; did you mean {near[0]}?" if near else ""
+        refuse(
+            f"{options.command} has no flag or place for {printable(wrong, 60)!r}{hint}",
+            command.prog,
+        )
+    return options
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    top = Parser(
+        prog="trueflops",
+        description="What AI accelerators will really do: time, memory, money and energy of a\n"
+        "model and a plan on any chip, each with an interval and an explanation.",
+        epilog="examples:\n"
+        "  trueflops train Llama-3.1-70B --on 64xH100 --tokens 1T\n"
+        "  trueflops train Llama-3.1-70B --on 64xH100 --tp 8 --pp 4 --zero 1 --explain\n"
+        "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --concurrency 64\n"
+        "  trueflops compare H100 MI300X RTX4090 --for Llama-3.1-8B\n"
+        "  trueflops explain matmul 4096x11008x4096 --on H100\n"
+        "  trueflops catalog H100\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"trueflops {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (add, words) in _COMMANDS.items():
+        add(commands.add_parser(name, help=words, allow_abbrev=False))
+    return top
+
+
+_COMMANDS = {
+    "train": (train_flags, "predict a training plan, or search for the best"),
+    "infer": (infer_flags, "predict serving: latency, tokens/s, KV cache"),
+    "compare": (compare_flags, "chips side by side, dense only; --for a model"),
+    "catalog": (catalog_flags, "every fact with its source"),
+    "ops": (ops_flags, "price a list of kernels"),
+    "capture": (capture_flags, "a real PyTorch program on a chip that you do not have"),
+    "diagnose": (diagnose_flags, "why a real run is slow: a profiler's trace beside predictions"),
+    "explain": (explain_flags, "how one matmul runs: limits, tiles, traffic"),
+    "measure": (measure_flags, "what this machine really delivers: a profile"),
+    "calibrate": (calibrate_flags, "rebuild the shipped profiles from measurements"),
+    "verify": (verify_flags, "predicted against measured, by source"),
+}

@@ -1,0 +1,164 @@
+"""Flags of the commands that ask about a model and a plan: train, infer."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trueflops.cli.arguments.shared import common_flags, profile_flags, share, whole
+
+
+def where_flags(p: argparse.ArgumentParser) -> None:
+    """What train and infer share: a model, a place, a price."""
+    p.add_argument(
+        "model",
+        metavar="MODEL",
+        help="catalog name, config.json, a folder with one, or an answer of --json",
+    )
+    p.add_argument(
+        "--on",
+        metavar="CLUSTER",
+        help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file",
+    )
+    p.add_argument("--price", metavar="USD/h", help="rent per accelerator-hour, as '2.5 USD/h'")
+    p.add_argument(
+        "--spot", action="store_true", default=None, help="price at spot instead of on demand"
+    )
+    p.add_argument(
+        "--pue",
+        type=float,
+        default=None,
+        metavar="X",
+        help="data-centre overhead on energy (default 1: the machines alone)",
+    )
+    profile_flags(p)
+    p.add_argument(
+        "--framework",
+        metavar="NAME",
+        default=None,
+        help="megatron, fsdp, composer, torchtitan, maxtext, plain …: its launches and overlap",
+    )
+    p.add_argument("--explain", action="store_true", help="every part of every total")
+    p.add_argument("--top", type=whole, default=5, metavar="N", help="plans to list (default 5)")
+    common_flags(p)
+
+
+def train_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops train`."""
+    where_flags(p)
+    asked = p.add_argument_group("workload")
+    asked.add_argument("--tokens", metavar="N", help="15T, 300B … (default: 20 a parameter)")
+    asked.add_argument("--seq", metavar="N", help="tokens a sequence (default: up to 8192)")
+    asked.add_argument(
+        "--global-batch", metavar="N", help="sequences a step (default: about 4 M tokens)"
+    )
+    p.add_argument("--plot", metavar="FILE.png", help="draw the waterfall (needs matplotlib)")
+    plan = p.add_argument_group(
+        "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
+    )
+    plan.add_argument(
+        "--search", action="store_true", default=None, help="keep what is given, search the rest"
+    )
+    degree: dict[str, Any] = {"type": whole, "metavar": "N", "default": None}
+    plan.add_argument("--tp", help="tensor parallel", **degree)
+    plan.add_argument("--pp", help="pipeline stages", **degree)
+    plan.add_argument("--vpp", help="interleaved pieces of each stage", **degree)
+    plan.add_argument("--cp", help="context parallel", **degree)
+    plan.add_argument("--dp", help="data parallel (default: what is left)", **degree)
+    plan.add_argument("--dp-replicate", help="replicas that hold everything", **degree)
+    plan.add_argument("--dp-shard", help="replicas that share by ZeRO", **degree)
+    plan.add_argument("--ep", help="expert parallel", **degree)
+    plan.add_argument(
+        "--dispatch",
+        choices=("all-to-all", "deduplicated"),
+        default=None,
+        help="send tokens once per expert, or once per node and forward them there (DeepEP)",
+    )
+    plan.add_argument("--etp", help="tensor parallel of each expert", **degree)
+    plan.add_argument("--micro-batch", help="sequences a micro-batch", **degree)
+    plan.add_argument(
+        "--zero",
+        type=int,
+        choices=(0, 1, 2, 3),
+        default=None,
+        help="1: optimizer states shared, 2: and gradients, 3: and weights (FSDP)",
+    )
+    plan.add_argument(
+        "--sp",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="sequence parallel beside tp (default: on when tp > 1)",
+    )
+    plan.add_argument("--cp-kind", choices=("ring", "all-to-all"), default=None)
+    plan.add_argument(
+        "--schedule",
+        choices=("gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"),
+        default=None,
+        help="pipeline schedule (vpp > 1 interleaves 1f1b)",
+    )
+    plan.add_argument("--first-stage-layers", help="layers of the first stage", **degree)
+    plan.add_argument("--last-stage-layers", help="layers of the last stage", **degree)
+    plan.add_argument("--recompute", choices=("none", "selective", "full"), default=None)
+    plan.add_argument("--recompute-layers", help="layers of each stage that recompute", **degree)
+    for what in ("optimizer", "parameters", "activations"):
+        plan.add_argument(
+            f"--offload-{what}",
+            nargs="?",
+            type=share,
+            const=1.0,
+            default=None,
+            metavar="SHARE",
+            help=f"keep {what} outside the accelerator",
+        )
+    plan.add_argument("--offload-to", choices=("host", "nvme"), default=None)
+    plan.add_argument(
+        "--optimizer",
+        default=None,
+        help="adamw (16 bytes a parameter in all), adamw-bf16, adamw-8bit, sgd, muon",
+    )
+    plan.add_argument(
+        "--compute",
+        choices=("bf16", "fp16", "fp8", "fp4", "tf32", "fp32"),
+        default=None,
+        help="dtype of matmuls (default: bf16 where the chip has it)",
+    )
+    plan.add_argument("--parameter-dtype", choices=("fp32", "bf16", "fp16"), default=None)
+    plan.add_argument("--gradient-dtype", choices=("fp32", "bf16", "fp16"), default=None)
+    plan.add_argument(
+        "--engine",
+        choices=("ddp", "dataparallel", "parameter-server"),
+        default=None,
+        help="how replicas agree on gradients",
+    )
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": None}
+    plan.add_argument("--flash", help="fused attention (default: on)", **switch)
+    plan.add_argument("--fused", help="fused pointwise chains (default: on)", **switch)
+    plan.add_argument(
+        "--overlap", help="data-parallel communication beside compute (default: on)", **switch
+    )
+
+
+def infer_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops infer`."""
+    where_flags(p)
+    asked = p.add_argument_group("workload")
+    asked.add_argument("--input", metavar="N", help="tokens to read (default 1024)")
+    asked.add_argument("--output", metavar="N", help="tokens to write (default 256)")
+    asked.add_argument("--concurrency", metavar="N", help="requests in flight (default 64)")
+    asked.add_argument("--ttft", metavar="TIME", help="time to first token at most, as 500ms")
+    asked.add_argument("--tpot", metavar="TIME", help="time per output token at most, as 50ms")
+    plan = p.add_argument_group("plan", "without tp or pp: every cut of the cluster is tried")
+    plan.add_argument("--tp", type=whole, default=None, metavar="N", help="tensor parallel")
+    plan.add_argument("--pp", type=whole, default=None, metavar="N", help="pipeline stages")
+    plan.add_argument("--ep", type=whole, default=None, metavar="N", help="expert parallel")
+    plan.add_argument(
+        "--weights",
+        default=None,
+        help="bf16 (default), fp16, fp8, int8, w8a16, int4, mxfp4, nvfp4, fp32",
+    )
+    plan.add_argument(
+        "--cache",
+        choices=("bf16", "fp16", "fp8", "fp32"),
+        default=None,
+        help="dtype of the KV cache (default: 16 bits)",
+    )

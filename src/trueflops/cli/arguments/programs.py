@@ -1,0 +1,65 @@
+"""Flags of the commands about kernels and programs: ops, capture, diagnose, explain."""
+
+from __future__ import annotations
+
+import argparse
+
+from trueflops.cli.arguments.shared import common_flags, profile_flags, top_flags, whole
+
+
+def ops_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops ops`."""
+    p.add_argument(
+        "file",
+        metavar="FILE.csv",
+        help="kernels by header: m,n,k | num_heads,…,isl | …,kv_len | experts,topk,… | "
+        "op,gpus,bytes | kind,rows,columns",
+    )
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 8xH100 for collectives")
+    profile_flags(p)
+    common_flags(p)
+
+
+def capture_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops capture`."""
+    p.add_argument(
+        "program", metavar="FILE.py:FUNCTION", help="builds all and returns the step, a callable"
+    )
+    p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
+    p.add_argument("--world", type=whole, metavar="N", help="ranks (default: as --on has chips)")
+    p.add_argument("--rank", type=int, metavar="R", help="which of them (default 0)")
+    top_flags(p)
+    p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
+    p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")
+    p.add_argument("--timeline", metavar="FILE.png", help="draw its memory over the step")
+    p.add_argument("--trace", metavar="FILE.json", help="the timeline, for Perfetto")
+    profile_flags(p)
+    common_flags(p)
+
+
+def diagnose_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops diagnose`."""
+    p.add_argument("trace", metavar="TRACE.json", help="of PyTorch's profiler, packed or not")
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100 … (default: as the trace says)")
+    top_flags(p)
+    profile_flags(p)
+    common_flags(p)
+
+
+def explain_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops explain`."""
+    p.add_argument("what", choices=("matmul",), metavar="matmul", help="the kind of kernel")
+    p.add_argument(
+        "shape", nargs="+", metavar="MxNxK", help="y[m,n] = x[m,k]·W[n,k]ᵀ, as 4096x11008x4096"
+    )
+    p.add_argument("--on", metavar="CHIP", default=None, help="H100, MI300X, RTX4090 …")
+    p.add_argument(
+        "--dtype",
+        default=None,
+        help="bf16 (default, or fp32), fp16, tf32, fp32, fp8, fp8_block, int8, w8a16, int4, mxfp4, "
+        "nvfp4",
+    )
+    profile_flags(p)
+    p.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
+    common_flags(p)

@@ -1,0 +1,50 @@
+"""Values and flags that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+
+from trueflops.errors import printable
+
+
+def whole(text: str) -> int:
+    """A degree: a whole number of at least one."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number") from None
+    if not 1 <= value <= 10**9:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must be at least 1")
+    return value
+
+
+def share(text: str) -> float:
+    """A fraction between 0 and 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number") from None
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must lie between 0 and 1")
+    return value
+
+
+def profile_flags(p: argparse.ArgumentParser) -> None:
+    """Whose curves come first."""
+    p.add_argument(
+        "--profile",
+        metavar="PROFILE",
+        default=None,
+        help="what the chip delivers: a measured profile, by file or by name",
+    )
+
+
+def common_flags(p: argparse.ArgumentParser) -> None:
+    """What every command has."""
+    p.add_argument("--json", action="store_true", help="one JSON object, SI units in the keys")
+    p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
+
+
+def top_flags(p: argparse.ArgumentParser) -> None:
+    """How many kernels are listed."""
+    p.add_argument("--top", type=whole, default=12, metavar="N", help="kernels to list (12)")
