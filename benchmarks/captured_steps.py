@@ -224,9 +224,9 @@ def compare(files: Iterable[Path], on: str, profile: str | None) -> None:
                 f" {name}" for name in ("checkpoint", "compiled", "clip") if getattr(case, name)
             )
             print(f"{how:42} {real:8.4f} s  " + "  ".join(f"{n} {v:+.1%}" for n, v in off.items()))
-        print(f"{path.name}: {len(missed['time'])} steps, {inside} inside their interval; " + "; ".join(
-            f"{name} {statistics.mean(v):.1%} (worst {max(v):.1%})" for name, v in missed.items()
-        ))  # fmt: skip
+        means = [f"{n} {statistics.mean(v):.1%} (worst {max(v):.1%})" for n, v in missed.items()]
+        count = len(missed["time"])
+        print(f"{path.name}: {count} steps, {inside} within their interval; {'; '.join(means)}")
 
 
 def _case_of(row: dict[str, str]) -> Case:
