@@ -24,7 +24,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from trueflops.capture.machine import Machine
+from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.catalog.clusters import cluster_measured
 from trueflops.clock import Clock

@@ -192,7 +192,7 @@ def write(path: Path, cases: Iterable[Case]) -> None:
 
 def compare(files: Iterable[Path], on: str, profile: str | None) -> None:
     """Capture every case of the files and print how far each prediction is off."""
-    from trueflops.capture.machine import Machine
+    from trueflops.capture.pretend.machine import Machine
     from trueflops.capture.program import capture
     from trueflops.catalog import cluster
     from trueflops.clock import Clock

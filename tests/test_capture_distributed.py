@@ -25,9 +25,9 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from trueflops.capture.collectives import FIRST_LANE
-from trueflops.capture.machine import Machine
+from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
+from trueflops.capture.ranks.collectives import FIRST_LANE
 from trueflops.capture.recording import Allocated, Call, Freed, Recording, Waited
 from trueflops.capture.trouble import CannotCapture
 from trueflops.errors import BadInput

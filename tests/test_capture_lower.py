@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from capture_models import LSTM, SelectiveScan, UNet, ViT, resnet
 from trueflops.capture.lower import base_name, lower
-from trueflops.capture.machine import Machine
+from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.capture.recording import Array, Call
 from trueflops.clock.eager import KINDS

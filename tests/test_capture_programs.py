@@ -15,7 +15,7 @@ from torch.nn import functional
 import capture_programs as programs
 from capture_models import GPT2
 from trueflops.capture.lower import base_name, lower
-from trueflops.capture.machine import Machine
+from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.capture.recording import Allocated, Call, Recording
 from trueflops.catalog import cluster

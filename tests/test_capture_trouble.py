@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from trueflops.capture.machine import Machine
+from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture, load
 from trueflops.errors import BadInput
 from trueflops.units import GIBI, MEBI

@@ -14,7 +14,7 @@ import torch
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
-from trueflops.capture.engine import issued_by_engine
+from trueflops.capture.pretend.engine import issued_by_engine
 from trueflops.capture.recording import Phase
 
 

@@ -13,14 +13,14 @@ from unittest import mock
 
 import torch
 
-from trueflops.capture.attention import fused_attention
-from trueflops.capture.autocast import autocast_ghosts
-from trueflops.capture.compiled import marked_compile
-from trueflops.capture.distributed import as_rank, settle_world
-from trueflops.capture.doors import Doors
-from trueflops.capture.letters import Letters, follow_pipelines
-from trueflops.capture.machine import Machine, pretended
-from trueflops.capture.reads import reads
+from trueflops.capture.pretend.attention import fused_attention
+from trueflops.capture.pretend.autocast import autocast_ghosts
+from trueflops.capture.pretend.compiled import marked_compile
+from trueflops.capture.pretend.doors import Doors
+from trueflops.capture.pretend.machine import Machine, pretended
+from trueflops.capture.pretend.reads import reads
+from trueflops.capture.ranks.distributed import as_rank, settle_world
+from trueflops.capture.ranks.letters import Letters, follow_pipelines
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.recording import HOST, Recording
 from trueflops.capture.trouble import CannotCapture, place_of

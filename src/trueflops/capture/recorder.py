@@ -10,12 +10,13 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trueflops.capture.collectives import COLLECTIVES, Collectives
-from trueflops.capture.engine import REPLACED, Engine
-from trueflops.capture.fused import allows_tf32, in_parts
-from trueflops.capture.ghosts import META, ghost_of, home_of, shade_of
 from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
+from trueflops.capture.pretend.engine import REPLACED, Engine
+from trueflops.capture.pretend.fused import allows_tf32, in_parts
+from trueflops.capture.pretend.ghosts import META, ghost_of, home_of, shade_of
+from trueflops.capture.pretend.values import Values, asks_for_numbers
+from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
 from trueflops.capture.recording import (
     HOST,
     Allocated,
@@ -35,7 +36,6 @@ from trueflops.capture.trouble import (
     priced_by_bytes,
     sparse_tensor,
 )
-from trueflops.capture.values import Values, asks_for_numbers
 from trueflops.units import MEBI
 
 OURS: Final = ("aten", "prims", *COLLECTIVES)
@@ -63,6 +63,7 @@ class Recorder(TorchDispatchMode):
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._next = 0
         self._views = 0
+        self._begun = 0  # the event at which the part of the run began that is under way
         self.has_tf32 = False  # set by the machine
         self._foreign: set[str] = set()
 
@@ -263,11 +264,13 @@ class Recorder(TorchDispatchMode):
     def waits(self, waiting: int, awaited: int, at: int) -> None:
         """A stream or the host waits."""
         if self.listening:
-            self.recording.events.append(Waited(waiting, awaited, at))
+            since = max(0, at - self._begun)
+            self.recording.events.append(Waited(waiting, awaited, since))
 
     def begin(self, part: str, *, listening: bool) -> None:
         """A part of the run begins."""
         self.recording.events.append(Began(part))
+        self._begun = len(self.recording.events)
         self.listening, self.stepping = listening, True
 
     def warn(self, text: str) -> None:

@@ -107,7 +107,7 @@ class Waited(NamedTuple):
 
     waiting: int
     awaited: int  # a stream, or −1 for all of them
-    at: int  # how many events had been seen when the awaited mark was set
+    at: int  # how many events of the step had been seen when the awaited mark was set
 
 
 class Began(NamedTuple):

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _captured(options: argparse.Namespace, where: Cluster) -> CapturedProgram:
     try:
-        from trueflops.capture.machine import Machine
+        from trueflops.capture.pretend.machine import Machine
         from trueflops.capture.program import arguments, capture, load
     except ModuleNotFoundError as error:
         raise BadInput(f"capture needs {error.name}: pip install 'trueflops[capture]'") from None

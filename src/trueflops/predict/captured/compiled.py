@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trueflops.capture.lower import lower, tensor
-from trueflops.capture.recording import Allocated, Array, Began, Call, Event, Freed, Recording
+from trueflops.capture.recording import (
+    Allocated,
+    Array,
+    Began,
+    Call,
+    Event,
+    Freed,
+    Recording,
+    Waited,
+)
 from trueflops.graph.ir import Op
 from trueflops.graph.passes.compiled import compiled_groups, joins
 
@@ -239,8 +248,13 @@ class _Fusing:
         allocated = {e.storage: e for e in self.step if isinstance(e, Allocated)}
         tangents = self._tangents(kernels)
         events: list[Event] = []
+        moved: list[int] = []  # from a place in the step as recorded to one in the fused step
         for i, event in enumerate(self.step):
-            if isinstance(event, (Allocated, Freed)):
+            moved.append(len(events))
+            if isinstance(event, Waited):
+                at = moved[event.at] if event.at < len(moved) else len(events)
+                events.append(event._replace(at=at))
+            elif isinstance(event, (Allocated, Freed)):
                 if event.storage not in local and event.storage not in vanished:
                     events.append(event)
             elif i in kernels:

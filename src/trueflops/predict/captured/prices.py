@@ -22,7 +22,7 @@ _COLLECTIVES: Final = {
     "all_to_all": ("all_to_all", "inputs"), "broadcast": ("broadcast", "inputs"),
     "scatter": ("broadcast", "inputs"), "gather": ("all_gather", "outputs"),
     "reduce": ("all_reduce", "inputs"), "send": ("send_recv", "inputs"),
-    "recv": ("send_recv", "inputs"), "barrier": ("", ""),
+    "recv": ("send_recv", "outputs"), "barrier": ("", ""),
 }  # fmt: skip
 
 

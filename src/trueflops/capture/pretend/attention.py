@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch.nn.attention import SDPBackend
 
-from trueflops.capture.fused import keep_whole
+from trueflops.capture.pretend.fused import keep_whole
 
 _ATEN: Final = torch.ops.aten
 _HALVES: Final = (torch.float16, torch.bfloat16)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from trueflops.capture.ghosts import home_of
+from trueflops.capture.pretend.ghosts import home_of
 from trueflops.capture.schema import Manner
 from trueflops.units import MEBI
 

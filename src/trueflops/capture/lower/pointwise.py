@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from trueflops.capture.kernels import base_name, flags, kernel, whole_numbers
+from trueflops.capture.lower.kernels import base_name, flags, kernel, whole_numbers
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 

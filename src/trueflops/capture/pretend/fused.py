@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import torch
 
+from trueflops.capture.pretend.shapes import GATES, tell_shapes
 from trueflops.capture.schema import WHOLE
-from trueflops.capture.shapes import GATES, tell_shapes
 
 _ATEN: Final = torch.ops.aten
 _CUDNN_MODES: Final = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trueflops.capture.doors import DEVICE
+from trueflops.capture.pretend.doors import DEVICE
 from trueflops.capture.recorder import Recorder
 
 

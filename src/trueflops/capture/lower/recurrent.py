@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trueflops.capture.kernels import flags, kernel, whole_numbers
-from trueflops.capture.products import number_format
+from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
+from trueflops.capture.lower.products import number_format
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
 

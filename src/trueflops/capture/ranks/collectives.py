@@ -16,11 +16,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import GroupName
 
-from trueflops.capture.alike import as_if_alike
-from trueflops.capture.ghosts import ghost_of, home_of, shade_of
+from trueflops.capture.pretend.ghosts import ghost_of, home_of, shade_of
+from trueflops.capture.ranks.alike import as_if_alike
+from trueflops.capture.ranks.works import Mark, Work
 from trueflops.capture.recording import HOST
 from trueflops.capture.schema import Manner
-from trueflops.capture.works import Mark, Work
 
 if TYPE_CHECKING:
     from trueflops.capture.recorder import Recorder

@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 from torch.distributed import distributed_c10d as c10d
 
-from trueflops.capture.dtensors import tensors_in_parts
-from trueflops.capture.letters import Letters
+from trueflops.capture.ranks.dtensors import tensors_in_parts
+from trueflops.capture.ranks.letters import Letters
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture, where
 from trueflops.errors import BadInput

@@ -10,8 +10,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from trueflops.capture.kernels import flags, kernel, whole_numbers
-from trueflops.capture.products import number_format, sized
+from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
+from trueflops.capture.lower.products import number_format, sized
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 

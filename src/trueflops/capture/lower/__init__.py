@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from trueflops.capture.kernels import base_name, kernel, tensor
-from trueflops.capture.lists import CHUNK, foreach, fused_optimizer
-from trueflops.capture.movement import (
+from trueflops.capture.lower.kernels import base_name, kernel, tensor
+from trueflops.capture.lower.lists import CHUNK, foreach, fused_optimizer
+from trueflops.capture.lower.movement import (
     averaged_loss,
     cat,
     embedding_backward,
@@ -25,7 +25,7 @@ from trueflops.capture.movement import (
     slice_backward,
     sort,
 )
-from trueflops.capture.pointwise import (
+from trueflops.capture.lower.pointwise import (
     by_bytes,
     copy,
     fill,
@@ -38,16 +38,16 @@ from trueflops.capture.pointwise import (
     softmax,
     two_pass_norm,
 )
-from trueflops.capture.products import (
+from trueflops.capture.lower.products import (
     attention,
     attention_backward,
     batched_product,
     grouped_product,
     plain_product,
 )
+from trueflops.capture.lower.recurrent import layers, layers_backward
+from trueflops.capture.lower.windows import convolution, convolution_backward
 from trueflops.capture.recording import Call
-from trueflops.capture.recurrent import layers, layers_backward
-from trueflops.capture.windows import convolution, convolution_backward
 from trueflops.graph.ir import Op
 
 __all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]

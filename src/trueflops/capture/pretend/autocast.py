@@ -17,7 +17,7 @@ from unittest import mock
 
 import torch
 
-from trueflops.capture.ghosts import home_of
+from trueflops.capture.pretend.ghosts import home_of
 
 _LOWER: Final = (
     "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",

@@ -16,9 +16,9 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from trueflops.capture.doors import DEVICE
-from trueflops.capture.fused import _BRANCHES as BRANCHES
-from trueflops.capture.ghosts import META
+from trueflops.capture.pretend.doors import DEVICE
+from trueflops.capture.pretend.fused import _BRANCHES as BRANCHES
+from trueflops.capture.pretend.ghosts import META
 from trueflops.capture.schema import WHOLE
 
 _CAPTURES = itertools.count(1)

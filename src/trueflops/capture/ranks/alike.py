@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from trueflops.capture.ghosts import home_of
-from trueflops.capture.values import MOST, Values, _forget
+from trueflops.capture.pretend.ghosts import home_of
+from trueflops.capture.pretend.values import MOST, Values, _forget
 
 if TYPE_CHECKING:
-    from trueflops.capture.collectives import Meeting
+    from trueflops.capture.ranks.collectives import Meeting
 
 Tensors = list[torch.Tensor]
 

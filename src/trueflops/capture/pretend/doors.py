@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
-from trueflops.capture.ghosts import home_of
+from trueflops.capture.pretend.ghosts import home_of
 
 DEVICE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")

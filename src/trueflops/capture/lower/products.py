@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trueflops.capture.kernels import flags
+from trueflops.capture.lower.kernels import flags
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Dims, Op, Role, Tensor
 from trueflops.graph.rules import STATISTIC_BITS

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from trueflops.capture.numbers import read_number
+from trueflops.capture.pretend.numbers import read_number
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import decides, passes, unknown_value, where
 

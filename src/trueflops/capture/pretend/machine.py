@@ -18,11 +18,11 @@ import torch._dynamo  # before anything is pretended: it looks for a driver whil
 from torch import nn
 from torch.nn.attention import flex_attention
 
-from trueflops.capture.doors import DEVICE
-from trueflops.capture.ghosts import home_of
-from trueflops.capture.numbers import read_number
+from trueflops.capture.pretend.doors import DEVICE
+from trueflops.capture.pretend.ghosts import home_of
+from trueflops.capture.pretend.numbers import read_number
+from trueflops.capture.pretend.streams import event_class, stream_class
 from trueflops.capture.recorder import Recorder
-from trueflops.capture.streams import event_class, stream_class
 from trueflops.capture.trouble import refused
 from trueflops.catalog import Accelerator
 

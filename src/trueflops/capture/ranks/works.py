@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from trueflops.capture.collectives import Collectives
+    from trueflops.capture.ranks.collectives import Collectives
 
 
 class Mark(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trueflops.capture.kernels import base_name, flags, kernel
+from trueflops.capture.lower.kernels import base_name, flags, kernel
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 
