@@ -225,7 +225,7 @@ def test_what_is_asynchronous_runs_on_the_groups_own_stream() -> None:
     assert meanwhile.stream == 0
     assert isinstance(after, Waited)
     assert (after.waiting, after.awaited) == (0, lane)
-    assert after.at == recording.events.index(call) + 1
+    assert after.at == recording.step().index(call) + 1
     assert isinstance(second, Call)
     assert (second.stream, second.group) == (0, tuple(range(8)))  # async_op=False: where we are
 

@@ -204,7 +204,7 @@ def test_half_precision_in_rows_is_turned_for_the_matrix_engine() -> None:
     first = next(c for c in recording.calls() if base_name(c.op) == "convolution")
     kinds = [(op.kind, op.form) for op in lower(first)]
     turned, biased = [("pointwise", "strided")] * 2, [("pointwise", "strided")]
-    assert kinds == [("matmul", ""), *turned, *biased]
+    assert kinds == [("matmul", "convolution"), *turned, *biased]
 
 
 def test_single_precision_runs_as_torch_would_run_it() -> None:

@@ -8,14 +8,14 @@
     >>> tf.training_bill(step).mfu.value  # doctest: +SKIP
 
 Rooms, in the order in which data passes through them: units, errors, measure, catalog, model, plan,
-graph, profile, clock, predict, search, interop, verify, calibrate, report, cli. A room imports only
-rooms above it.
+graph, capture, profile, clock, predict, search, interop, verify, calibrate, report, cli. A room
+imports only rooms above it.
 """
 
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # Public names and the rooms they live in; loaded when first used, so that importing is instant.
 _PUBLIC = {

@@ -84,7 +84,16 @@ def _cast(curve: Curve, fitted: Fitted) -> Curve:
 
 def _source(name: str, chip: str) -> str:
     ours = name in ("memory", "eager") or name.endswith(
-        (".fa2", ".cudnn", ".cudnn_masked", ".fp16", ".tf32", ".fp32")
+        (
+            ".fa2",
+            ".cudnn",
+            ".cudnn_masked",
+            ".convolution",
+            ".convolution_backward",
+            ".fp16",
+            ".tf32",
+            ".fp32",
+        )
     )
     if ours:
         return OURS

@@ -20,6 +20,7 @@ class Manner(NamedTuple):
     random: bool
     mutates: bool
     composite: bool  # made of other ops
+    fresh: bool  # all that it returns is new
 
 
 @cache
@@ -40,6 +41,7 @@ def manner_of(op: Any) -> Manner:
         or torch.Tag.data_dependent_output in op.tags,
         random=torch.Tag.nondeterministic_seeded in op.tags,
         mutates=schema.is_mutable,
+        fresh=not (views or inplace_view or op in _FREE or schema.is_mutable) and not any(shown),
         composite=op not in WHOLE and _made_of_others(op.name(), "CompositeImplicitAutograd"),
     )
 

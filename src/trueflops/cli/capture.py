@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def _captured(options: argparse.Namespace, where: Cluster) -> CapturedProgram:
     machine = Machine.like(where.accelerator, where.per_node)
     world, rank = options.world or where.count, options.rank or 0
     print(f"running {options.program} without a device", file=sys.stderr, flush=True)
-    with arguments(words):
+    with arguments(words), contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
         recording = capture(
             lambda: load(options.program), machine, world=world, rank=rank, per_node=where.per_node
         )

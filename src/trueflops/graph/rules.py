@@ -215,6 +215,11 @@ def _keep_inputs(op: Op) -> tuple[Tensor, ...]:
     return op.inputs
 
 
+def _keep_activated(op: Op) -> tuple[Tensor, ...]:
+    """What went in; a relu's slope is seen from what came out, which the next product keeps."""
+    return op.outputs if op.form == "relu" else op.inputs
+
+
 def _keep_masks(op: Op) -> tuple[Tensor, ...]:
     return tuple(t for t in op.outputs if t.role == "index")
 
@@ -271,7 +276,7 @@ RULES: Final[dict[str, Rule]] = {
     "product_backward": Rule(_product_work, matrix=True),
     "softmax": _stream(lambda op: op.outputs[:1]),
     "norm": _stream(_keep_inputs),
-    "activation": _stream(_keep_inputs),
+    "activation": _stream(_keep_activated),
     "multiply": _stream(_keep_inputs),
     "dropout": _stream(_keep_masks),
     "add": Rule(_stream_work, pointwise=True),  # its gradient is the incoming one, passed on

@@ -42,7 +42,7 @@ _PLACES: Final = ((56, 64), (28, 128), (14, 256), (7, 512))  # side and channels
 
 def windows(*, on_cpu: bool) -> list[Window]:
     """The layers of bottleneck networks, narrower on a CPU, in random order."""
-    batches, narrow = ((4, 8), 2) if on_cpu else ((32, 128), 1)
+    batches, narrow = ((2, 8), 4) if on_cpu else ((32, 128), 1)
     found = []
     for batch in batches:
         for side, channels in _PLACES:

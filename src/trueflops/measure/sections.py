@@ -45,7 +45,8 @@ _CPU_SHAPES: Final = {"fp32": 24.0, "bf16": 3.0}
 _ATTENTION: Final = (24.0, 12.0)  # of an accelerator, of a CPU
 _DECODE: Final = (5.0, 3.0)
 _MEMORY: Final = (30.0, 15.0)
-_WINDOWS: Final = (8.0, 20.0)
+_EAGER: Final = (12.0, 30.0)
+_WINDOWS: Final = (4.0, 20.0)
 FITTED: Final = ("bf16", "fp16", "fp8", "tf32", "fp32", "int8")  # formats that shapes are timed of
 _ONE_SHAPE: Final = 3e-3  # seconds that a product of the search may take at the peak
 OWN_LONGER: Final = 10.0  # times as long may a product of the user's own model take
@@ -101,7 +102,7 @@ def sections_of(
     found += [
         Section("bandwidth", 6.0, _each(bandwidth_jobs(device))),
         Section("memory-bound", _MEMORY[device.is_cpu], _each(memory_jobs(device))),
-        Section("eager kernels", 30.0, _each(eager_jobs(device))),
+        Section("eager kernels", _EAGER[device.is_cpu], _each(eager_jobs(device))),
         Section("convolutions", _WINDOWS[device.is_cpu], _each(convolution_jobs(device))),
         Section("attention", _ATTENTION[device.is_cpu], _attending(device, record), 1),
         Section("decode", _DECODE[device.is_cpu], _each(decode_jobs(device)), 1),

@@ -59,13 +59,13 @@ def grouped_product(call: Call) -> list[Op]:
     a, b = call.inputs[:2]
     made = call.outputs[0]
     groups = next((x.shape[0] for x in (a, b, made) if len(x.shape) == 3), 1)
-    m, n, k = made.shape[-2], made.shape[-1], a.shape[-1]
+    m, n, k = float(made.shape[-2]), float(made.shape[-1]), float(a.shape[-1])
     if len(made.shape) == 3 and len(a.shape) == 2:
-        k //= groups  # gradients of weights: each group sums over rows of its own
+        k /= groups  # gradients of weights: each group sums over rows of its own
     elif len(a.shape) == 2:
-        m //= groups
+        m /= groups
     elif len(b.shape) == 2:
-        n //= groups
+        n /= groups
     return [_product(call, groups, m, n, k, a, b, None)]
 
 

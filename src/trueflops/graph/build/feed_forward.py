@@ -13,26 +13,33 @@ from trueflops.model import Block, Experts
 def feed_forward(at: Layout, block: Block, x: Tensor) -> Tensor:
     """Dense or routed, as the block says."""
     if block.ffn:
-        return _ffn(at, "ffn", x, gated=block.ffn.gated, width=block.ffn.width)
+        form = "relu" if block.ffn.activation == "relu" else ""
+        return _ffn(at, "ffn", x, gated=block.ffn.gated, width=block.ffn.width, form=form)
     assert block.experts is not None
     return _experts(at, block.experts, x)
 
 
-def _ffn(at: Layout, name: str, x: Tensor, *, gated: bool, width: int) -> Tensor:
+def _ffn(at: Layout, name: str, x: Tensor, *, gated: bool, width: int, form: str = "") -> Tensor:
     def wide(tensor: str) -> Tensor:
         return at.tensor(f"{name}.{tensor}", ("ffn", width))
 
-    acted = _project_up(at, name, x, gated, wide)
+    acted = _project_up(at, name, x, gated, wide, form)
     return at.linear([f"{name}.down"], acted, [at.stream(f"{name}.y")])
 
 
 def _project_up(
-    at: Layout, name: str, x: Tensor, gated: bool, wide: Callable[[str], Tensor], **facts: float
+    at: Layout,
+    name: str,
+    x: Tensor,
+    gated: bool,
+    wide: Callable[[str], Tensor],
+    form: str,
+    **facts: float,
 ) -> Tensor:
     """act(x·Wᵤ), or act(x·W_g) ⊙ x·Wᵤ for the gated kinds."""
     if not gated:
-        up = at.linear([f"{name}.up"], x, [wide("up_out")], **facts)
-        return at.op("activation", f"{name}.act", [up], [wide("acted")], flop_per_element=8.0)
+        up, acted = at.linear([f"{name}.up"], x, [wide("up_out")], **facts), wide("acted")
+        return at.op("activation", f"{name}.act", [up], [acted], form=form, flop_per_element=8.0)
     gate, up = wide("gate_out"), wide("up_out")
     at.linear([f"{name}.gate", f"{name}.up"], x, [gate, up], **facts)
     acted = at.op("activation", f"{name}.act", [gate], [wide("acted")], flop_per_element=5.0)
@@ -58,7 +65,7 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     sent = at.op("dispatch", "experts.dispatch", [x], [copies("sent", hidden), rows])
     wide = ("expert_ffn", e.width)
     facts = {"chosen": e.per_token / e.count, "per_token": float(e.per_token)}
-    acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), **facts)
+    acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), "", **facts)
     answered = copies("answered", hidden)
     at.linear(["experts.down"], acted, [answered], **facts)
     y = at.op("combine", "experts.combine", [answered, chosen], [at.stream("experts.y")])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from trueflops.capture.recording import Allocated, Began, Freed, Recording
+from trueflops.capture.recording import Allocated, Began, Call, Freed, Recording
 from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllocator
 from trueflops.units import MEBI
 
@@ -132,7 +132,9 @@ def categories_of(recording: Recording) -> dict[int, str]:
     came: dict[int, Allocated] = {}
     phase = "forward"
     for event in recording.events:
-        if isinstance(event, Allocated):
+        if isinstance(event, Call):
+            phase = event.phase
+        elif isinstance(event, Allocated):
             phase = event.phase
             came[event.storage] = event
             found[event.storage] = _at_end(event, recording)
