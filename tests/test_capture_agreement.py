@@ -308,7 +308,6 @@ def test_as_much_is_kept_fused(name: str) -> None:
         assert found == pytest.approx(expected, rel=0.02)
 
 
-@pytest.mark.xfail(strict=True, reason="fuse_regions makes tensors again across regions")
 @pytest.mark.parametrize(("name", "layers"), [("Llama-3-8B", 4), ("OLMo-2-7B", 2)])
 def test_regions_are_compiled_apart(name: str, layers: int) -> None:
     """What passes from one compiled layer to the next lies in memory, forward and backward."""

@@ -59,7 +59,7 @@ def add(storage: int, stream: int = 0) -> Call:
 
 def test_large_kernels_hide_the_host_and_small_ones_wait_for_it() -> None:
     large = captured_step(Recording([Began("step"), *[add(1)] * 200]), clock())
-    assert large.idle_seconds < 0.02 * large.seconds.value
+    assert large.idle_seconds < 0.05 * large.seconds.value
     tiny = call("aten.add.Tensor", (array(1, 64),), array(2, 64))
     small = captured_step(Recording([Began("step"), *[tiny] * 200]), clock())
     assert small.seconds.value == pytest.approx(small.host_seconds, rel=0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -48,7 +49,10 @@ def load(text: str) -> Callable[[], Step]:
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if not callable(found):
-        functions = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+        functions = [
+            k for k, v in vars(module).items()
+            if inspect.isfunction(v) and v.__module__ == module.__name__ and not k.startswith("_")
+        ]  # fmt: skip
         raise BadInput(
             f"{path.name} has no function {name!r}; it has: {', '.join(functions[:8]) or 'none'}"
         )

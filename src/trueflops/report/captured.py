@@ -19,6 +19,10 @@ CAUSES: Final = {
     "experts": "experts", "host copy": "copies from and to the host",
     "communication": "communication",
 }  # fmt: skip
+_USUALLY: Final = {
+    "optimizer state": "of all parameters", "gradients": "of all parameters",
+    "library workspaces": "of matrix products",
+}  # fmt: skip
 BARS: Final = 20
 TELLING: Final = 0.001  # of the whole: what is worth a line
 LISTED: Final = 8  # modules and holdings
@@ -165,7 +169,8 @@ def _show_why(out: Console, found: CapturedProgram) -> None:
     table = grid("", ("", "right"), "what", title="Alive at the peak", gives_way=0)
     groups: dict[tuple[str, str], int] = {}
     for holding in found.memory.alive:
-        key = (alike_layers(holding.module) or holding.op, holding.category)
+        where = holding.name or holding.module or _USUALLY.get(holding.category, holding.op)
+        key = (alike_layers(where), holding.category)
         groups[key] = groups.get(key, 0) + holding.size_bytes
     for (where, what), size in sorted(groups.items(), key=lambda g: -g[1])[:LISTED]:
         table.add_row(Text(where), units.show(size, "memory"), what)

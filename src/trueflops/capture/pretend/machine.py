@@ -82,6 +82,8 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
         put(torch, "save", lambda *_, **__: recorder.warn("torch.save is left out of the capture"))
         put(torch._C, "_scatter", refused("nn.DataParallel", "use DistributedDataParallel"))
+        put(torch.cuda, "CUDAGraph", refused(
+            "torch.cuda.CUDAGraph", "capture the step that the graph would replay"))  # fmt: skip
         put(flex_attention, "flex_attention", refused(
             "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
         # It draws until all lies within the bounds, which nobody can see: once is taken for enough.
@@ -89,6 +91,7 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
             lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
         if not machine.on_host:
             recorder.has_tf32 = machine.capability >= (8, 0)
+            put(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))
             put(torch.cuda.nvtx, "_nvtx", _Silent())
             put(torch._C._nn, "_parse_to", _parse_to(torch._C._nn._parse_to))
             for name, value in _cuda(machine, recorder).items():

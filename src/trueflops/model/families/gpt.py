@@ -40,7 +40,12 @@ def opt(c: Config, name: str) -> Model:
     pre_norm = c.flag("do_layer_norm_before", default=True)
     block = Block(
         Attention(heads, heads, dim, dim, rope=False, qkv_bias=bias, out_bias=bias),
-        Ffn(c.size("ffn_dim"), gated=False, bias=bias, activation="relu"),
+        Ffn(
+            c.size("ffn_dim"),
+            gated=False,
+            bias=bias,
+            activation=c.text("activation_function", default="relu"),
+        ),  # fmt: skip
         None,
         norm="layer",
         norm_bias=c.flag("layer_norm_elementwise_affine", default=True),

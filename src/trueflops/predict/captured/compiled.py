@@ -179,13 +179,13 @@ class _Fusing:
     def _kernel(
         self, members: list[int], part: set[int], written: set[int], *, alone: bool
     ) -> _Kernel:
-        own = set(members)
+        own, region = set(members), self.calls[members[0]].region
         made = {a.storage: a for i in members for a in self.calls[i].outputs}
         reads: dict[int, Array] = {}
         for i in members:
             for array in self.calls[i].inputs:
                 if array.storage not in made or self.makers.get(array.storage) not in own:
-                    for source in self._sources(array, written):
+                    for source in self._sources(array, written, region):
                         reads.setdefault(source.storage, source)
         writes = {
             storage: array for storage, array in made.items()
@@ -196,7 +196,8 @@ class _Fusing:
     def _must_be_written(self, storage: int, own: set[int], part: set[int]) -> bool:
         """Whether somebody else in this direction, or outside, reads it."""
         readers = [i for i in self.readers[storage] if i not in own]
-        if any(i in part or self.calls[i].region < 0 for i in readers):
+        region = self.calls[min(own)].region
+        if any(i in part or self.calls[i].region != region for i in readers):
             return True
         if not readers:  # a result of the region: it outlives the step's last call
             return not any(isinstance(e, Freed) and e.storage == storage for e in self.step)
@@ -207,17 +208,17 @@ class _Fusing:
         )
         return small or any(op.kind == "movement" for op in self.lowered[maker])
 
-    def _sources(self, array: Array, written: set[int], deep: int = 0) -> list[Array]:
-        """The array itself if it lies in memory, else what it is made again from."""
+    def _sources(self, array: Array, written: set[int], region: int, deep: int = 0) -> list[Array]:
+        """The array itself if it lies in memory, else what it is made again from in its region."""
         maker = self.makers.get(array.storage)
         if maker is None or array.storage in written or deep > 40:
             return [array]
-        if self.calls[maker].region < 0:
+        if self.calls[maker].region != region:
             return [array]
         found: dict[int, Array] = {}
         for source in self.calls[maker].inputs:
             if source.storage != array.storage:
-                for each in self._sources(source, written, deep + 1):
+                for each in self._sources(source, written, region, deep + 1):
                     found.setdefault(each.storage, each)
         return list(found.values())
 
@@ -255,7 +256,11 @@ class _Fusing:
                 at = moved[event.at] if event.at < len(moved) else len(events)
                 events.append(event._replace(at=at))
             elif isinstance(event, (Allocated, Freed)):
-                if event.storage not in local and event.storage not in vanished:
+                if event.storage in local or event.storage in vanished:
+                    pass
+                elif isinstance(event, Freed) and last.get(event.storage, -1) > i:
+                    dying[last[event.storage]].append(event.storage)  # the backward reads it
+                else:
                     events.append(event)
             elif i in kernels:
                 kernel = kernels[i]

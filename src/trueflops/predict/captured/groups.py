@@ -85,7 +85,7 @@ def label_of(call: Call) -> str:
         return name
     dtype = SHORT.get(operands[0].dtype, operands[0].dtype)
     if name.startswith(("foreach", "fused")):
-        return f"{name} {dtype}, {len(operands)} tensors"
+        return f"{name} {dtype}, {len(operands):,} tensors"
     return f"{name} {dtype} {_shapes(operands)}"
 
 

@@ -116,7 +116,8 @@ def _run(
         for kernel in kernels:
             seconds = kernel.seconds * (slowed if kernel.clocked else 1.0)
             start = max(host + LAUNCH_LATENCY, ready[event.stream])
-            ready[event.stream] = start + seconds
+            # Even in a full queue one kernel does not begin in the cycle in which another ends.
+            ready[event.stream] = start + seconds + law["gap"]
             at, ends = done[event.stream]
             at.append(i)
             ends.append(start + seconds)
