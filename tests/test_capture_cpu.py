@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from captured_on_cpu import PROGRAMS, predicted, real
 
+from captured_on_cpu import PROGRAMS, predicted, real
 from trueflops.cli import main
 
 TRIES = 2

@@ -45,7 +45,7 @@ def opt(c: Config, name: str) -> Model:
             gated=False,
             bias=bias,
             activation=c.text("activation_function", default="relu"),
-        ),  # fmt: skip
+        ),
         None,
         norm="layer",
         norm_bias=c.flag("layer_norm_elementwise_affine", default=True),

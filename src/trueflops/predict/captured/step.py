@@ -182,5 +182,6 @@ def _estimate(ran: list[Ran], end: float, own: float, busy: float, law: Curve) -
     for each in ran:
         spreads[each.kernel.curve] += (each.end - each.start) * each.kernel.error / end
     if end > 0.0:
-        spreads["dispatch"] = law.error * min(own, max(0.0, end - busy)) / end
+        late = own if own >= busy else max(0.0, end - busy)  # what follows the host's own speed
+        spreads["dispatch"] = law.error * min(late, end) / end
     return Estimate(end, dict(spreads), "derived")
