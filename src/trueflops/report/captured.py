@@ -42,6 +42,7 @@ def encode_program(found: CapturedProgram) -> dict[str, Any]:
             "host_seconds": step.host_seconds,
             "device_busy_seconds": step.device_seconds,
             "idle_seconds": step.idle_seconds,
+            "gap_seconds": step.gap_seconds,
             "exposed_communication_seconds": step.exposed_seconds,
             "kernel_seconds_by_cause": step.by_cause,
             "kernels": len(step.ran),
@@ -87,7 +88,7 @@ def show_program(found: CapturedProgram, top: int) -> None:
     said = [
         f"{count(recording.parameter_count)} parameters",
         plural(len(step.ran), "kernel"),
-        f"{rate}, {100.0 * found.peak_share:.1f} % of the dense peak",
+        f"{rate}, {100.0 * found.peak_share:.1f} % of dense peak",
     ]
     if step.watts:
         said.append(f"{step.watts:,.0f} W")
@@ -106,7 +107,8 @@ def _show_time(out: Console, found: CapturedProgram) -> None:
             if cause != "communication"]  # fmt: skip
     rows.sort(key=lambda row: -row[1])
     rows += [("communication that nothing hides", step.exposed_seconds),
-             ("the device waits for the host", step.idle_seconds)]  # fmt: skip
+             ("the device waits for the host", step.idle_seconds),
+             ("between kernels", step.gap_seconds)]  # fmt: skip
     table = grid("", ("", "right"), ("", "right"), "", title="Where the time goes")
     longest = max(taken for _, taken in rows) or 1.0
     for what, taken in rows:

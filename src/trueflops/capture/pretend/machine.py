@@ -82,8 +82,8 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
         put(torch, "save", lambda *_, **__: recorder.warn("torch.save is left out of the capture"))
         put(torch._C, "_scatter", refused("nn.DataParallel", "use DistributedDataParallel"))
-        put(torch.cuda, "CUDAGraph", refused(
-            "torch.cuda.CUDAGraph", "capture the step that the graph would replay"))  # fmt: skip
+        no_graph = refused("torch.cuda.CUDAGraph", "capture the step that the graph would replay")
+        put(torch.cuda, "CUDAGraph", type("CUDAGraph", (), {"__init__": no_graph}))
         put(flex_attention, "flex_attention", refused(
             "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
         # It draws until all lies within the bounds, which nobody can see: once is taken for enough.

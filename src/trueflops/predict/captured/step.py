@@ -44,6 +44,7 @@ class CapturedStep:
     host_seconds: float  # the host's own work, waits left out
     device_seconds: float  # of kernels on the main stream
     idle_seconds: float  # of the device, while it waited for the host
+    gap_seconds: float  # of the device, between one kernel and the next of a full queue
     exposed_seconds: float  # of communication that nothing hid
     clock_ratio: float
     added_by_cap: float
@@ -78,13 +79,16 @@ def captured_step(recording: Recording, clock: Clock) -> CapturedStep:
     watts = float(clock.power.watts(joules, end, ratio)) if clock.power.cap else 0.0
     main = sorted((r.start, r.end) for r in ran if r.kernel.cause != "communication")
     busy = _covered(main)
+    covered = _covered(sorted((r.start, r.end) for r in ran))
+    gaps = 0.0 if alone else min(len(ran) * law["gap"], end - covered)
     return CapturedStep(
         seconds=_estimate(ran, end, own, busy, law),
         ran=ran,
         host_seconds=own,
         device_seconds=busy,
-        idle_seconds=max(0.0, end - _covered(sorted((r.start, r.end) for r in ran))),
-        exposed_seconds=_covered(sorted((r.start, r.end) for r in ran)) - busy,
+        idle_seconds=max(0.0, end - covered - gaps),
+        gap_seconds=gaps,
+        exposed_seconds=covered - busy,
         clock_ratio=ratio,
         added_by_cap=added,
         joules=joules,
