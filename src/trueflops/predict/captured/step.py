@@ -33,6 +33,7 @@ class Ran:
     issued: float
     start: float
     end: float
+    queued: bool = False  # it was there before the one before it had ended
 
 
 @dataclass
@@ -80,7 +81,8 @@ def captured_step(recording: Recording, clock: Clock) -> CapturedStep:
     main = sorted((r.start, r.end) for r in ran if r.kernel.cause != "communication")
     busy = _covered(main)
     covered = _covered(sorted((r.start, r.end) for r in ran))
-    gaps = 0.0 if alone else min(len(ran) * law["gap"], end - covered)
+    queued = sum(each.queued for each in ran)
+    gaps = 0.0 if alone else min(queued * law["gap"], end - covered)
     return CapturedStep(
         seconds=_estimate(ran, end, own, busy, law),
         ran=ran,
@@ -119,13 +121,14 @@ def _run(
         host, own, phase = host + taken, own + taken, event.phase
         for kernel in kernels:
             seconds = kernel.seconds * (slowed if kernel.clocked else 1.0)
+            queued = ready[event.stream] > host + LAUNCH_LATENCY
             start = max(host + LAUNCH_LATENCY, ready[event.stream])
             # Even in a full queue one kernel does not begin in the cycle in which another ends.
             ready[event.stream] = start + seconds + law["gap"]
             at, ends = done[event.stream]
             at.append(i)
             ends.append(start + seconds)
-            ran.append(Ran(kernel, host, start, start + seconds))
+            ran.append(Ran(kernel, host, start, start + seconds, queued))
     return ran, max([host, *ready.values()]), own
 
 
