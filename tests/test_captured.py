@@ -214,6 +214,9 @@ def test_the_command_answers_in_words_json_graph_and_trace(
     taken = told["step"]["seconds"]
     assert taken["low"] < taken["value"] < taken["high"]
     assert {m["phase"] for m in told["modules"]} == {"forward", "backward", "optimizer"}
+    now, fused = told["fusion"]["as_it_runs"], told["fusion"]["if_compiled"]
+    assert fused["kernels"] < now["kernels"]
+    assert fused["bytes"] < now["bytes"]
     assert main([*asked, "--graph"]) == 0
     assert "Work by module" in capsys.readouterr().out
 

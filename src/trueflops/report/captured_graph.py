@@ -6,10 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
 from trueflops.predict.captured.program import CapturedProgram
+from trueflops.predict.captured.step import CapturedStep
 from trueflops.report.captured import alike_layers
 from trueflops.report.tables import console, grid
 
@@ -44,6 +46,11 @@ def by_module(found: CapturedProgram) -> dict[tuple[str, str], ModuleWork]:
 def encode_graph(found: CapturedProgram) -> dict[str, Any]:
     """For JSON: every op in order, and the work by module."""
     return {
+        "fusion": {
+            name: {"kernels": len(step.ran), "bytes": moved_bytes(step),
+                   "seconds": float(step.seconds.value)}
+            for name, step in (("as_it_runs", found.step), ("if_compiled", found.fused))
+        },
         "graph": [
             {
                 "op": each.kernel.name,
@@ -67,6 +74,21 @@ def encode_graph(found: CapturedProgram) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def moved_bytes(step: CapturedStep) -> float:
+    """What all its kernels read and write."""
+    return sum(float(r.kernel.work.bytes_read + r.kernel.work.bytes_written) for r in step.ran)
+
+
+def _show_fusion(out: Console, found: CapturedProgram) -> None:
+    """The graph as it runs, and as a compiler would fuse it."""
+    table = grid("", ("kernels", "right"), ("moved", "right"), ("time", "right"), title="Fusion")
+    for name, step in (("as it runs", found.step), ("if all were compiled", found.fused)):
+        table.add_row(name, f"{len(step.ran):,}", units.show(moved_bytes(step), "bytes"),
+                      units.show(float(step.seconds.value), "seconds"))  # fmt: skip
+    out.print(table)
+    out.print()
+
+
 def show_graph(found: CapturedProgram, top: int) -> None:
     """Work by module, then the ops of the costliest one."""
     out = console()
@@ -82,11 +104,8 @@ def show_graph(found: CapturedProgram, top: int) -> None:
                       units.show(w.seconds, "seconds"))  # fmt: skip
     out.print(table)
     out.print()
+    _show_fusion(out, found)
     ran = found.step.ran
-    ops = sum(len(each.kernel.op.fused) or 1 for each in ran if each.kernel.op)
-    moved = sum(float(e.kernel.work.bytes_read + e.kernel.work.bytes_written) for e in ran)
-    said = f"{ops:,} ops in {len(ran):,} kernels, {units.show(moved, 'bytes')} moved"
-    out.print(Text(said, style="dim"))
     title = f"The graph, its first {4 * top} kernels (--json has them all)"
     shown = grid(("", "right"), "op", "module", "phase", ("FLOP/B", "right"), title=title,
                  gives_way=2)  # fmt: skip

@@ -47,6 +47,17 @@ def fuse_regions(recording: Recording) -> Recording:
     )
 
 
+def as_if_compiled(recording: Recording) -> Recording:
+    """The same step as if forward and backward were one compiled region: what fusion would save."""
+    marked = [
+        event._replace(region=0)
+        if isinstance(event, Call) and event.phase != "optimizer" and not event.group
+        else event
+        for event in recording.events
+    ]
+    return fuse_regions(replace(recording, events=marked))
+
+
 def _lasting(events: Sequence[Event]) -> list[Event]:
     """Storages that are still there in the end, and nothing else."""
     gone = {e.storage for e in events if isinstance(e, Freed)}

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from trueflops.capture.recording import Recording
 from trueflops.clock import Clock
-from trueflops.predict.captured.compiled import fuse_regions
+from trueflops.predict.captured.compiled import as_if_compiled, fuse_regions
 from trueflops.predict.captured.fitting import Fitting, fitting
 from trueflops.predict.captured.groups import KernelGroup, group_kernels
 from trueflops.predict.captured.memory import (
@@ -38,6 +38,11 @@ class CapturedProgram:
         """Whether it fits, and what would save most."""
         capacity = self.clock.chip.get("memory.capacity") or 0.0
         return fitting(self.recording, self.memory, capacity)
+
+    @cached_property
+    def fused(self) -> CapturedStep:
+        """The step if all of it were compiled."""
+        return captured_step(as_if_compiled(self.recording), self.clock)
 
     @property
     def peak_share(self) -> float:
