@@ -250,13 +250,16 @@ class _Fusing:
                 last[storage] = max(last.get(storage, -1), place)
         local = {s for s in written if self.makers.get(s) in inside}
         freed = {e.storage for e in self.step if isinstance(e, Freed)}
-        dying: dict[int, list[int]] = defaultdict(list)
+        # What others read (a gradient) lives until the program lets go of it, the rest only until
+        # its last reader: generated code frees at once.
+        escaped = {s for s in local if any(i not in inside for i in self.readers[s])}
+        until: dict[int, int] = {}
         for place, kernel in kernels.items():
             for storage in kernel.writes:
-                if storage in local & freed and storage not in (
-                    s for d in dying.values() for s in d
-                ):
-                    dying[max(place, last.get(storage, place))].append(storage)
+                until[storage] = max(until.get(storage, place), last.get(storage, place), place)
+        dying: dict[int, list[int]] = defaultdict(list)
+        for storage in local & freed - escaped:
+            dying[until[storage]].append(storage)
         allocated = {e.storage: e for e in self.step if isinstance(e, Allocated)}
         tangents = self._tangents(kernels)
         events: list[Event] = []
@@ -267,7 +270,9 @@ class _Fusing:
                 at = moved[event.at] if event.at < len(moved) else len(events)
                 events.append(event._replace(at=at))
             elif isinstance(event, (Allocated, Freed)):
-                if event.storage in local or event.storage in vanished:
+                if isinstance(event, Freed) and event.storage in escaped:
+                    events.append(event)
+                elif event.storage in local or event.storage in vanished:
                     pass
                 elif isinstance(event, Freed) and last.get(event.storage, -1) > i:
                     dying[last[event.storage]].append(event.storage)  # the backward reads it
@@ -276,7 +281,9 @@ class _Fusing:
             elif i in kernels:
                 kernel = kernels[i]
                 events += tangents.pop(i, ())
-                events += [allocated[s] for s in kernel.writes if s in allocated and s in local]
+                # Written by several kernels, a storage comes with the first of them.
+                fresh = [s for s in kernel.writes if s in allocated and s in local]
+                events += [allocated.pop(s) for s in fresh]
                 events.append(self._as_call(kernel))
             elif i not in inside:
                 events.append(event)
