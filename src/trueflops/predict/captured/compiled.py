@@ -26,6 +26,14 @@ from trueflops.graph.ir import Op
 from trueflops.graph.passes.compiled import compiled_groups, joins
 
 FUSED = "compiled.fused.default"
+_DRAWN = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "normal",
+    "uniform",
+    "multinomial",
+)  # never twice the same
 
 
 def fuse_regions(recording: Recording) -> Recording:
@@ -82,6 +90,7 @@ def _without_repeats(step: list[Event]) -> list[Event]:
     """
     known: dict[tuple[object, ...], tuple[Array, ...]] = {}
     instead: dict[int, int] = {}
+    changed: dict[int, int] = defaultdict(int)  # how often a storage was written in place
     found: list[Event] = []
     for event in step:
         if not isinstance(event, Call):
@@ -94,9 +103,14 @@ def _without_repeats(step: list[Event]) -> list[Event]:
             )
         )
         name = call.op.split(".")[1]
-        fits = call.region >= 0 and call.phase == "forward" and not name.endswith("_")
-        key = (call.region, call.op, call.inputs, str(call.numbers), _shapes(call.outputs))
-        if fits and call.outputs and "rand" not in name and key in known:
+        in_place = name.endswith("_")
+        for array in call.outputs if in_place else ():
+            changed[array.storage] += 1
+        drawn = any(word in name for word in _DRAWN)
+        fits = call.region >= 0 and call.phase == "forward" and not (in_place or drawn)
+        read = tuple((a, changed[a.storage]) for a in call.inputs)
+        key = (call.region, call.op, read, str(call.numbers), _shapes(call.outputs))
+        if fits and call.outputs and key in known:
             for mine, first in zip(call.outputs, known[key], strict=True):
                 instead[mine.storage] = first.storage
             gone = {a.storage for a in call.outputs}  # whose allocation has just been written down
