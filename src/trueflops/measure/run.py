@@ -15,6 +15,7 @@ from typing import Final
 
 import torch
 
+from trueflops.measure import stopping
 from trueflops.measure.ceilings import drift, winners
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
@@ -102,6 +103,7 @@ class Run:
 
     def _one(self, section: Section) -> bool:
         """One job of a section; False when it has no more."""
+        stopping.check()
         job = section.next()
         if job is None:
             return False

@@ -6,12 +6,12 @@ import argparse
 import json
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trueflops.measure import stopping
 from trueflops.measure.collectives import join_world, leave_world, measure_collectives
 from trueflops.measure.device import Device, device_count, find_device, software
 from trueflops.measure.flags import USUAL_BUDGET, budget
@@ -34,7 +34,7 @@ def start(options: argparse.Namespace, sides: Sides, limits_of: LimitsOf) -> Rec
     unknown = [d for d in options.dtypes if d not in FORMATS]
     if unknown:
         raise Refused(f"--dtypes {unknown[0][:40]!r}: known are {', '.join(FORMATS)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stopping.listen()
     if options.collectives:
         return _among_ranks(options)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
