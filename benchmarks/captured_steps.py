@@ -207,7 +207,7 @@ def compare(files: Iterable[Path], on: str, profile: str | None) -> None:
         missed: dict[str, list[float]] = {"time": [], "memory": [], "reserved": []}
         inside = 0
         for row in csv.DictReader(path.open()):
-            case = _case_of(row)
+            case = case_of(row)
             recording = capture(lambda: lambda: program(case), Machine.like(where.accelerator))  # noqa: B023
             found = predict_program(recording, clock)
             told = found.step.seconds
@@ -229,7 +229,8 @@ def compare(files: Iterable[Path], on: str, profile: str | None) -> None:
         print(f"{path.name}: {count} steps, {inside} within their interval; {'; '.join(means)}")
 
 
-def _case_of(row: dict[str, str]) -> Case:
+def case_of(row: dict[str, str]) -> Case:
+    """The case of a row that `write` wrote."""
     flags = {name: row[name] == "True" for name in ("checkpoint", "compiled", "clip")}
     return Case(
         row["model"], row["precision"], int(row["batch"]), int(row["seq"]),

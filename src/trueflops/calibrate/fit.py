@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from trueflops.clock.law import Law, kernel
+from trueflops.clock.law import Law, kernel, residual
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.streams import STREAM, StreamWork
 from trueflops.profile import Landmarks
@@ -150,18 +150,29 @@ def predict(law: Law, sample: Sample, fitted: Fitted) -> tuple[Array, Array]:
 
 
 def fit_landmarks(
-    law: Law, sample: Sample, fitted: Fitted, count: int, noise: float
-) -> Landmarks | None:
-    """Landmarks of log(measured / law): a kernel regression on few, well-spread rows."""
+    law: Law, sample: Sample, fitted: Fitted, count: int, noise: float,
+    known: Landmarks | None = None,
+) -> Landmarks | None:  # fmt: skip
+    """Landmarks of log(measured / law): a kernel regression on few, well-spread rows.
+
+    Those already `known` stay, and the new ones explain only what they miss.
+    """
     if not count:
-        return None
+        return known
     plain, cast = predict(law, sample, fitted)
     left = np.maximum(sample.seconds - cast, LEAST_SHARE * sample.seconds)
     missed = np.log(left / plain)
     reach = np.array(law.reach)
     found = law.features(sample.work, sample.chip)
     features = np.broadcast_to(found, (1, len(plain), len(reach)))[0]
-    return solve_landmarks(features, missed, reach, count, noise)
+    if known is None:
+        return solve_landmarks(features, missed, reach, count, noise)
+    more = solve_landmarks(features, missed - residual(features, known), reach, count, noise)
+    points, weights = (
+        np.concatenate([getattr(marks, name) for marks in (known, more)])
+        for name in ("points", "weights")
+    )
+    return Landmarks(points, reach, weights)
 
 
 def solve_landmarks(

@@ -93,6 +93,11 @@ class Accelerator:
     values: Mapping[str, float | None]
     alternatives: tuple[Alternative, ...]
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is a host's own processor, which runs what it issues itself."""
+        return self.architecture == "cpu"
+
     def get(self, path: str) -> float | None:
         """The value in SI units, or None when it is unknown or the hardware has no such path."""
         return self.values.get(path)

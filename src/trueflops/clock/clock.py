@@ -165,11 +165,10 @@ class Clock:
                 core[phase] = core[phase] + taken
             moved = done.bytes_read + done.bytes_written
             priced.moved_bytes[phase] = priced.moved_bytes[phase] + moved
-            burnt = self.power.memory_joules(moved)
+            matrix = RULES[node.kind].matrix
+            burnt = self.power.joules(done.flop, moved, node.dtype, matrix=matrix)
             priced.joules[phase] = priced.joules[phase] + burnt
-            if RULES[node.kind].matrix:
-                burnt = self.power.compute_joules(done.flop, node.dtype)
-                priced.joules[phase] = priced.joules[phase] + burnt
+            if matrix:
                 priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
                 at_peak = done.flop / self.chip.peak_flop_per_second(node.dtype)
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak

@@ -55,6 +55,11 @@ class PowerLaw:
         """Energy of bytes read and written."""
         return self.law["joules_byte"] * moved_bytes if self.cap else 0.0
 
+    def joules(self, flop: Size, moved_bytes: Size, dtype: str, *, matrix: bool) -> Size:
+        """Energy of one op at full clock; only what runs on a matrix engine burns by its flop."""
+        burnt = self.memory_joules(moved_bytes)
+        return burnt + self.compute_joules(flop, dtype) if matrix else burnt
+
     def throttle(self, joules: Size, clocked: Size, whole: Size) -> Throttle:
         """What the cap does to work of `whole` seconds, `clocked` of which are matrix products."""
         follows = self.law["clocked"] * clocked

@@ -7,7 +7,7 @@ from typing import Final
 
 from trueflops import units
 from trueflops.predict.captured.program import CapturedProgram
-from trueflops.report.plots import BAR, FADED, GOOD, INK, check_name, load_pyplot, save
+from trueflops.report.plots import BAR, FADED, GOOD, INK, check_name, load_pyplot, open_frame, save
 
 COLORS: Final = {"matmul": BAR, "attention": GOOD, "memory": "#d98a3b", "experts": "#8a5bd0"}
 LAYERS: Final = {
@@ -51,8 +51,7 @@ def plot_roofline(found: CapturedProgram, path: Path) -> None:
     step = units.show(float(found.step.seconds.value), "seconds")
     axes.set_title(f"Kernels of a step of {step} on {chip.name}; area is time", loc="left",
                    fontsize=12, fontweight="bold", color=INK)  # fmt: skip
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    open_frame(axes)
     figure.tight_layout()
     save(figure, path)
 
@@ -86,7 +85,6 @@ def plot_memory(found: CapturedProgram, path: Path) -> None:
     peak = units.show(found.memory.peak_allocated_bytes, "memory")
     axes.set_title(f"Memory of a step on {found.clock.chip.name}: {peak} at the peak", loc="left",
                    fontsize=12, fontweight="bold", color=INK)  # fmt: skip
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    open_frame(axes)
     figure.tight_layout()
     save(figure, path)

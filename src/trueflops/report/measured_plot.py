@@ -30,7 +30,7 @@ from trueflops.measure.ceilings import (
 from trueflops.measure.formats import moved_bytes, peak
 from trueflops.measure.record import Record, Row
 from trueflops.profile import Profile
-from trueflops.report.plots import FADED, INK, LOSS, check_name, load_pyplot, save
+from trueflops.report.plots import FADED, INK, LOSS, check_name, load_pyplot, open_frame, save
 from trueflops.report.roofline import HEIGHT, MARGIN, WIDTH, Axes, put_dot
 
 DTYPES: Final = (
@@ -282,8 +282,7 @@ def _dress(axes: Any, unit: str, title: str, lines: str) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.grid(color=LOSS, linewidth=0.5, zorder=0)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    open_frame(axes)
     axes.legend(loc="lower right", fontsize=9, edgecolor=LOSS, framealpha=0.95)
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=4)
     axes.text(0, 1.008, lines, transform=axes.transAxes, fontsize=9, color=FADED)

@@ -36,8 +36,7 @@ def plot_waterfall(step: TrainingStep, path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, rates[0] * 1.32)
     axes.set_xticks([])
-    for side in ("top", "right", "bottom", "left"):
-        axes.spines[side].set_visible(False)
+    open_frame(axes, "top", "right", "bottom", "left")
     axes.tick_params(length=0)
     where = f"{step.cluster.count} × {step.cluster.accelerator.name}"
     title = f"{step.model.name} on {where}: TFLOP/s per accelerator\n"
@@ -79,13 +78,18 @@ def plot_roofline(product: MatmulExplained, path: Path) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.grid(color=LOSS, linewidth=0.5)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    open_frame(axes)
     axes.legend(loc="best", frameon=False, fontsize=9)
     axes.set_title(f"{shape_name(product)} on {product.chip.name}", loc="left", fontsize=12,
                    fontweight="bold", color=INK)  # fmt: skip
     figure.tight_layout()
     save(figure, path)
+
+
+def open_frame(axes: Any, *sides: str) -> None:
+    """Take away sides of the frame that say nothing: the top and the right one, or those named."""
+    for side in sides or ("top", "right"):
+        axes.spines[side].set_visible(False)
 
 
 def check_name(path: Path) -> None:

@@ -58,7 +58,7 @@ class Machine:
             capability=generation,
             cache_bytes=int(chip.get("memory.l2") or 0),
             count=count,
-            on_host=chip.architecture == "cpu",
+            on_host=chip.is_cpu,
         )
 
 

@@ -26,6 +26,9 @@ from trueflops.graph.ir import Op
 from trueflops.graph.passes.compiled import compiled_groups, joins
 
 FUSED = "compiled.fused.default"
+_UNUSED = (
+    10**9
+)  # no recording has so many storages: numbers beyond are those of tensors made up here
 _DRAWN = (
     "rand",
     "dropout",
@@ -321,7 +324,7 @@ class _Fusing:
                 if maker is None or outside or not places:
                     continue
                 array = next(a for a in self.calls[maker].outputs if a.storage == storage)
-                zeros = array._replace(storage=-(10**9) - storage)
+                zeros = array._replace(storage=-_UNUSED - storage)
                 fill = self.calls[places[0]]._replace(
                     op="aten.zeros.default", inputs=(), outputs=(zeros,), numbers=(), region=-1
                 )

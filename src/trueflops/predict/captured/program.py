@@ -58,7 +58,7 @@ class CapturedProgram:
 def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
     """Fuse what was compiled, price it, run it on two clocks, replay its memory."""
     newest = any(word in clock.chip.architecture for word in ("Hopper", "Blackwell"))
-    on_host = clock.chip.architecture == "cpu"
+    on_host = clock.chip.is_cpu
     workspace = 0 if on_host else HOPPER_WORKSPACE if newest else OLDER_WORKSPACE
     fused = fuse_regions(recording)
     return CapturedProgram(

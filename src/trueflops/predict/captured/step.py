@@ -21,7 +21,6 @@ from trueflops.predict.captured.prices import Kernel, price_events
 from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
 
-LAUNCH_LATENCY: Final = 4e-6  # from the host's call to the first thread, on an idle device
 ROUNDS: Final = 3  # of running with the clock that the round before left
 
 
@@ -68,7 +67,7 @@ def captured_step(recording: Recording, clock: Clock) -> CapturedStep:
     joules = sum(_joules(k, clock) for k in kernels)
     clocked = sum(k.seconds for k in kernels if k.clocked)
     slowed, added, ratio = 1.0, 0.0, 1.0
-    alone = clock.chip.architecture == "cpu"
+    alone = clock.chip.is_cpu
     for _ in range(ROUNDS):
         ran, end, own = _one_clock(events, priced, law) if alone else _run(
             events, priced, law, slowed)  # fmt: skip
@@ -121,8 +120,8 @@ def _run(
         host, own, phase = host + taken, own + taken, event.phase
         for kernel in kernels:
             seconds = kernel.seconds * (slowed if kernel.clocked else 1.0)
-            queued = ready[event.stream] > host + LAUNCH_LATENCY
-            start = max(host + LAUNCH_LATENCY, ready[event.stream])
+            queued = ready[event.stream] > host + law["latency"]
+            start = max(host + law["latency"], ready[event.stream])
             # Even in a full queue one kernel does not begin in the cycle in which another ends.
             ready[event.stream] = start + seconds + law["gap"]
             at, ends = done[event.stream]
@@ -161,10 +160,9 @@ def _finished(done: dict[int, tuple[list[int], list[float]]], event: Waited) -> 
 
 
 def _joules(kernel: Kernel, clock: Clock) -> float:
-    moved = clock.power.memory_joules(kernel.work.bytes_read + kernel.work.bytes_written)
-    if kernel.op is None or not kernel.matrix:
-        return float(moved)
-    return float(moved + clock.power.compute_joules(kernel.work.flop, kernel.op.dtype))
+    done, dtype = kernel.work, kernel.op.dtype if kernel.op else ""
+    moved = done.bytes_read + done.bytes_written
+    return float(clock.power.joules(done.flop, moved, dtype, matrix=kernel.matrix))
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
