@@ -41,15 +41,20 @@ class EagerWork(NamedTuple):
     kind: Array
 
 
-def _formula(w: EagerWork, chip: Silicon, p: Values) -> Array:
+def limits(w: EagerWork, chip: Silicon, p: Values) -> tuple[Array, Array]:
+    """Seconds that moving the bytes, and looking the elements up, would each take alone."""
     kind = np.asarray(w.kind).astype(np.intp)
     share = np.array([p.get(k, p["vector"]) for k in KINDS])[kind]
     cycles = np.array([p.get(f"{k}_cycles", 0.0) for k in KINDS])[kind]
+    moving = np.asarray(w.moved_bytes) / (share * chip.bandwidth)
+    return moving, np.asarray(w.walked) * cycles / (chip.units * chip.hertz)
+
+
+def _formula(w: EagerWork, chip: Silicon, p: Values) -> Array:
+    kind = np.asarray(w.kind).astype(np.intp)
     waits = p["reduce_cycles"] * _WAITS[kind] + p["list_cycles"] * _LISTS[kind]
     start = (p["start_cycles"] + waits) / chip.hertz
-    moving = np.asarray(w.moved_bytes) / (share * chip.bandwidth)
-    walking = np.asarray(w.walked) * cycles / (chip.units * chip.hertz)
-    return np.asarray(w.launches * start + together(SHARPNESS, moving, walking))
+    return np.asarray(w.launches * start + together(SHARPNESS, *limits(w, chip, p)))
 
 
 def _features(w: EagerWork, chip: Silicon) -> Array:

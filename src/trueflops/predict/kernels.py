@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from trueflops.catalog import weakest
-from trueflops.clock import Clock, curve_name, op_class
+from trueflops.clock import Clock, curve_name, eager, op_class
 from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
@@ -18,7 +18,7 @@ from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
 
-LIMITS: Final = ("compute", "memory", "serial", "start")
+LIMITS: Final = ("compute", "memory", "serial", "start", "indexing")
 USUAL_SHARE: Final = 0.8  # of a limit that good kernels reach: below it, something else binds
 
 
@@ -73,7 +73,11 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
     if kind == "matmul":
         asked = law_work(kind, [op], [done])
         found = best_limits(asked, chip, law.values)
-        return {name: np.ravel(size) for name, size in zip(LIMITS, found, strict=True)}
+        return {name: np.ravel(size) for name, size in zip(LIMITS[:4], found, strict=True)}
+    if kind == "eager":  # each element may be looked up by its own offsets
+        each = eager.limits(law_work(kind, [op], [done]), chip, law.values)
+        alone = dict(zip(("memory", "indexing"), map(np.ravel, each), strict=True))
+        return {**alone, "start": np.maximum(taken - np.maximum(*each), 0.0)}
     moving = (done.bytes_read + done.bytes_written) / (USUAL_SHARE * chip.bandwidth)
     computing: Size = 0.0
     if kind not in MOVING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from trueflops.capture.recording import Recording
@@ -61,9 +61,9 @@ def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
     on_host = clock.chip.is_cpu
     workspace = 0 if on_host else HOPPER_WORKSPACE if newest else OLDER_WORKSPACE
     fused = fuse_regions(recording)
-    return CapturedProgram(
-        fused,
-        clock,
-        captured_step(fused, clock),
-        captured_memory(fused, workspace=workspace, on_host=on_host),
-    )
+    step = captured_step(fused, clock)
+    if clock.cluster.host_bandwidth is None and "host copy" in step.by_cause:
+        free = f"how {clock.chip.name} reaches host memory is not known: such copies cost nothing"
+        fused = replace(fused, warnings=[*fused.warnings, free])
+    memory = captured_memory(fused, workspace=workspace, on_host=on_host)
+    return CapturedProgram(fused, clock, step, memory)

@@ -14,7 +14,6 @@ from typing import Final
 
 from trueflops import units
 from trueflops.clock import Clock, op_class
-from trueflops.clock.works import MOVING
 from trueflops.errors import MissingFact, shorten
 from trueflops.graph.ir import Op
 from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
@@ -95,8 +94,6 @@ class Pricer:
             return Price(None, why=str(error))
         one, flop, moved = made.seconds.pick(0), float(made.flop[0]), float(made.moved_bytes[0])
         bound = BOUNDS.get(made.bound[0], made.bound[0])
-        if bound == "latency" and float(one.value) > _BRIEF:  # no start takes that long
-            bound = "compute" if any(op_class(op) not in MOVING for op in ops) else "indexing"
         return Price(one, bound, flop, moved)
 
     def message(self, kernel: Kernel) -> Price:
@@ -125,7 +122,6 @@ class Pricer:
                      moved_bytes=kernel.moved_bytes)  # fmt: skip
 
 
-_BRIEF: Final = 10 * units.MICRO
 _START: Final = 2 * units.MICRO  # of a copy engine: seen as the time of one that moves 1 byte
 
 
