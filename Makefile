@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check tiny bench clean
+.PHONY: demo test check tiny bench replay clean
 
 demo: .venv/base
 	@$(BIN)/python -m trueflops.cli.demo
@@ -22,6 +22,10 @@ check: .venv/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Which predictions this working tree moves, and by how much.
+replay: .venv/test
+	$(BIN)/python benchmarks/replay.py
 
 bench: .venv/base
 	$(BIN)/python benchmarks/latency.py
