@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trueflops.catalog import cluster
-from trueflops.clock.collectives import collective_seconds
+from trueflops.clock.collectives import collective_transfer
 from trueflops.profile import Curve
 
 # A law without latency, so that only bandwidth is left of each formula.
@@ -27,7 +27,7 @@ GIGABYTE = 64e9  # large enough that hops do not count
 
 
 def seconds(kind: str, n: float, payload: float, on: str = "64xH100", stride: float = 1.0) -> float:
-    return float(collective_seconds(kind, n, payload, stride, cluster(on).tiers, PURE))
+    return float(collective_transfer(kind, n, payload, stride, cluster(on).tiers, PURE).seconds)
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
@@ -95,9 +95,9 @@ def test_a_group_of_one_is_free() -> None:
 def test_arrays_give_what_numbers_give() -> None:
     groups, sizes = np.array([1.0, 2, 8, 16, 64]), np.array([1e3, 1e6, 1e9, 1e5, 1e10])
     tiers = cluster("64xH100").tiers
-    many = collective_seconds("all_reduce", groups, sizes, np.ones(5), tiers, PURE)
+    many = collective_transfer("all_reduce", groups, sizes, np.ones(5), tiers, PURE).seconds
     alone = [
-        float(collective_seconds("all_reduce", g, s, 1.0, tiers, PURE))
+        float(collective_transfer("all_reduce", g, s, 1.0, tiers, PURE).seconds)
         for g, s in zip(groups, sizes, strict=True)
     ]
     assert np.asarray(many) == pytest.approx(alone)

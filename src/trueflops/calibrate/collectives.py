@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 from trueflops.calibrate.fit import TOLERATED, solve_landmarks
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import PROTOCOLS, Tier, accelerator, cluster
-from trueflops.clock.collectives import REACH, collective_features, collective_seconds
+from trueflops.clock.collectives import REACH, collective_features, collective_transfer
 from trueflops.clock.law import Parameter
 from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.interop.tables import Table
@@ -132,7 +132,7 @@ class _Seen:
         """log(predicted / measured) of some rows."""
         law = Curve(_values(point), 0.0, "measured", "", marks)
         group, payload = self.group[rows], self.payload[rows]
-        taken = collective_seconds(self.kind, group, payload, 1.0, self.tiers, law)
+        taken = collective_transfer(self.kind, group, payload, 1.0, self.tiers, law).seconds
         return np.log(np.asarray(taken) / self.seconds[rows])
 
     def fit(self, rows: NDArray[np.bool_]) -> tuple[Array, Landmarks | None]:

@@ -18,7 +18,7 @@ from trueflops.cli.question import (
 )
 from trueflops.graph.passes import number_format
 from trueflops.model import read_model
-from trueflops.plan import Plan, check_plan
+from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.report import encode
 from trueflops.report.serving import cuts_table, print_serving
@@ -64,14 +64,8 @@ def given_plan(options: argparse.Namespace, server: Server) -> Plan:
     """The plan that the flags spell out; replicas take what is left."""
     count = server.cluster.count
     tp, pp, ep = options.tp or 1, options.pp or 1, options.ep or 1
-    plan = Plan(
-        tp=tp,
-        pp=pp,
-        ep=ep,
-        dp_replicate=max(count // (tp * pp), 1),
-        compute=server.dtype,
-        etp=max(tp // ep, 1) if server.model.is_moe else 1,
-    )
+    replicas = max(count // (tp * pp), 1)
+    plan = serving_plan(server.model, server.dtype, tp=tp, pp=pp, replicas=replicas, ep=ep)
     check_plan(plan, server.model, count)
     return plan
 

@@ -7,6 +7,7 @@ matmul.py, attention.py, experts.py, streams.py   the laws
 power.py        energy of work, and the clock that a power cap leaves
 silicon.py      what the laws know of a chip
 collectives.py  rings, trees and hierarchies over the cluster's tiers
+transfer.py     what a communication takes, and how long its links are busy
 """
 
 from trueflops.clock.clock import PHYSICS as PHYSICS
@@ -15,5 +16,8 @@ from trueflops.clock.clock import Priced as Priced
 from trueflops.clock.collectives import Placement as Placement
 from trueflops.clock.power import CLOCKED_CAUSES as CLOCKED_CAUSES
 from trueflops.clock.power import PowerLaw as PowerLaw
+from trueflops.clock.transfer import NOTHING as NOTHING
+from trueflops.clock.transfer import Transfer as Transfer
+from trueflops.clock.transfer import either as either
 from trueflops.clock.works import curve_name as curve_name
 from trueflops.clock.works import op_class as op_class

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trueflops.catalog import Cluster
-from trueflops.clock.collectives import Placement, collective_seconds
+from trueflops.clock.collectives import Placement, collective_transfer, stage_links
 from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
+from trueflops.clock.transfer import Transfer
 from trueflops.clock.works import (
     LAWS,
     MOVING,
@@ -52,6 +53,8 @@ class Priced:
     moved_bytes: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     joules: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     kernels: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    links: dict[tuple[str, int], Size] = field(default_factory=lambda: defaultdict(float))
+    """Seconds for which a tier's links are busy, by (phase, tier), whatever runs beside."""
 
 
 class Clock:
@@ -70,9 +73,9 @@ class Clock:
         sent = [node for node in nodes if isinstance(node, Collective)]
         works = [work(op) for op in ops]
         seconds = dict(zip(map(id, ops), self.op_seconds(ops, works), strict=True))
-        seconds |= zip(map(id, sent), self.collective_seconds(sent, placement), strict=True)
+        moved = dict(zip(map(id, sent), self.transfers(sent, placement), strict=True))
         done = dict(zip(map(id, ops), works, strict=True))
-        return [self._sum(graph, seconds, done) for graph in graphs]
+        return [self._sum(graph, seconds, moved, done) for graph in graphs]
 
     def op_seconds(self, ops: Sequence[Op], works: Sequence[Work]) -> list[Size]:
         """Seconds of each op, alone on the accelerator and its caches cold."""
@@ -100,31 +103,39 @@ class Clock:
         done = work(op)
         return float(done.flop / self.op_seconds([op], [done])[0])
 
-    def collective_seconds(self, sent: Sequence[Collective], placement: Placement) -> list[Size]:
-        """Seconds of each collective, alone on its links."""
+    def transfers(self, sent: Sequence[Collective], placement: Placement) -> list[Transfer]:
+        """What each collective takes, alone on its links."""
         kinds: dict[tuple[str, float, str], list[int]] = defaultdict(list)
         for i, node in enumerate(sent):
             kinds[node.kind, node.copies, node.library].append(i)
-        seconds: list[Size] = [0.0] * len(sent)
+        found: list[Transfer] = [Transfer(0.0)] * len(sent)
         for (kind, copies, library), members in kinds.items():
             group = stack([sent[i].group for i in members])
             payload = stack([sent[i].payload.bytes for i in members])
             stride = stack([placement.stride[sent[i].axis] for i in members])
             group, payload, stride = align(group, payload, stride)
-            priced = np.asarray(self.collective(kind, group, payload, stride, copies, library))
+            priced = self.collective(kind, group, payload, stride, copies, library)
+            seconds = np.asarray(priced.seconds)
+            links = [np.broadcast_to(link, seconds.shape) for link in priced.links]
             for row, i in enumerate(members):
-                seconds[i] = priced[row]
-        return seconds
+                found[i] = Transfer(seconds[row], tuple(link[row] for link in links))
+        return found
 
     def collective(
         self, kind: str, group: Size, payload: Size, stride: Size, copies: float = 0.0,
         library: str = "",
-    ) -> Size:  # fmt: skip
-        """Seconds of a collective among `group` ranks that stand `stride` apart."""
+    ) -> Transfer:  # fmt: skip
+        """A collective among `group` ranks that stand `stride` apart."""
         law = self.profile.curve(
             f"collective.{kind}.{library}" if library else f"collective.{kind}"
         )
-        return collective_seconds(kind, group, payload, stride, self.cluster.tiers, law, copies)
+        return collective_transfer(kind, group, payload, stride, self.cluster.tiers, law, copies)
+
+    def stage_links(
+        self, stages: Size, pieces: Size, payload: Size, stride: Size
+    ) -> tuple[Size, ...]:
+        """Seconds for which the hand-overs of one micro-batch keep each tier busy."""
+        return stage_links(stages, pieces, payload, stride, self.cluster.tiers)
 
     def host_copy(self, moved_bytes: Size, to_nvme: bool = False) -> Size:
         """Seconds to move bytes between the accelerator and host memory, or its drives."""
@@ -146,19 +157,30 @@ class Clock:
         start = law["start_cycles"] / self.silicon.hertz
         return kernels * start + moved_bytes / (share * self.silicon.bandwidth)
 
-    def _sum(self, graph: Graph, seconds: dict[int, Size], works: dict[int, Work]) -> Priced:
+    def _sum(
+        self,
+        graph: Graph,
+        seconds: dict[int, Size],
+        transfers: dict[int, Transfer],
+        works: dict[int, Work],
+    ) -> Priced:
         priced = Priced()
         beside: dict[str, Size] = defaultdict(float)
         core: dict[str, Size] = defaultdict(float)
         for phase, node in graph.phases():
-            taken = seconds[id(node)]
-            priced.kernels[phase] += OF_A_COLLECTIVE if isinstance(node, Collective) else 1.0
             if isinstance(node, Collective):
+                sent = transfers[id(node)]
+                priced.kernels[phase] += OF_A_COLLECTIVE
+                for tier, link in enumerate(sent.links):
+                    priced.links[phase, tier] = priced.links[phase, tier] + link
                 if node.hides:
-                    beside[phase] = beside[phase] + taken
+                    beside[phase] = beside[phase] + sent.seconds
                 else:
-                    priced.seconds[phase, node.axis] = priced.seconds[phase, node.axis] + taken
+                    axis = phase, node.axis
+                    priced.seconds[axis] = priced.seconds[axis] + sent.seconds
                 continue
+            taken = seconds[id(node)]
+            priced.kernels[phase] += 1.0
             done, cause = works[id(node)], cause_of(node)
             priced.seconds[phase, cause] = priced.seconds[phase, cause] + taken
             if node.part == "core":

@@ -17,6 +17,7 @@ import numpy as np
 
 from trueflops.catalog import PROTOCOLS, Tier
 from trueflops.clock.law import log2, residual, stacked
+from trueflops.clock.transfer import Transfer
 from trueflops.plan import Plan
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
@@ -50,7 +51,7 @@ class _Levels:
     hops: list[Array]  # seconds per hop at each tier, by protocol along the first axis
 
 
-def collective_seconds(
+def collective_transfer(
     kind: str,
     group: Size,
     payload: Size,
@@ -58,14 +59,14 @@ def collective_seconds(
     tiers: tuple[Tier, ...],
     law: Curve,
     copies: float = 0.0,
-) -> Size:
-    """Seconds of one collective. A group of one takes none.
+) -> Transfer:
+    """Seconds of one collective, and of its links. A group of one takes none.
 
     An all-to-all that sends each token to `copies` experts may send one copy to each node and
     forward it there (DeepEP); with 0 copies every one of them travels by itself.
     """
     if not tiers or kind == "copy":
-        return group * payload * 0.0
+        return Transfer(group * payload * 0.0)
     deep = (len(PROTOCOLS),) + (1,) * max(np.ndim(group), np.ndim(payload), np.ndim(stride))
     base = np.array([law[f"base_{p}"] for p in PROTOCOLS]).reshape(deep)
     rate = law["efficiency"] * np.array(
@@ -91,7 +92,73 @@ def collective_seconds(
         if inside.any():
             features = collective_features(group_[inside], payload_[inside])
             fastest[inside] = fastest[inside] * np.exp(residual(features, law.landmarks))
-    return np.where(np.asarray(group) > 1.0, fastest, 0.0)
+    seconds = np.where(np.asarray(group) > 1.0, fastest, 0.0)
+    members = members_by_tier(group, stride, tiers)
+    sent = _sent_by_tier(kind, group, members, payload, copies)
+    # A library that sums in the switch sends less than its algorithm: no longer than it takes.
+    links = tuple(
+        np.minimum(bytes_ / _bandwidth(tier, joined), seconds)
+        for bytes_, tier, joined in zip(sent, tiers, members, strict=True)
+    )
+    return Transfer(seconds, links)
+
+
+def members_by_tier(group: Size, stride: Size, tiers: tuple[Tier, ...]) -> list[Size]:
+    """How many of a group (or of the groups that inner tiers join) each tier joins."""
+    found: list[Size] = []
+    joined: Size = 1.0
+    for tier in tiers:
+        reach = np.clip(np.floor(tier.reach / stride), 1.0, group)
+        members = np.maximum(reach / joined, 1.0)
+        found.append(members)
+        joined = joined * members
+    return found
+
+
+def _sent_by_tier(
+    kind: str, group: Size, members: list[Size], payload: Size, copies: float
+) -> list[Size]:
+    """Bytes that the busiest member of a group must send at each tier.
+
+    A gather or reduction tier by tier moves the least: (s−1)/s of what the inner tiers left over.
+    """
+    sent: list[Size] = []
+    inner: Size = 1.0
+    for i, size in enumerate(members):
+        if kind == "all_to_all":
+            share = inner * (size - 1.0) / group * _once_a_node(group, inner, copies if i else 0.0)
+        elif kind == "send_recv":  # the last of a node hands over every block
+            share = np.where(np.asarray(size) > 1.0, group - 1.0, 0.0)
+        elif kind == "broadcast":
+            share = np.where(np.asarray(size) > 1.0, 1.0, 0.0) / inner
+        else:
+            share = (2.0 if kind == "all_reduce" else 1.0) * (size - 1.0) / size / inner
+        sent.append(payload * share)
+        inner = inner * size
+    return sent
+
+
+def stage_links(
+    stages: Size, pieces: Size, payload: Size, stride: Size, tiers: tuple[Tier, ...]
+) -> tuple[Size, ...]:
+    """Seconds for which a micro-batch's way through a pipeline and back keeps each tier busy.
+
+    Every piece of a stage sends its activation on and its gradient back. A stage between two others
+    of the same tier sends both there, one at the edge of a node only one of them; of two stages
+    each lacks one: nothing comes before the first piece, nothing after the last.
+    """
+    found: list[Size] = []
+    inner: Size = 1.0
+    members = members_by_tier(stages, stride, tiers)
+    for size, tier in zip(members, tiers, strict=True):
+        alone = np.asarray(inner) == 1.0
+        sends = np.where(alone & (np.asarray(size) >= 3.0), 2.0 * pieces, pieces)
+        pair = alone & (np.asarray(size) == 2.0) & (np.asarray(stages) == 2.0)
+        sends = np.where(pair, 2.0 * pieces - 1.0, sends)
+        sends = np.where(np.asarray(size) > 1.0, sends, 0.0)
+        found.append(sends * payload / _bandwidth(tier, size))
+        inner = inner * size
+    return tuple(found)
 
 
 def collective_features(group: Size, payload: Size) -> Array:
@@ -111,14 +178,10 @@ def _levels(
     sizes: list[Size] = []
     bus: list[Size] = []
     detour: list[Size] = []
-    joined: Size = 1.0
-    for tier in tiers:
-        reach = np.clip(np.floor(tier.reach / stride), 1.0, group)
-        members = np.maximum(reach / joined, 1.0)
+    for tier, members in zip(tiers, members_by_tier(group, stride, tiers), strict=True):
         sizes.append(members)
         bus.append(_bandwidth(tier, members))
         detour.append(_detour(tier, members))
-        joined = joined * members
     hops = [np.array([tier.latency[p] for p in PROTOCOLS]).reshape(deep) for tier in tiers]
     if "hop_ll" in law.values and tiers[0].origin != "assumed":  # measured inside the node
         hops[0] = np.array([law[f"hop_{p}"] for p in PROTOCOLS]).reshape(deep)
@@ -216,14 +279,20 @@ def _all_to_all(at: _Levels, payload: Size, rate: Array, copies: float = 0.0) ->
     for i, (members, hop) in enumerate(zip(at.sizes, at.hops, strict=True)):
         reached = joined * members
         share = (reached - joined) / at.group
-        if copies and i:  # one copy to each node that has a chosen expert, not one per expert
-            nodes = np.maximum(at.group / joined, 1.0)
-            share = share * (1.0 - (1.0 - 1.0 / nodes) ** copies) * nodes / copies
+        share = share * _once_a_node(at.group, joined, copies if i else 0.0)
         moved = payload * share * at.detour[i] / (at.bus[i] * rate)
         slowest = np.maximum(slowest, moved)
         latency = latency + np.where(members > 1.0, hop, 0.0)
         joined = reached
     return [slowest + latency]
+
+
+def _once_a_node(group: Size, inner: Size, copies: float) -> Size:
+    """What is left of an all-to-all that sends one copy to each node that has a chosen expert."""
+    if not copies:
+        return 1.0
+    nodes = np.maximum(group / inner, 1.0)
+    return (1.0 - (1.0 - 1.0 / nodes) ** copies) * nodes / copies
 
 
 def _send_recv(at: _Levels, payload: Size, rate: Array) -> list[Size]:

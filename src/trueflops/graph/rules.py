@@ -7,7 +7,7 @@ Matmuls count 2·m·n·k flop; attention counts only the keys that a query may s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from trueflops.graph.ir import Op, Tensor
@@ -83,20 +83,14 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
     d_out = tuple(t.gradient() for t in op.outputs)
     x = op.inputs[0]
     d_weights = tuple(w.gradient() for w in op.weights)
-    dtype, part = op.dtype, op.part
     casts: tuple[Op, ...] = ()
     if x.bits < NARROW_BITS:  # a narrow product wants narrow gradients: one more cast
         narrow = tuple(Tensor(f"{t.name}.narrow", t.dims, x.bits) for t in d_out)
         turned = tuple(Tensor(f"{t.name}.transposed", t.dims, t.bits, "index") for t in narrow)
-        casts = (Op(f"{op.name}.cast_gradient", "stream", d_out, (*narrow, *turned), part=part),)
+        casts = (Op(f"{op.name}.cast_gradient", "stream", d_out, (*narrow, *turned), part=op.part),)
         d_out = narrow
-    wgrad = Op(
-        op.name, "wgrad", (x, *d_out), d_weights, (), dtype, part, op.facts, of=op, form=op.form
-    )
-    dgrad = Op(
-        op.name, "dgrad", d_out, (x.gradient(),), op.weights, dtype, part, op.facts, of=op,
-        form=op.form,
-    )  # fmt: skip
+    wgrad = replace(op, kind="wgrad", inputs=(x, *d_out), outputs=d_weights, weights=(), of=op)
+    dgrad = replace(op, kind="dgrad", inputs=d_out, outputs=(x.gradient(),), of=op)
     return (*casts, dgrad, wgrad)
 
 
@@ -137,14 +131,13 @@ def _attention_backward(op: Op) -> tuple[Op, ...]:
     d_inputs = tuple(t.gradient() for t in op.inputs[:3])
     reads = (*op.inputs[:3], *op.outputs, op.outputs[0].gradient())
     return (
-        Op(
-            op.name,
-            "attention_backward",
-            reads,
-            d_inputs,
-            dtype=op.dtype,
-            part=op.part,
-            facts=op.facts,
+        replace(
+            op,
+            kind="attention_backward",
+            inputs=reads,
+            outputs=d_inputs,
+            weights=(),
+            fused=(),
             of=op,
         ),
     )
@@ -162,18 +155,7 @@ def _product_work(op: Op) -> Work:
 def _product_backward(op: Op) -> tuple[Op, ...]:
     reads = (*op.inputs, op.outputs[0].gradient())
     writes = tuple(t.gradient() for t in op.inputs)
-    return (
-        Op(
-            op.name,
-            "product_backward",
-            reads,
-            writes,
-            dtype=op.dtype,
-            part=op.part,
-            facts=op.facts,
-            of=op,
-        ),
-    )
+    return (replace(op, kind="product_backward", inputs=reads, outputs=writes, of=op),)
 
 
 # ── memory-bound ops: read the inputs, write the outputs ─────────────────────────────────────────

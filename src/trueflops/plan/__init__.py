@@ -1,6 +1,7 @@
 """How the work is laid on the cluster.
 
 plan.py   Plan: one plan or a million; Optimizer
+serving.py  the plans of servers
 rules.py  which plans are possible, and what would fit where one is not
 """
 
@@ -11,3 +12,4 @@ from trueflops.plan.plan import Optimizer as Optimizer
 from trueflops.plan.plan import Plan as Plan
 from trueflops.plan.rules import check_plan as check_plan
 from trueflops.plan.rules import possible as possible
+from trueflops.plan.serving import serving_plan as serving_plan

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trueflops.clock import Clock
+from trueflops.clock import NOTHING, Clock, Transfer, either
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.memory import Held
 from trueflops.sizes import Size
@@ -21,9 +21,9 @@ from trueflops.sizes import Size
 
 @dataclass(frozen=True)
 class Exchange:
-    """Seconds of data-parallel communication of one step: all of it, and what is not hidden."""
+    """Communication of one step: all of it, and the seconds that nothing hides."""
 
-    whole: Size
+    whole: Transfer
     exposed: Size
 
 
@@ -46,7 +46,7 @@ def exchange_gradients(
     pieces = np.maximum(layers, 1.0)
     weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
     whole = _over(clock, plan, held, "all_reduce", gradient_bytes, plan.dp, pieces)
-    shown = _left(whole, backward, pieces)
+    shown = _left(whole.seconds, backward, pieces)
     if np.any(zero > 0):
         scatter = _over(clock, plan, held, "reduce_scatter", gradient_bytes, plan.dp_shard, pieces)
         gather = _over(clock, plan, held, "all_gather", weight_bytes, plan.dp_shard, pieces)
@@ -54,36 +54,40 @@ def exchange_gradients(
         # Stage 1 scatters once; stages 2 and 3 hold no whole gradient to add up in, so they
         # scatter every micro-batch; stage 3 also gathers the weights for each forward, backward.
         often = np.where(zero >= 2, micro_batches, 1.0)
-        last = _left(scatter + between, backward, pieces)
-        scattering = (often - 1.0) * _left(scatter, backward, pieces) + last
+        last = _left((scatter + between).seconds, backward, pieces)
+        scattering = (often - 1.0) * _left(scatter.seconds, backward, pieces) + last
+        shown_once = scattering + _left(gather.seconds, forward, pieces)
+        # Shards are summed between replicas on links of their own, layer by layer behind the
+        # scatter, and only in the last backward.
+        within = (gather + scatter).seconds
+        each = _left(within, backward, pieces)
+        last = np.maximum(each, _left(between.seconds, backward, pieces) + within / pieces)
+        shown_every = micro_batches * _left(gather.seconds, forward, pieces)
+        shown_every = shown_every + (micro_batches - 1.0) * each + last
         once = often * scatter + between + gather
-        shown_once = scattering + _left(gather, forward, pieces)
         every = micro_batches * (2.0 * gather + scatter) + between
-        shown_every = between / pieces + micro_batches * (
-            _left(gather, forward, pieces) + _left(gather + scatter, backward, pieces)
-        )
-        whole = np.where(zero == 0, whole, np.where(zero >= 3, every, once))
+        whole = either(zero == 0, whole, either(zero >= 3, every, once))
         shown = np.where(zero == 0, shown, np.where(zero >= 3, shown_every, shown_once))
-    return Exchange(whole, np.minimum(shown, whole) if plan.overlap else whole)
+    return Exchange(whole, np.minimum(shown, whole.seconds) if plan.overlap else whole.seconds)
 
 
 def _over(
     clock: Clock, plan: Plan, held: Held, kind: str, each: float, replicas: Size, pieces: Size
-) -> Size:
+) -> Transfer:
     """One collective a layer over the dense parameters of so many replicas, one over experts'."""
     payload = held.dense * each / pieces
     dense = clock.collective(kind, replicas * plan.cp, payload, plan.tp)
     if not np.any(held.experts):
-        return dense * pieces
+        return pieces * dense
     payload = held.experts * each / pieces
     stride = plan.ep * plan.etp
     return pieces * (dense + clock.collective(kind, plan.expert_ways(replicas), payload, stride))
 
 
-def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces: Size) -> Size:
+def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces: Size) -> Transfer:
     """HSDP: the shards of a gradient are summed between the replicas that hold the same one."""
     if not np.any(np.asarray(plan.dp_replicate) > 1):
-        return 0.0
+        return NOTHING
     ways = plan.dp_shard * plan.cp
     own = held.dense / ways + held.experts / plan.expert_ways(plan.dp_shard)
     return pieces * clock.collective(
@@ -104,15 +108,26 @@ def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> E
     moved = held.all * (BYTES[plan.parameter_dtype] + BYTES[plan.gradient_dtype])
     others = np.maximum(plan.dp - 1.0, 0.0)
     if plan.engine == "parameter-server":
-        taken = clock.host_copy(moved * np.where(np.asarray(plan.dp) > 1, plan.dp, 0.0))
+        through = moved * np.where(np.asarray(plan.dp) > 1, plan.dp, 0.0)
+        taken = Transfer(clock.host_copy(through))
     else:
         once = clock.collective("send_recv", np.minimum(plan.dp, 2.0), moved, 1.0)
         taken = micro_batches * others * once
-    return Exchange(taken, taken)
+    return Exchange(taken, taken.seconds)
 
 
-def pass_stages(clock: Clock, plan: Plan, boundary_bytes: Size, micro_batches: Size) -> Exchange:
-    """Activations forward and gradients back between neighbouring stages, once per piece."""
+def pass_stages(
+    clock: Clock,
+    plan: Plan,
+    boundary_bytes: Size,
+    micro_batches: Size,
+    forward: Size,
+    backward: Size,
+) -> Exchange:
+    """Activations forward and gradients back between neighbouring stages, once per piece.
+
+    forward and backward: one micro-batch's seconds on the slowest stage.
+    """
     stride = plan.tp * plan.cp * plan.dp
     others = np.maximum(plan.pp - 1.0, 0.0)
     # The slowest boundary sets the pace: some stages may be neighbours only across the network.
@@ -120,11 +135,18 @@ def pass_stages(clock: Clock, plan: Plan, boundary_bytes: Size, micro_batches: S
     # (scatter-gather, Narayanan et al. 2021 §4.1); with sequence parallelism it is sliced anyway.
     slices = 1.0 if plan.sp else plan.tp
     sent = boundary_bytes / slices
-    one = clock.collective("send_recv", plan.pp, sent, stride) / np.maximum(others, 1.0)
+    one = clock.collective("send_recv", plan.pp, sent, stride).seconds / np.maximum(others, 1.0)
+    links = clock.stage_links(plan.pp, plan.vpp, sent, stride)
+    moved = Transfer(2.0 * plan.vpp * one, links)
     if not plan.sp:
         joined = clock.collective("all_gather", plan.tp, boundary_bytes, 1.0)
-        one = one + np.where(others > 0.0, joined, 0.0)
-    whole = one * 2.0 * micro_batches * plan.vpp
-    # Interleaving overlaps sends with another piece's compute; without it each one is waited for.
+        joined = np.where(others > 0.0, 1.0, 0.0) * joined
+        one = one + joined.seconds
+        moved = moved + 2.0 * plan.vpp * joined
+    whole = micro_batches * moved
+    # Interleaving overlaps a send with another piece's compute, but for those that fill and drain
+    # the pipeline; without it each one is waited for.
+    longer = np.maximum(one - forward / plan.vpp, 0.0) + np.maximum(one - backward / plan.vpp, 0.0)
+    shown = micro_batches * plan.vpp * longer + 2.0 * one * others
     hidden = np.asarray(plan.vpp) > 1
-    return Exchange(whole, np.where(hidden, np.minimum(2.0 * one * others, whole), whole))
+    return Exchange(whole, np.where(hidden, np.minimum(shown, whole.seconds), whole.seconds))

@@ -37,6 +37,7 @@ class PieceCost:
     moved_bytes: dict[str, Size]
     joules: dict[str, Size]  # at full clock, beside what the chip draws anyway
     kernels: dict[str, Size]
+    links: dict[tuple[str, int], Size]  # (phase, tier): how long its links are busy
     dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
     expert_parameters: Size
     weight_bytes: Size  # in the width they are stored in
@@ -69,9 +70,7 @@ class PieceCost:
         return PieceCost(
             each(self.seconds), change(self.model_flop), each(self.matrix_flop),
             each(self.peak_seconds), each(self.moved_bytes), each(self.joules), each(self.kernels),
-            change(self.dense_parameters), change(self.expert_parameters),
-            change(self.weight_bytes), change(self.tied_parameters), change(self.kept_bytes),
-            change(self.working_bytes),
+            each(self.links), *(change(getattr(self, name)) for name in _SIZES),
         )  # fmt: skip
 
 
@@ -167,7 +166,7 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
             tables([p.seconds for p in found]), join([p.model_flop for p in found]),
             tables([p.matrix_flop for p in found]), tables([p.peak_seconds for p in found]),
             tables([p.moved_bytes for p in found]), tables([p.joules for p in found]),
-            tables([p.kernels for p in found]),
+            tables([p.kernels for p in found]), tables([p.links for p in found]),
             *(join([getattr(p, name) for p in found]) for name in _SIZES),
         )  # fmt: skip
 
@@ -219,7 +218,7 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
     return PieceCost(
         dict(priced.seconds), priced.model_flop, dict(priced.matrix_flop),
         dict(priced.peak_seconds), dict(priced.moved_bytes), dict(priced.joules),
-        dict(priced.kernels), dense, experts, total_bytes(graph.weights), tied,
+        dict(priced.kernels), dict(priced.links), dense, experts, total_bytes(graph.weights), tied,
         total_bytes(graph.kept_tensors), _working_bytes(graph),
     )  # fmt: skip
 

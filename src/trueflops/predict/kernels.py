@@ -95,6 +95,6 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
 def _price_collective(clock: Clock, of: Collective, rows: int) -> KernelPrice:
     law = clock.profile.curve(f"collective.{of.kind}.{of.library}".rstrip("."))
     payload = np.broadcast_to(of.payload.bytes, (rows,)).astype(np.float64)
-    seconds = clock.collective(of.kind, of.group, payload, 1.0, library=of.library)
+    seconds = clock.collective(of.kind, of.group, payload, 1.0, library=of.library).seconds
     estimate = Estimate(seconds, {"collective": law.error}, law.origin)
     return KernelPrice(estimate, np.zeros(rows), payload, ("links",) * rows)

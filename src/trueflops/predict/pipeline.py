@@ -28,6 +28,7 @@ class MeanStage:
     seconds: dict[tuple[str, str], Size]
     kernels: dict[str, Size]
     joules: Size  # at full clock
+    links: tuple[Size, ...]  # seconds for which each tier's links are busy
 
     def caused(self, cause: str, *phases: str) -> Size:
         """Seconds of one cause in some phases."""
@@ -62,15 +63,19 @@ def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
     seconds: dict[tuple[str, str], Size] = {}
     kernels: dict[str, Size] = {}
     joules: Size = 0.0
+    links: dict[int, Size] = {}
     for piece, times in costs.pieces(model):
         for key, value in piece.seconds.items():
             weight = times * share if key[0] == "recompute" else times
             seconds[key] = seconds.get(key, 0.0) + weight * value / plan.pp
+        for (phase, tier), busy in piece.links.items():
+            weight = times * share if phase == "recompute" else times
+            links[tier] = links.get(tier, 0.0) + weight * busy / plan.pp
         for phase, count in piece.kernels.items():
             weight = times * share if phase == "recompute" else times
             kernels[phase] = kernels.get(phase, 0.0) + weight * count / plan.pp
             joules = joules + weight * piece.joules.get(phase, 0.0) / plan.pp
-    return MeanStage(seconds, kernels, joules)
+    return MeanStage(seconds, kernels, joules, tuple(links[tier] for tier in sorted(links)))
 
 
 def stage_work(costs: Costs, plan: Plan, stages: Stages, shown: Mapping[str, float]) -> StageWork:

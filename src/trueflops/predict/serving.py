@@ -122,14 +122,15 @@ class Server:
         passes = running / together / float(plan.pp)  # prefills one batch of outputs waits for
         whole = total(
             "all",
-            _scaled(decode, asked.output),
-            _scaled(packed, passes),
+            decode.scaled(asked.output),
+            packed.scaled(passes),
             cause="batching",
             spread=BATCHING_ERROR if running > 1 else 0.0,
+            least=decode.least * asked.output + packed.least * passes,
         )
         # Prefills of other requests a token waits for; the last wave has none behind it.
         others = passes * (running - 1) / running / asked.output * (1.0 - 1.0 / asked.waves)
-        tpot = total("tpot", decode, _scaled(packed, others)).estimate
+        tpot = total("tpot", decode, packed.scaled(others), least=decode.least).estimate
         served = asked.concurrency * running / batch
         rate = whole.estimate.under(served * asked.output)
         # Work of one accelerator while a batch is written; replicas without requests idle.
@@ -188,7 +189,7 @@ class Server:
     def _alone(self, read: Term, plan: Plan) -> Term:
         """One prompt: stages of a pipeline read different chunks of it at once."""
         chunks = np.clip(self.workload.input / self.chunk, 1.0, CHUNKS_AT_ONCE)
-        return _scaled(read, float((chunks + plan.pp - 1.0) / (chunks * plan.pp)))
+        return read.scaled(float((chunks + plan.pp - 1.0) / (chunks * plan.pp)))
 
     def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
         middle = float(self.workload.input + self.workload.output / 2.0)
@@ -210,11 +211,12 @@ class Server:
             "ttft",
             leaf("request", host["request"], host, "framework"),
             prefill,
-            _scaled(decode, 2.0 if running > 1 else 0.0),
-            _scaled(packed, first_wave),
-            _scaled(whole, (batch - running) / running),  # Little: one leaves, one comes in
+            decode.scaled(2.0 if running > 1 else 0.0),
+            packed.scaled(first_wave),
+            whole.scaled((batch - running) / running),  # Little: one leaves, one comes in
             cause="request",
             spread=host["request_error"],
+            least=prefill.least,
         ).estimate
 
     @property
@@ -274,9 +276,14 @@ class Server:
         parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:
             stride = plan.tp * self.cluster.count / (plan.tp * plan.pp)
-            hop = self.clock.collective("send_recv", 2.0, costs.boundary_bytes, stride)
+            hop = self.clock.collective("send_recv", 2.0, costs.boundary_bytes, stride).seconds
             parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
-        return total(name, *parts, cause="framework", spread=host.error)
+        # Physics: every flop at the chip's peak; a decode step reads its weights and cache once.
+        least = _summed(costs, self.model, "peak_seconds")
+        if graphs:
+            moved = _summed(costs, self.model, "moved_bytes")
+            least = max(least, moved / self.clock.silicon.bandwidth)
+        return total(name, *parts, cause="framework", spread=host.error, least=least)
 
     def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int, int]:
         """Weights, the cache of all requests, and what one prefill needs while it runs.
@@ -337,20 +344,5 @@ def wide_dtype(cluster: Cluster) -> str:
 
 
 def _summed(costs: Costs, model: Model, what: str) -> float:
-    """Joules or moved bytes of a forward pass through all layers."""
+    """Joules, moved bytes or seconds at the peak of a forward pass through all layers."""
     return float(sum(n * getattr(p, what).get("forward", 0.0) for p, n in costs.pieces(model)))
-
-
-def _scaled(term: Term, by: float) -> Term:
-    """The same tree, every part multiplied."""
-    return Term(
-        term.name,
-        term.value * by,
-        term.unit,
-        term.cause,
-        term.spread,
-        term.origin,
-        tuple(_scaled(part, by) for part in term.parts),
-        term.combine,
-        term.note,
-    )

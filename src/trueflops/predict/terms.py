@@ -9,7 +9,7 @@ computed only when asked for, so that a million plans pay nothing for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -34,6 +34,7 @@ class Term:
     parts: tuple[Term, ...] = ()
     combine: Literal["sum", "max"] = "sum"
     note: str = ""
+    least: Size = 0.0  # what physics allows at least: no interval reaches below
 
     def deviations(self) -> dict[str, Size]:
         """One standard deviation, in the term's unit, by cause."""
@@ -52,7 +53,7 @@ class Term:
         """Value and error, ready to be multiplied and divided."""
         safe = np.maximum(self.value, 1e-300)
         spreads = {cause: d / safe for cause, d in self.deviations().items()}
-        return Estimate(self.value, spreads, self.claim)
+        return Estimate(self.value, spreads, self.claim, np.minimum(self.least, self.value))
 
     @property
     def claim(self) -> Origin:
@@ -69,22 +70,14 @@ class Term:
 
     def pick(self, index: int) -> Term:
         """The tree of one plan out of many."""
-        value = (
-            self.value
-            if np.ndim(self.value) == 0
-            else np.ravel(self.value)[index % np.size(self.value)]
-        )
-        return Term(
-            self.name,
-            float(value),
-            self.unit,
-            self.cause,
-            self.spread,
-            self.origin,
-            tuple(part.pick(index) for part in self.parts),
-            self.combine,
-            self.note,
-        )
+        parts = tuple(part.pick(index) for part in self.parts)
+        value, least = at(self.value, index), at(self.least, index)
+        return replace(self, value=value, least=least, parts=parts)
+
+    def scaled(self, by: float) -> Term:
+        """The same tree, every part multiplied."""
+        parts = tuple(part.scaled(by) for part in self.parts)
+        return replace(self, value=self.value * by, least=self.least * by, parts=parts)
 
     def __getitem__(self, name: str) -> Term:
         """A part by name."""
@@ -120,12 +113,17 @@ class Estimate:
         return np.minimum(self.value * np.exp(Z90 * self.spread), self.most)
 
     def times(self, other: Estimate | Size) -> Estimate:
-        """A product; errors of the same cause add."""
-        return self._with(other, 1.0)
+        """A product; errors of the same cause add, and limits hold for it too."""
+        if isinstance(other, Estimate):
+            return self._with(other, 1.0, self.least * other.least, self.most * other.most)
+        return self._by(other)
 
     def over(self, other: Estimate | Size) -> Estimate:
         """A quotient; errors of the same cause cancel."""
-        return self._with(other, -1.0)
+        if isinstance(other, Estimate):
+            most = self.most / np.maximum(other.least, 1e-300)
+            return self._with(other, -1.0, self.least / other.most, most)
+        return self._by(1.0 / other)
 
     def under(self, numerator: Size) -> Estimate:
         """A number divided by this one: tokens over seconds."""
@@ -134,23 +132,28 @@ class Estimate:
         most = numerator / np.maximum(self.least, 1e-300) if np.any(self.least) else np.inf
         return Estimate(numerator / safe, spreads, self.origin, most=most)
 
-    def _with(self, other: Estimate | Size, sign: float) -> Estimate:
-        if not isinstance(other, Estimate):
-            return Estimate(self.value * other**sign, self.spreads, self.origin)
+    def _by(self, factor: Size) -> Estimate:
+        return Estimate(
+            self.value * factor, self.spreads, self.origin, self.least * factor, self.most * factor
+        )
+
+    def _with(self, other: Estimate, sign: float, least: Size, most: Size) -> Estimate:
         spreads = dict(self.spreads)
         for cause, spread in other.spreads.items():
             spreads[cause] = spreads.get(cause, 0.0) + sign * spread
         value = self.value * other.value**sign
-        return Estimate(value, spreads, weakest((self.origin, other.origin)))
+        return Estimate(value, spreads, weakest((self.origin, other.origin)), least, most)
 
     def pick(self, index: int) -> Estimate:
         """The estimate of one plan out of many."""
+        spreads = {c: at(s, index) for c, s in self.spreads.items()}
+        least, most = at(self.least, index), at(self.most, index)
+        return Estimate(at(self.value, index), spreads, self.origin, least, most)
 
-        def at(size: Size) -> float:
-            return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
 
-        spreads = {c: at(s) for c, s in self.spreads.items()}
-        return Estimate(at(self.value), spreads, self.origin, at(self.least), at(self.most))
+def at(size: Size, index: int) -> float:
+    """The size of one plan out of many."""
+    return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
 
 
 def _weighs(size: Size) -> bool:
@@ -168,10 +171,17 @@ def exact(name: str, value: Size, unit: str, note: str = "") -> Term:
 
 
 def total(
-    name: str, *parts: Term, unit: str = "seconds", cause: str = "", spread: float = 0.0
+    name: str,
+    *parts: Term,
+    unit: str = "seconds",
+    cause: str = "",
+    spread: float = 0.0,
+    least: Size = 0.0,
 ) -> Term:
-    """The sum of its parts; with an error of its own where the whole is known less well."""
+    """The sum of its parts; with an error of its own where the whole is known less well, and with
+    what physics allows at least: limits of parts that wait for others do not add up.
+    """
     value: Size = 0.0
     for part in parts:
         value = value + part.value
-    return Term(name, value, unit, cause, spread, parts=parts)
+    return Term(name, value, unit, cause, spread, parts=parts, least=least)

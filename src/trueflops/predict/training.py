@@ -7,13 +7,13 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import hypot
+from math import exp, hypot
 from typing import Any, Final
 
 import numpy as np
 
 from trueflops.catalog import Cluster
-from trueflops.clock import PHYSICS, Clock
+from trueflops.clock import PHYSICS, Clock, Transfer
 from trueflops.errors import TrueflopsError
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
@@ -22,6 +22,7 @@ from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.communication import Exchange, exchange_gradients, pass_stages
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
+from trueflops.predict.floor import busy_seconds, floor_seconds
 from trueflops.predict.memory import (
     Held,
     fullest,
@@ -42,7 +43,7 @@ from trueflops.predict.pipeline import (
 from trueflops.predict.schedule import bubble_seconds
 from trueflops.predict.slowing import Slowed, slow_down, summed
 from trueflops.predict.stages import Stages, every_stage, representative_stages
-from trueflops.predict.terms import Term, leaf, total
+from trueflops.predict.terms import Z90, Term, leaf, total
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.workload import Training
@@ -126,6 +127,7 @@ class Trainer:
         self.clock = Clock(cluster, profile)
         self.capacity = cluster.accelerator.need("memory.capacity")
         self._remembered: dict[tuple[Any, ...], KeyedCosts] = {}
+        self._rates: dict[str, float] = {}
 
     def predict(self, plan: Plan) -> TrainingStep:
         """Predict one plan or many."""
@@ -163,7 +165,7 @@ class Trainer:
         forward = slow.seconds["forward"]
         backward = summed(slow.seconds) - forward
         dp = exchange_gradients(self.clock, plan, most, m, slow.layers, forward, backward)
-        pp = pass_stages(self.clock, plan, costs.boundary_bytes, m)
+        pp = pass_stages(self.clock, plan, costs.boundary_bytes, m, forward, backward)
         longest = np.maximum(summed(slow.seconds), usual.total)
         uneven = m * (longest - usual.total)
         bubble = bubble_seconds(plan, m, usual.total * plan.pp, longest, slow.seconds)
@@ -171,22 +173,32 @@ class Trainer:
         casts = self._weight_casts(plan, most, m)
         adding = self._accumulation(plan, most, m)
         compute = self._compute(mean, m, casts + adding, usual)
-        communication = self._communication(plan, mean, m, self._beside(dp), pp.exposed)
+        communication = self._communication(plan, mean, m, dp, pp)
         beside = compute.value + communication.value + uneven + bubble
         matmul, software = self.profile.curve("matmul"), self.profile.curve("framework")
-        step = total(
-            "step",
+        offload, lane = self._offload(plan, most, kept, m, beside)
+        terms = (
             compute,
             communication,
             leaf("uneven stages", uneven, matmul, "matmul"),
             leaf("pipeline bubble", bubble, matmul, "matmul"),
             self._optimizer(plan, most),
-            self._offload(plan, most, kept, m, beside),
+            offload,
             leaf("host, once a step", software["step"], software, "framework"),
+        )
+        # Whatever was hidden above, no step is shorter than its busiest link.
+        links = (m * Transfer(0.0, mean.links) + dp.whole + pp.whole).links
+        floor = floor_seconds(busy_seconds(self.cluster, links, lane))
+        waited = np.maximum(floor - total("without", *terms).value, 0.0)
+        done = step_work(costs, plan, self.model, m, m * mean.joules, usual.clock_ratio)
+        step = total(
+            "step",
+            *terms,
+            leaf("busiest link", waited, self.profile.curve("collective"), "collective"),
             cause="framework",
             spread=hypot(software.error, software["experts_error"] * self.model.is_moe),
+            least=np.maximum(floor, done.peak_seconds / self._achievable(plan.compute)),
         )
-        done = step_work(costs, plan, self.model, m, m * mean.joules, usual.clock_ratio)
         if np.any(done.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
         memory = fullest(stage_memory(costs, plan, stages, held, m, self.profile))
@@ -277,27 +289,44 @@ class Trainer:
         hidden = self.profile.curve("framework")["hidden_tp"]
         return {"tp": 1.0 - hidden, "ep": 0.0 if plan.schedule == "dualpipe" else 1.0}
 
+    def _achievable(self, dtype: str) -> float:
+        """The share of the peak that large products reach: no step as a whole exceeds it.
+
+        Where nobody has measured the chip's products, what they may reach at most.
+        """
+        if dtype not in self._rates:
+            law = self.profile.curve("matmul")
+            unsure = law.error if law.origin in ("derived", "assumed") else 0.0
+            peak = self.clock.chip.peak_flop_per_second(dtype)
+            rate = self.clock.matmul_rate(dtype) * exp(Z90 * unsure)
+            self._rates[dtype] = min(rate / peak, 1.0)
+        return self._rates[dtype]
+
     def _beside(self, dp: Exchange) -> Size:
         """What data-parallel communication costs: what shows of it, and what its kernels and their
         traffic take from the compute beside which the rest runs.
         """
         law = self.profile.curve("framework")
-        hidden = (dp.whole - dp.exposed) * law["hidden_dp"]
-        return dp.whole - hidden + law["contention"] * hidden
+        hidden = (dp.whole.seconds - dp.exposed) * law["hidden_dp"]
+        return dp.whole.seconds - hidden + law["contention"] * hidden
 
-    def _communication(self, plan: Plan, mean: MeanStage, m: Size, dp: Size, pp: Size) -> Term:
+    def _communication(
+        self, plan: Plan, mean: MeanStage, m: Size, dp: Exchange, pp: Exchange
+    ) -> Term:
         law = self.profile.curve("collective")
+        handed = pp.exposed
         shown = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
         shown["tp"] = shown["tp"] * self._shown(plan)["tp"]
         if plan.schedule == "dualpipe":
             busy = mean.total - sum(shown.values())
+            longer = np.maximum(m * (shown["ep"] - busy) + pp.whole.seconds, 0.0)
             shown["ep"] = np.maximum(shown["ep"] - busy, 0.0)
-            pp = 0.0 * pp
+            handed = longer - m * shown["ep"]  # hides behind what the all-to-all leaves over
         parts = [
             leaf(label, m * shown[axis], law, "collective") for axis, label in COMMUNICATION.items()
         ]
-        parts.append(leaf("data parallel", dp, law, "collective"))
-        parts.append(leaf("pipeline sends", pp, law, "collective"))
+        parts.append(leaf("data parallel", self._beside(dp), law, "collective"))
+        parts.append(leaf("pipeline sends", handed, law, "collective"))
         return total("exposed communication", *parts)
 
     def _optimizer(self, plan: Plan, held: Held) -> Term:
@@ -315,15 +344,21 @@ class Trainer:
             seconds = seconds + 30.0 * self.model.hidden * own / rate
         return leaf("optimizer", seconds, self.profile.curve("memory"), "memory")
 
-    def _offload(self, plan: Plan, held: Held, kept: Size, m: Size, beside: Size) -> Term:
-        """What travels to host memory or drives and back; weights and activations can hide."""
+    def _offload(
+        self, plan: Plan, held: Held, kept: Size, m: Size, beside: Size
+    ) -> tuple[Term, Size]:
+        """What travels to host memory or drives and back; weights and activations can hide.
+
+        Beside it the bytes that travel in the busier direction.
+        """
         law, nvme = self.profile.curve("host"), plan.offload_to == "nvme"
         if not plan.offloads:
-            return leaf("offload", 0.0, law, "host")
+            return leaf("offload", 0.0, law, "host"), 0.0
         states = held.own(plan, 1) * plan.state_bytes * plan.offload_optimizer
         weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
         waited = self.clock.host_copy(2.0 * states, nvme)
         streamed = self.clock.host_copy(2.0 * m * (weights + kept * plan.offload_activations), nvme)
         # The host link is its own: compute, other communication and the bubble all hide it.
         shown = np.maximum(streamed - beside, 0.0) if plan.overlap else streamed
-        return leaf("offload", waited + shown, law, "host")
+        one_way = states + m * (weights + kept * plan.offload_activations)
+        return leaf("offload", waited + shown, law, "host"), one_way

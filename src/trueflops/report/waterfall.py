@@ -28,7 +28,8 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     tree, flop = step.step, float(step.work.model_flop)
     compute = tree["compute"]
     spent = sum(part(compute, name) for name in ("matmul", "expert matmul", "attention"))
-    achievable = Clock(step.cluster, step.profile).matmul_rate(dtype)
+    # What this model's own products reach is achievable, whatever a square one does.
+    achievable = max(Clock(step.cluster, step.profile).matmul_rate(dtype), flop / spent)
     factor = 1.0 if dtype in ("fp32", "fp64") else chip.sparse_factor  # only tensor formats
     box = [
         Fall("advertised", peak * factor, _sparsity(factor, dtype)),
@@ -48,6 +49,7 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
         ("+ launch gaps", part(compute, "launch gaps"), "waiting for the host"),
         ("+ recomputation", part(compute, "recomputation"), "forward work done twice"),
         ("+ communication", float(tree["exposed communication"].value), _largest(tree)),
+        ("+ busiest link", part(tree, "busiest link"), "it carries no more a second"),
         ("+ uneven stages", float(tree["uneven stages"].value), "the slowest sets the pace"),
         ("+ pipeline bubble", float(tree["pipeline bubble"].value), "stages that wait"),
         ("+ optimizer", float(tree["optimizer"].value), "updating the weights"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueflops.errors import TrueflopsError
-from trueflops.plan import Plan, check_plan
+from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.sizes import divisors
 
@@ -37,14 +37,8 @@ def serving_plans(server: Server) -> list[Plan]:
             replicas = count // (tp * pp)
             spans = divisors(tp * replicas) if server.model.is_moe else [1]
             for ep in spans:
-                plan = Plan(
-                    tp=tp,
-                    pp=pp,
-                    dp_replicate=replicas,
-                    ep=ep,
-                    etp=max(tp // ep, 1) if server.model.is_moe else 1,
-                    compute=server.dtype,
-                    dispatch="deduplicated",
+                plan = serving_plan(
+                    server.model, server.dtype, tp=tp, pp=pp, replicas=replicas, ep=ep
                 )
                 try:
                     check_plan(plan, server.model, count)

@@ -7,7 +7,7 @@ from typing import Final
 
 from trueflops.catalog import Accelerator
 from trueflops.model import Model
-from trueflops.plan import Plan
+from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.predict.terms import Estimate
 from trueflops.profile import Profile
@@ -33,16 +33,16 @@ class Layout:
         """Accelerators in use."""
         return self.tp * self.pp * self.replicas
 
-    def plan(self, compute: str) -> Plan:
+    def plan(self, model: Model, compute: str) -> Plan:
         """The same as a Plan."""
-        return Plan(
+        return serving_plan(
+            model,
+            compute,
             tp=self.tp,
             pp=self.pp,
-            dp_replicate=self.replicas,
+            replicas=self.replicas,
             ep=self.ep,
             etp=self.etp,
-            compute=compute,
-            dispatch="deduplicated",
         )
 
 
@@ -108,7 +108,7 @@ class Bench:
                 weights=run.weights,
                 cache_bits=run.cache_bits,
             )
-            self._servers[run.key] = server, run.layout.plan(server.dtype)
+            self._servers[run.key] = server, run.layout.plan(run.model, server.dtype)
         return self._servers[run.key]
 
     def _profile(self, chip: Accelerator, framework: str) -> Profile:

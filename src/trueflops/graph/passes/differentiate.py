@@ -8,6 +8,7 @@ and the gather runs again in the backward (Korthikanti 2022 §4.2.2).
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 from trueflops.graph.ir import Collective, CollectiveKind, Graph, Kept, Node, Op, Tensor, unique
@@ -64,17 +65,7 @@ def _reverse(node: Collective) -> Collective:
     payload = node.payload
     if node.kind == "send_recv":
         payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
-    return Collective(
-        f"d_{node.name}",
-        DUAL[node.kind],
-        node.axis,
-        node.group,
-        payload,
-        node.source,
-        node.outputs,
-        node.part,
-        node.hides,
-    )
+    return replace(node, name=f"d_{node.name}", kind=DUAL[node.kind], payload=payload)
 
 
 def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:

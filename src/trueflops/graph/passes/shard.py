@@ -8,7 +8,7 @@ parallelism also splits the sequence. Collectives appear exactly where a tensor 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -86,9 +86,7 @@ class _Sharder:
             inputs = (self._emit("all_gather", "tp", self.by.tp, whole_logits, inputs[0],
                                  whole_logits),)  # fmt: skip
         weights = tuple(self._local(w, layout) for w in op.weights)
-        self.nodes.append(
-            Op(op.name, op.kind, inputs, outputs, weights, op.dtype, op.part, facts, form=op.form)
-        )
+        self.nodes.append(replace(op, inputs=inputs, outputs=outputs, weights=weights, facts=facts))
         if op.kind == "context" and self.by.cp_kind == "all-to-all":
             self._swap_out(op.outputs[0], outputs[0])
 

@@ -90,7 +90,7 @@ def _sent(call: Call, clock: Clock) -> list[Kernel]:
         return []
     payload = sum(a.bytes for a in getattr(call, side) if a.device != HOST)
     stride = max(1, (call.group[-1] - call.group[0]) // (count - 1))
-    seconds = float(clock.collective(kind, float(count), float(payload), float(stride)))
+    seconds = float(clock.collective(kind, float(count), float(payload), float(stride)).seconds)
     law = clock.profile.curve(f"collective.{kind}")
     none = Work(0.0, 0.0, 0.0)
     return [Kernel(kind, call, "communication", seconds, none, law.error, f"collective.{kind}")]

@@ -103,12 +103,12 @@ class Pricer:
             return Price(None, bound="links", why="the trace does not say what was sent")
         try:
             law = self.clock.profile.curve(f"collective.{sent.kind}")
-            seconds = self.clock.collective(
+            taken = self.clock.collective(
                 sent.kind, float(sent.group), sent.payload_bytes, float(sent.stride)
             )
         except MissingFact as error:
             return Price(None, bound="links", why=str(error))
-        estimate = Estimate(float(seconds), {"collective": law.error}, law.origin)
+        estimate = Estimate(float(taken.seconds), {"collective": law.error}, law.origin)
         return Price(estimate, "links", moved_bytes=sent.payload_bytes)
 
     def copy(self, kernel: Kernel) -> Price:

@@ -1,0 +1,34 @@
+"""How a server lays a model on its accelerators: the one place where such a Plan is made."""
+
+from __future__ import annotations
+
+from trueflops.model import Model
+from trueflops.plan.plan import Plan
+
+
+def serving_plan(
+    model: Model,
+    compute: str,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    replicas: int = 1,
+    ep: int = 1,
+    etp: int | None = None,
+) -> Plan:
+    """A plan of `replicas` that each have their own attention and cache.
+
+    Experts are spread over `ep` ranks, of one replica or of several that share them; without `etp`
+    those that tp has beyond that split each expert. Engines send a token once to each node and
+    forward it there (DeepEP, pplx-kernels).
+    """
+    left = max(tp // ep, 1) if model.is_moe else 1
+    return Plan(
+        tp=tp,
+        pp=pp,
+        dp_replicate=replicas,
+        ep=ep,
+        etp=left if etp is None else etp,
+        compute=compute,
+        dispatch="deduplicated",
+    )
