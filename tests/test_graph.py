@@ -212,3 +212,39 @@ def test_few_tokens_touch_few_experts() -> None:
     up = next(n for n in one.forward if isinstance(n, Op) and n.name == "experts.gate")
     weights = float(total_bytes(up.weights))
     assert work(up).bytes_read == pytest.approx(weights * 2 / 8, rel=0.01)  # two of eight
+
+
+def test_torchtitans_selective_policy_keeps_every_second_product_and_the_attention() -> None:
+    """Of a Llama block's seven products q, v, gate and down stay, beside its input and attention.
+
+    In bytes a token of hidden h, 16 bits, kv heads h/4, ffn 3.5 h: input 2, q 2, v ½, mixed 2,
+    gate 7 = 13½ h, and the normaliser of attention. No gradient needs what `down` made.
+    """
+    model = read_model("Llama-3.1-8B")
+    tokens, hidden, heads = 1024.0, 4096.0, 32.0
+    plan = Plan(recompute="products")
+    program = compile_program(model, plan, Pass(1.0, tokens))
+    (lean,) = program.lean
+    kept = {t.name for t in lean.kept_tensors}
+    assert {"q", "v", "ffn.gate_out", "mixed", "block.in"} <= kept
+    assert not {"k", "ffn.up_out", "attention.out.y", "q.rotated", "ffn.gated"} & kept
+    normaliser = 4.0 * heads * tokens
+    assert total_bytes(lean.kept_tensors) == pytest.approx(13.5 * hidden * tokens + normaliser)
+    again = {t.name for node in lean.recompute for t in node.outputs}
+    assert {"k", "attention.out.y", "ffn.up_out"} <= again
+    assert not {"q", "v", "mixed", "ffn.gate_out", "ffn.y"} & again
+
+
+def test_a_compiled_loss_keeps_the_logits_as_they_came() -> None:
+    model = read_model("Llama-3.1-8B")
+    tokens, vocab = 1024.0, 128256.0
+    plain, fused = (
+        compile_program(model, Plan(fused_loss=loss), Pass(1.0, tokens)).head
+        for loss in (False, True)
+    )
+    wide = {t.name: t.bytes for t in plain.kept_tensors}
+    narrow = {t.name: t.bytes for t in fused.kept_tensors}
+    assert wide["head.softmax"] == 4.0 * tokens * vocab
+    assert "head.softmax" not in narrow
+    assert narrow["head.scores"] == 2.0 * tokens * vocab
+    assert narrow["loss.logsumexp"] == 4.0 * tokens

@@ -12,7 +12,7 @@ from trueflops.cli.question import check_length
 from trueflops.errors import BadInput
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.profile.frameworks import habits
+from trueflops.profile.frameworks import USUAL, habits
 from trueflops.search import Space
 from trueflops.sizes import divisors
 from trueflops.workload import Training
@@ -63,7 +63,9 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
     given: dict[str, Any] = {}
     if options.framework is not None:
         usual = habits(options.framework)
-        given["fused"] = usual.fused
+        given["fused"], given["fused_loss"] = usual.fused, usual.fused_loss
+        if usual.gradient_dtype:
+            given["gradient_dtype"] = usual.gradient_dtype
         options.zero = usual.zero if options.zero is None else options.zero
     for field in fields(Plan):
         value = getattr(options, field.name, None)
@@ -79,7 +81,8 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         given.setdefault("gradient_dtype", wide)
     if "recompute_layers" in given and given.get("recompute", "none") == "none":
         raise BadInput("--recompute-layers says how many; say also --recompute full or selective")
-    if given.get("recompute") == "selective" and given.get("flash", True):
+    scores = habits(options.framework or USUAL).recomputation(1.0)["recompute"] == "selective"
+    if given.get("recompute") == "selective" and scores and given.get("flash", True):
         notes.append("selective recomputation saves little here: flash attention keeps no scores")
     if options.dp_shard is not None and not options.zero:
         raise BadInput("--dp-shard shares states between replicas; say how with --zero 1, 2 or 3")
@@ -108,6 +111,9 @@ def space_of(options: argparse.Namespace, base: Plan) -> Space:
         return () if value is None else (value,)
 
     usual = Space()
+    policies = (options.recompute,) if options.recompute else usual.recompute
+    if options.recompute == "selective" and options.framework is not None:
+        policies = (habits(options.framework).selective,)
     return Space(
         tp=only("tp"),
         pp=only("pp"),
@@ -119,13 +125,13 @@ def space_of(options: argparse.Namespace, base: Plan) -> Space:
         dp_shard=only("dp_shard"),
         zero=only("zero") or usual.zero,
         micro_batch=only("micro_batch") or usual.micro_batch,
-        recompute=(options.recompute,) if options.recompute else usual.recompute,
+        recompute=policies,
         sp=True if options.sp is None else options.sp,
         base=base,
     )
 
 
-def given_plan(options: argparse.Namespace, base: Plan, where: Cluster) -> Plan:
+def given_plan(options: argparse.Namespace, base: Plan, where: Cluster, model: Model) -> Plan:
     """The plan that the flags spell out; data parallelism takes what is left."""
     degrees = {name: getattr(options, name) or 1 for name in ("tp", "pp", "cp", "ep")}
     left = max(where.count // (degrees["tp"] * degrees["pp"] * degrees["cp"]), 1)
@@ -140,4 +146,7 @@ def given_plan(options: argparse.Namespace, base: Plan, where: Cluster) -> Plan:
     elif replicate is None:
         replicate = max(left // shard, 1)
     sp = options.sp if options.sp is not None else degrees["tp"] > 1
+    if base.recompute == "selective" and options.framework is not None:
+        stage = model.layers / degrees["pp"]
+        base = base.but(**habits(options.framework).recomputation(stage))
     return base.but(**degrees, dp_replicate=replicate, dp_shard=shard, sp=sp)

@@ -33,13 +33,13 @@ def run(options: argparse.Namespace) -> int:
     notes += why
     trainer = Trainer(model, workload, where, profile_for(options, where.accelerator))
     if not searched(options):
-        plan = given_plan(options, base, where)
+        plan = given_plan(options, base, where, model)
         check_plan(plan, model, where.count, workload)
         return Answer(trainer, options, notes).show(trainer.predict_one(plan), None)
     space = space_of(options, base)
     plans = list(enumerate_plans(model, workload, where, space))
     if not plans:  # what the flags fix breaks a rule: say which
-        check_plan(given_plan(options, base, where), model, where.count, workload)
+        check_plan(given_plan(options, base, where, model), model, where.count, workload)
     found = search_plans(trainer, plans, options.top)
     if not found.best:
         return say_none_fits(trainer, found, options)

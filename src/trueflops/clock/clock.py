@@ -68,7 +68,7 @@ class Clock:
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
         """Price every node of these graphs once, then sum them per graph."""
-        nodes = {id(node): node for graph in graphs for node in graph}.values()
+        nodes = {id(node): node for graph in graphs for _, node in graph.phases()}.values()
         ops = [node for node in nodes if isinstance(node, Op)]
         sent = [node for node in nodes if isinstance(node, Collective)]
         works = [work(op) for op in ops]

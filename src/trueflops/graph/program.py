@@ -25,7 +25,9 @@ from trueflops.plan import Plan
 
 SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")  # axes first: predict/costs relies on it
 """The numeric plan fields that change the graph of a rank; all others only combine graphs."""
-STRUCTURE: Final = ("sp", "cp_kind", "flash", "fused", "recompute", "compute", "dispatch")
+STRUCTURE: Final = (
+    "sp", "cp_kind", "flash", "fused", "fused_loss", "recompute", "compute", "dispatch",
+)  # fmt: skip
 """The other plan fields that do."""
 
 
@@ -83,6 +85,7 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
             graph,
             flash=plan.flash,
             chains=plan.fused,
+            loss=plan.fused_loss,
             experts=not run.training,
             decoding=run.decoding,
         )

@@ -272,6 +272,7 @@ RULES: Final[dict[str, Rule]] = {
     "cache": _stream(fuses=False),
     "embedding": Rule(_stream_work, _keep_inputs, _embedding_backward),
     "cross_entropy": _stream(lambda op: op.outputs[1:], fuses=False),
+    "fused_cross_entropy": _stream(lambda op: (*op.inputs, *op.outputs[1:]), fuses=False),
     "optimizer": Rule(_stream_work),
     # of captured programs: kernels by what a compiler may do with them
     "pointwise": Rule(_stream_work, pointwise=True),

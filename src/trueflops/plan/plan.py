@@ -24,7 +24,7 @@ import numpy as np
 from trueflops.errors import UnknownName
 from trueflops.sizes import Size
 
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "products", "full"]
 Schedule = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"]
 Engine = Literal["ddp", "dataparallel", "parameter-server"]
 Store = Literal["host", "nvme"]
@@ -97,6 +97,7 @@ class Plan:
     dispatch: Literal["all-to-all", "deduplicated"] = "all-to-all"
     flash: bool = True
     fused: bool = True
+    fused_loss: bool = False  # a compiled cross-entropy: no fp32 copy of the logits is kept
     overlap: bool = True  # data-parallel communication runs beside the backward
 
     @property

@@ -36,8 +36,18 @@ class Habits:
 
     zero: int = 1
     fused: bool = True
+    fused_loss: bool = False
     sp: bool = True
+    gradient_dtype: str = ""  # "": as wide as the weights
+    selective: str = "selective"
     selective_layers: float = 0.0
+
+    def recomputation(self, layers: float) -> dict[str, Any]:
+        """What it calls selective, of a stage of so many layers, as fields of a Plan."""
+        if not self.selective_layers:
+            return {"recompute": self.selective}
+        share = max(round(self.selective_layers * layers), 1)
+        return {"recompute": "full", "recompute_layers": share}
 
 
 @cache

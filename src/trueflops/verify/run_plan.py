@@ -92,6 +92,7 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "sp": _sequence_parallel(degrees.tp, model, notes, framework, year),
         "flash": _flash(row, year),
         "fused": habits(framework).fused,
+        "fused_loss": habits(framework).fused_loss,
         "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
         **read_dtypes(row, cluster.accelerator, framework, year),
         **_recompute(row, model.layers // degrees.pp, framework),
@@ -157,7 +158,7 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str, year: int) -> dict[
     # Sharded autocast adds gradients up in fp32, as PyTorch's mixed precision does by default.
     # Megatron did so too, until its recipes for speed kept bf16.
     fp32_sums = framework == "megatron" and wide == "bf16" and year < FIRST_WITH_NARROW_SUMS
-    summed = "fp32" if "amp" in said or fp32_sums else wide
+    summed = "fp32" if "amp" in said or fp32_sums else habits(framework).gradient_dtype or wide
     rounded = "+sr" in said or "stochastic" in said or "pure" in said
     muon = "muon" in text(row, "notes").casefold()
     optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
@@ -204,11 +205,10 @@ def _flash(row: Row, year: int) -> bool:
 
 
 def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
-    """Kind and layers of a stage; a share of the layers in full stands for a share of the ops."""
+    """Kind and layers of a stage; what is selective is the framework's own."""
     said = text(row, "recompute").casefold()
-    share = habits(framework).selective_layers
-    if "selective" in said and share:
-        return {"recompute": "full", "recompute_layers": max(round(share * layers), 1)}
-    kind = next((k for k in ("full", "selective") if k in said), "none")
+    if "selective" in said and "full" not in said:
+        return habits(framework).recomputation(layers)
+    kind = "full" if "full" in said else "none"
     counted = noted(row, r"recomput\w*\s+(\d+)\s+layers") if kind == "full" else None
     return {"recompute": kind, "recompute_layers": counted or np.inf}

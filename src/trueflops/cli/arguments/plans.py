@@ -98,7 +98,13 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     )
     plan.add_argument("--first-stage-layers", help="layers of the first stage", **degree)
     plan.add_argument("--last-stage-layers", help="layers of the last stage", **degree)
-    plan.add_argument("--recompute", choices=("none", "selective", "full"), default=None)
+    plan.add_argument(
+        "--recompute",
+        choices=("none", "selective", "products", "full"),
+        default=None,
+        help="selective: attention's scores, or what --framework calls so; products: all but "
+        "attention and every second product",
+    )
     plan.add_argument("--recompute-layers", help="layers of each stage that recompute", **degree)
     for what in ("optimizer", "parameters", "activations"):
         plan.add_argument(

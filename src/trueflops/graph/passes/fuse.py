@@ -3,12 +3,14 @@
 experts: what a served layer of experts does between two collectives becomes one kernel.
 flash: scores, softmax, dropout and context become one attention that never writes the s×s matrix
 (FlashAttention-2, arXiv 2307.08691). chains: neighbouring pointwise ops become one kernel that
-reads its inputs and writes its outputs once.
+reads its inputs and writes its outputs once. loss: a compiled cross-entropy lifts the logits to
+fp32 only in registers, and keeps them as they came beside each row's normaliser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from trueflops.graph.ir import Graph, Node, Op, Tensor, unique
@@ -17,7 +19,13 @@ from trueflops.sizes import Size
 
 
 def fuse(
-    graph: Graph, *, flash: bool, chains: bool, experts: bool = False, decoding: bool = False
+    graph: Graph,
+    *,
+    flash: bool,
+    chains: bool,
+    loss: bool = False,
+    experts: bool = False,
+    decoding: bool = False,
 ) -> Graph:
     """Merge what may be merged in the forward graph. Run before differentiating."""
     nodes = list(graph.forward)
@@ -25,6 +33,8 @@ def fuse(
         nodes = _fuse_experts(nodes)
     if flash:
         nodes = _fuse_attention(nodes, decoding)
+    if loss:
+        nodes = [_fused_loss(node) for node in nodes]
     if chains:
         nodes = _fuse_chains(nodes, graph.result)
     return graph.having(forward=tuple(nodes))
@@ -68,6 +78,14 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
         elif not (isinstance(node, Op) and node.part == "core"):
             merged.append(node)
     return merged
+
+
+def _fused_loss(node: Node) -> Node:
+    if not (isinstance(node, Op) and node.kind == "cross_entropy"):
+        return node
+    loss = node.outputs[0]
+    normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, "index")
+    return replace(node, kind="fused_cross_entropy", outputs=(loss, normaliser))
 
 
 _EXPERT_KINDS: Final = ("cast", "matmul", "activation", "multiply", "dispatch", "combine", "stream")
