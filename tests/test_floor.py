@@ -20,7 +20,8 @@ from trueflops.model import Model, read_model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
 from trueflops.predict.bill import training_bill
-from trueflops.profile import from_datasheet
+from trueflops.profile import from_datasheet, profile_of
+from trueflops.report.waterfall import training_waterfall
 from trueflops.workload import Training
 
 LLAMA = read_model("Llama-3.1-8B")
@@ -178,3 +179,40 @@ def test_stage_boundaries_over_one_gigabit() -> None:
     profile = from_datasheet(where.accelerator)
     trainer = Trainer(LLAMA, Training(8192, 512, 1e9), where, profile)
     assert float(trainer.predict_one(plan).step.value) > 4000.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["Llama-3.1-8B", "Mixtral-8x7B", "GPT-2-XL"]),
+    st.sampled_from(["8xH100", "8xL40S", "8xMI300X", "8xGaudi2", "8xTPUv5e"]),
+    st.sampled_from(["none", "full"]),
+    st.sampled_from([1024, 8192]),
+)
+def test_the_waterfall_never_rises_and_ends_below_what_is_achievable(
+    name: str, on: str, recompute: Any, seq: int
+) -> None:
+    where, model = cluster(on), read_model(name)
+    asked = Training(seq, 256, 1e9)
+    trainer = Trainer(model, asked, where, profile_of(where.accelerator))
+    step = trainer.predict_one(Plan(dp_shard=8, zero=3, recompute=recompute, micro_batch=2))
+    falls = [fall.flop_per_second for fall in training_waterfall(step)]
+    assert falls == sorted(falls, reverse=True)
+    achievable = falls[2]
+    peak = where.accelerator.peak_flop_per_second("bf16")
+    law = trainer.profile.curve("matmul")
+    if law.origin not in ("derived", "assumed"):  # there nobody knows what is achievable
+        assert float(training_bill(step).mfu.high) <= achievable / peak * (1 + 1e-9)
+    assert float(training_bill(step).hfu.high) <= 1 + 1e-9
+
+
+def test_gradients_leave_with_the_states_that_are_offloaded() -> None:
+    """13B trains on one V100 of 32 GB (ZeRO-Offload, arXiv 2101.06840 §6.2.1)."""
+    where, model = cluster("1xV100-SXM2-32GB"), read_model("OPT-13B")
+    narrow: dict[str, Any] = dict.fromkeys(("compute", "parameter_dtype", "gradient_dtype"), "fp16")
+    plan = Plan(recompute="full", offload_optimizer=1.0, **narrow)
+    trainer = Trainer(model, Training(512, 4, 1e9), where, profile_of(where.accelerator))
+    step = trainer.predict_one(plan)
+    assert step.fits
+    one_layer = model.parameter_count / model.layers * 2.0
+    assert float(step.memory["gradients"].value) < 2.0 * one_layer
+    assert float(step.host_bytes) == pytest.approx(model.parameter_count * (12.0 + 2.0), rel=0.01)

@@ -74,7 +74,11 @@ def stage_memory(
     weights = held.own(plan, 3) * weight * copies * (1.0 - plan.offload_parameters)
     if plan.autocasts:  # the narrowed copies live as long as the forward and backward
         weights = weights + held.all * BYTES["bf16"]
-    gradients = held.own(plan, 2) * gradient * copies
+    # With the states gradients leave for the host as the backward makes them, and are added up
+    # there; a piece at a time waits on the way (ZeRO-Offload, arXiv 2101.06840 §4.1).
+    gone = np.asarray(plan.offload_optimizer)
+    leaving = np.where(gone > 0.0, np.minimum(held.largest, held.own(plan, 2)), 0.0)
+    gradients = (held.own(plan, 2) * (1.0 - gone) + leaving * gone) * gradient * copies
     # Gradients that are made in the only backward grow as the activations shrink.
     fresh = profile.curve("framework")["fresh_gradients"] * (np.asarray(micro_batches) == 1.0)
     each = plan.state_bytes * copies * (1.0 - plan.offload_optimizer)
@@ -147,8 +151,10 @@ def host_bytes(plan: Plan, held: Held, kept: Size) -> Size:
     """What one accelerator keeps in host memory."""
     if not plan.offloads or plan.offload_to != "host":
         return 0.0
-    states = held.own(plan, 1) * plan.state_bytes * plan.offload_optimizer
+    moments = held.own(plan, 1) * plan.state_bytes
+    gradients = held.own(plan, 2) * BYTES[plan.gradient_dtype]
     weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
+    states = (moments + gradients) * plan.offload_optimizer
     return states + weights + kept * plan.offload_activations
 
 

@@ -347,7 +347,8 @@ class Trainer:
     def _offload(
         self, plan: Plan, held: Held, kept: Size, m: Size, beside: Size
     ) -> tuple[Term, Size]:
-        """What travels to host memory or drives and back; weights and activations can hide.
+        """What travels to host memory or drives and back: states are waited for; weights,
+        activations, and gradients on their way out can hide.
 
         Beside it the bytes that travel in the busier direction.
         """
@@ -355,10 +356,12 @@ class Trainer:
         if not plan.offloads:
             return leaf("offload", 0.0, law, "host"), 0.0
         states = held.own(plan, 1) * plan.state_bytes * plan.offload_optimizer
+        gradients = held.own(plan, 2) * BYTES[plan.gradient_dtype] * plan.offload_optimizer
         weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
-        waited = self.clock.host_copy(2.0 * states, nvme)
-        streamed = self.clock.host_copy(2.0 * m * (weights + kept * plan.offload_activations), nvme)
+        waited = self.clock.host_copy(2.0 * states + gradients, nvme)  # the update needs the sums
+        both_ways = weights + kept * plan.offload_activations
+        streamed = self.clock.host_copy(m * (2.0 * both_ways + gradients), nvme)
         # The host link is its own: compute, other communication and the bubble all hide it.
         shown = np.maximum(streamed - beside, 0.0) if plan.overlap else streamed
-        one_way = states + m * (weights + kept * plan.offload_activations)
+        one_way = states + m * (both_ways + gradients)
         return leaf("offload", waited + shown, law, "host"), one_way
