@@ -30,7 +30,11 @@ from trueflops.capture.program import capture
 from trueflops.capture.ranks.collectives import FIRST_LANE
 from trueflops.capture.recording import Allocated, Call, Freed, Recording, Waited
 from trueflops.capture.trouble import CannotCapture
+from trueflops.catalog import cluster
+from trueflops.clock import Clock
 from trueflops.errors import BadInput
+from trueflops.predict.captured.step import captured_step
+from trueflops.profile import profile_of
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))
@@ -228,6 +232,29 @@ def test_what_is_asynchronous_runs_on_the_groups_own_stream() -> None:
     assert after.at == recording.step().index(call) + 1
     assert isinstance(second, Call)
     assert (second.stream, second.group) == (0, tuple(range(8)))  # async_op=False: where we are
+
+
+def test_streams_that_share_a_link_do_not_beat_it() -> None:
+    """Four groups of the same ranks reduce side by side; the link carries one after another."""
+
+    def program() -> Step:
+        dist.init_process_group("nccl")
+        groups = [dist.new_group(list(range(8))) for _ in range(4)]
+        x = torch.empty(64 * int(MEBI), device="cuda")
+
+        def step() -> None:
+            for work in [dist.all_reduce(x, group=g, async_op=True) for g in groups]:
+                work.wait()
+
+        return step
+
+    where = cluster("8xH100")
+    clock = Clock(where, profile_of(where.accelerator))
+    step = captured_step(as_rank(program), clock)
+    sent = 4 * 2 * (7 / 8) * 64 * MEBI * 4.0  # a ring's share of each reduction, in fp32
+    assert float(step.seconds.value) >= 0.95 * sent / where.tiers[0].bandwidth
+    one = max(each.end - each.start for each in step.ran)
+    assert float(step.seconds.value) > 3.0 * one
 
 
 def test_every_kind_of_collective_is_recorded_with_what_goes_in_and_comes_out() -> None:

@@ -38,6 +38,7 @@ class Kernel:
     error: float  # of log(seconds)
     curve: str
     op: Op | None = None
+    links: tuple[float, ...] = ()  # seconds for which it keeps each tier's links busy
 
     @property
     def clocked(self) -> bool:
@@ -90,10 +91,13 @@ def _sent(call: Call, clock: Clock) -> list[Kernel]:
         return []
     payload = sum(a.bytes for a in getattr(call, side) if a.device != HOST)
     stride = max(1, (call.group[-1] - call.group[0]) // (count - 1))
-    seconds = float(clock.collective(kind, float(count), float(payload), float(stride)).seconds)
+    taken = clock.collective(kind, float(count), float(payload), float(stride))
+    received = name.strip("_").startswith("recv")  # the sender's links carry it
+    links = () if received else tuple(float(link) for link in taken.links)
     law = clock.profile.curve(f"collective.{kind}")
-    none = Work(0.0, 0.0, 0.0)
-    return [Kernel(kind, call, "communication", seconds, none, law.error, f"collective.{kind}")]
+    none, curve = Work(0.0, 0.0, 0.0), f"collective.{kind}"
+    seconds = float(taken.seconds)
+    return [Kernel(kind, call, "communication", seconds, none, law.error, curve, links=links)]
 
 
 def _copied(call: Call, op: Op, clock: Clock) -> Kernel:

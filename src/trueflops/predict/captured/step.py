@@ -12,12 +12,14 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from trueflops.capture.recording import Call, Event, Phase, Recording, Waited
 from trueflops.clock import Clock
 from trueflops.predict.captured.host import between_calls, host_seconds
 from trueflops.predict.captured.prices import Kernel, price_events
+from trueflops.predict.floor import busy_seconds, floor_seconds
 from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
 
@@ -76,26 +78,37 @@ def captured_step(recording: Recording, clock: Clock) -> CapturedStep:
         held = clock.power.throttle(joules, clocked, end - added)
         added, ratio = float(held.added), float(held.ratio)
         slowed = 1.0 + added / clocked
+    # Streams that share a link run side by side here; the link still carries them all.
+    floor = _busiest_link(kernels, clock)
+    late = max(0.0, floor - end)
+    end += late
     watts = float(clock.power.watts(joules, end, ratio)) if clock.power.cap else 0.0
     main = sorted((r.start, r.end) for r in ran if r.kernel.cause != "communication")
     busy = _covered(main)
     covered = _covered(sorted((r.start, r.end) for r in ran))
     queued = sum(each.queued for each in ran)
-    gaps = 0.0 if alone else min(queued * law["gap"], end - covered)
+    gaps = 0.0 if alone else min(queued * law["gap"], end - late - covered)
     return CapturedStep(
         seconds=_estimate(ran, end, own, busy, law),
         ran=ran,
         host_seconds=own,
         device_seconds=busy,
-        idle_seconds=max(0.0, end - covered - gaps),
+        idle_seconds=max(0.0, end - late - covered - gaps),
         gap_seconds=gaps,
-        exposed_seconds=covered - busy,
+        exposed_seconds=covered - busy + late,
         clock_ratio=ratio,
         added_by_cap=added,
         joules=joules,
         watts=watts,
         by_cause=_by_cause(ran),
     )
+
+
+def _busiest_link(kernels: list[Kernel], clock: Clock) -> float:
+    """What no step goes below: the links of one tier, busy with all that is sent there."""
+    sent = zip_longest(*(kernel.links for kernel in kernels), fillvalue=0.0)
+    links = tuple(sum(tier) for tier in sent)
+    return float(floor_seconds(busy_seconds(clock.cluster, links, 0.0)))
 
 
 def _run(
