@@ -3,7 +3,7 @@
     a tier's links   Σ bytes that a rank sends there / their bandwidth
     the host lane    Σ bytes to (or from) host memory / its bandwidth, and what a PCIe tier carries
 Kernels, the host's launches and the bubble are terms of a step that nothing hides; these two run
-beside them. Rule 9 of the design: whatever overlaps, physics is not beaten.
+beside them. And no step as a whole computes faster than the chip's products do alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from trueflops.catalog import Cluster
+from trueflops.clock import Clock
+from trueflops.predict.terms import Estimate
 from trueflops.sizes import Size
 
 
@@ -33,3 +35,11 @@ def floor_seconds(busy: dict[str, Size]) -> Size:
     for seconds in busy.values():
         longest = np.maximum(longest, seconds)
     return longest
+
+
+def achievable(clock: Clock, dtype: str) -> Estimate:
+    """Flop per second that large products reach for a moment; a guess where none was measured."""
+    law = clock.profile.curve("matmul")
+    unsure = law.error if law.origin in ("derived", "assumed") else 0.0
+    peak = clock.chip.peak_flop_per_second(dtype)
+    return Estimate(clock.matmul_rate(dtype), {"matmul": unsure}, law.origin, most=peak)

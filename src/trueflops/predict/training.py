@@ -7,7 +7,7 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp, hypot
+from math import hypot
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.communication import Exchange, exchange_gradients, pass_stages
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
-from trueflops.predict.floor import busy_seconds, floor_seconds
+from trueflops.predict.floor import achievable, busy_seconds, floor_seconds
 from trueflops.predict.memory import (
     Held,
     fullest,
@@ -43,7 +43,7 @@ from trueflops.predict.pipeline import (
 from trueflops.predict.schedule import bubble_seconds
 from trueflops.predict.slowing import Slowed, slow_down, summed
 from trueflops.predict.stages import Stages, every_stage, representative_stages
-from trueflops.predict.terms import Z90, Term, leaf, total
+from trueflops.predict.terms import Term, leaf, total
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.workload import Training
@@ -290,16 +290,10 @@ class Trainer:
         return {"tp": 1.0 - hidden, "ep": 0.0 if plan.schedule == "dualpipe" else 1.0}
 
     def _achievable(self, dtype: str) -> float:
-        """The share of the peak that large products reach: no step as a whole exceeds it.
-
-        Where nobody has measured the chip's products, what they may reach at most.
-        """
+        """The share of the peak that large products reach at most: no step exceeds it."""
         if dtype not in self._rates:
-            law = self.profile.curve("matmul")
-            unsure = law.error if law.origin in ("derived", "assumed") else 0.0
             peak = self.clock.chip.peak_flop_per_second(dtype)
-            rate = self.clock.matmul_rate(dtype) * exp(Z90 * unsure)
-            self._rates[dtype] = min(rate / peak, 1.0)
+            self._rates[dtype] = float(achievable(self.clock, dtype).high) / peak
         return self._rates[dtype]
 
     def _beside(self, dp: Exchange) -> Size:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from trueflops.clock import Clock
 from trueflops.predict import Term, TrainingStep
+from trueflops.predict.floor import achievable
+from trueflops.units import TERA
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,11 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     tree, flop = step.step, float(step.work.model_flop)
     compute = tree["compute"]
     spent = sum(part(compute, name) for name in ("matmul", "expert matmul", "attention"))
+    products = achievable(Clock(step.cluster, step.profile), dtype)
     # What this model's own products reach is achievable, whatever a square one does.
-    achievable = max(Clock(step.cluster, step.profile).matmul_rate(dtype), flop / spent)
+    reached = max(float(products.value), flop / spent)
+    most = float(products.high)
+    unmeasured = f"not measured; at most {most / TERA:,.0f}"
     factor = 1.0 if dtype in ("fp32", "fp64") else chip.sparse_factor  # only tensor formats
     box = [
         Fall("advertised", peak * factor, _sparsity(factor, dtype)),
@@ -39,7 +44,9 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
         box = [Fall("measured", peak, f"{dtype}: the fastest product seen")]
     falls = [
         *box,
-        Fall("achievable", achievable, "large matmuls, for a moment"),
+        Fall(
+            "achievable", reached, unmeasured if most > reached else "large matmuls, for a moment"
+        ),
         Fall("these shapes", flop / spent, "this model's matmuls, attention"),
     ]
     for name, seconds, why in (
