@@ -98,6 +98,10 @@ class Accelerator:
         """Whether it is a host's own processor, which runs what it issues itself."""
         return self.architecture == "cpu"
 
+    def dimension(self, path: str) -> str | None:
+        """The SI unit of a fact, by its suffix in the code; "" of a plain number, None: a text."""
+        return _dimension(path)
+
     def get(self, path: str) -> float | None:
         """The value in SI units, or None when it is unknown or the hardware has no such path."""
         return self.values.get(path)

@@ -16,7 +16,8 @@ from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
 from trueflops.predict.kernels import KernelPrice, price_kernels
 from trueflops.report import encode
-from trueflops.report.tables import console, grid, plural
+from trueflops.report.grid import grid
+from trueflops.report.tables import console, plural
 
 LISTED = 60  # rows of the table on a terminal; --json has them all
 

@@ -12,7 +12,8 @@ from trueflops import units
 from trueflops.catalog import Accelerator, price
 from trueflops.errors import UnknownName
 from trueflops.predict import training_bill
-from trueflops.report.tables import count, grid
+from trueflops.report.grid import grid
+from trueflops.report.tables import count
 from trueflops.search.chips import ChipAnswer
 
 Value = Callable[[Accelerator], Any]

@@ -16,6 +16,7 @@ import numpy as np
 from trueflops.catalog import Cluster
 from trueflops.plan import Plan
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
+from trueflops.report.plans import flags_of
 from trueflops.report.waterfall import training_waterfall
 
 SCHEMA_VERSION: Final = 1
@@ -103,6 +104,7 @@ def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dic
         },
         "cluster": cluster(step.cluster),
         "plan": plan(step.plan),
+        "plan_flags": flags_of(step.plan),
         "fits": bool(step.fits),
         **estimate("step_seconds", bill.step_seconds),
         **estimate("tokens_per_second", bill.tokens_per_second),

@@ -1,4 +1,8 @@
-"""A plan in one line, in the field's own words."""
+"""A plan in one line, in the words of the flags that ask for it: 'tp 8 · sp · pp 4 · vpp 2 · dp 2'.
+
+Each word is a flag without its dashes, so that a plan that was found can be typed back
+(`flags_of`); what is as usual is left out.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +12,67 @@ from trueflops.plan import Plan
 
 
 def describe_plan(plan: Plan) -> str:
-    """'tp 8 sp · pp 4 × 2 · dp 2 ZeRO-1 · mb 1 · recompute full': all that is not usual."""
-    parts = [f"tp {plan.tp:g}{' sp' if plan.sp else ''}"] if plan.tp > 1 else []
+    """'tp 4 · sp · cp 2 · pp 2 · vpp 10 · dp 4 · zero 1 · mb 1'."""
+    return " · ".join(_words(plan))
+
+
+def flags_of(plan: Plan) -> str:
+    """The same as it is typed: '--tp 4 --sp --cp 2 …'."""
+    return " ".join(f"--{word}" for word in _words(plan))
+
+
+def _words(plan: Plan) -> list[str]:
+    words = []
+    if plan.tp > 1:
+        words += [f"tp {plan.tp:g}", "sp" if plan.sp else "no-sp"]
     if plan.cp > 1:
-        parts.append(f"cp {plan.cp:g}{'' if plan.cp_kind == 'ring' else ' ' + plan.cp_kind}")
+        words.append(f"cp {plan.cp:g}")
+        words += _if_not("cp-kind", plan.cp_kind, "ring")
     if plan.pp > 1:
-        interleaved = f" × {plan.vpp:g}" if plan.vpp > 1 else ""
-        schedule = "" if plan.schedule == "1f1b" else f" {plan.schedule}"
-        ends = (plan.first_stage_layers, plan.last_stage_layers)
-        given = f" ({ends[0] or '·'}…{ends[1] or '·'} layers)" if any(ends) else ""
-        parts.append(f"pp {plan.pp:g}{interleaved}{schedule}{given}")
-    parts.append(_replicas(plan))
-    if plan.ep > 1 or plan.etp > 1:
-        parts.append(f"ep {plan.ep:g}" + (f" × etp {plan.etp:g}" if plan.etp > 1 else ""))
-    parts.append(f"mb {plan.micro_batch:g}")
-    if plan.recompute != "none":
-        some = f" {plan.recompute_layers:g} layers" if isfinite(plan.recompute_layers) else ""
-        parts.append(f"recompute {plan.recompute}{some}")
-    return " · ".join([*parts, *_unusual(plan)])
+        words.append(f"pp {plan.pp:g}")
+        words += _if_not("vpp", plan.vpp, 1)
+        words += _if_not("schedule", plan.schedule, "1f1b")
+        words += _if_not("first-stage-layers", plan.first_stage_layers, 0)
+        words += _if_not("last-stage-layers", plan.last_stage_layers, 0)
+    words += _replicas(plan)
+    words += _if_not("ep", plan.ep, 1)
+    words += _if_not("etp", plan.etp, 1)
+    words += _if_not("dispatch", plan.dispatch, "all-to-all")
+    words.append(f"mb {plan.micro_batch:g}")
+    words += _if_not("recompute", plan.recompute, "none")
+    if isfinite(plan.recompute_layers):
+        words.append(f"recompute-layers {plan.recompute_layers:g}")
+    return words + _unusual(plan)
 
 
-def _replicas(plan: Plan) -> str:
-    if plan.engine != "ddp":
-        return f"{plan.engine} {plan.dp:g}"
-    sharing = f" ZeRO-{plan.zero:g}" if plan.zero else ""
+def _replicas(plan: Plan) -> list[str]:
+    """Data parallelism; HSDP by both of its degrees."""
+    zero = [f"zero {plan.zero:g}"] if plan.dp * plan.cp > 1 else []
+    engine = _if_not("engine", plan.engine, "ddp")
     if plan.dp_replicate > 1 and plan.dp_shard > 1:
-        return f"dp {plan.dp_replicate:g} × {plan.dp_shard:g}{sharing}"
-    return f"dp {plan.dp:g}{sharing}"
+        halves = [f"dp-replicate {plan.dp_replicate:g}", f"dp-shard {plan.dp_shard:g}"]
+        return [*halves, *zero, *engine]
+    return [f"dp {plan.dp:g}", *zero, *engine]
 
 
 def _unusual(plan: Plan) -> list[str]:
     """Whatever departs from bf16 AdamW with flash attention, fusion and overlap."""
-    parts = []
+    words = []
     for what in ("optimizer", "parameters", "activations"):
-        share = getattr(plan, f"offload_{what}")
-        if share:
-            parts.append(f"{what} {100 * share:.0f} % to {plan.offload_to}")
-    if plan.compute != "bf16":
-        parts.append(plan.compute)
-    if plan.optimizer != "adamw":
-        parts.append(plan.optimizer)
-    if (plan.parameter_dtype, plan.gradient_dtype) != (plan.wide_dtype, plan.wide_dtype):
-        parts.append(f"{plan.parameter_dtype} weights, {plan.gradient_dtype} gradients")
-    if plan.dispatch != "all-to-all":
-        parts.append(f"{plan.dispatch} dispatch")
-    parts += [f"no {name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)]
-    return parts
+        words += _if_not(f"offload-{what}", getattr(plan, f"offload_{what}"), 0)
+    if words:
+        words += _if_not("offload-to", plan.offload_to, "host")
+    words += _if_not("compute", plan.compute, "bf16")
+    words += _if_not("optimizer", plan.optimizer, "adamw")
+    kept = {"fp16": "fp16", "tf32": "fp32", "fp32": "fp32"}.get(plan.compute, "bf16")
+    words += _if_not("parameter-dtype", plan.parameter_dtype, kept)
+    words += _if_not("gradient-dtype", plan.gradient_dtype, kept)
+    return words + [
+        f"no-{name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)
+    ]
+
+
+def _if_not(flag: str, value: object, usual: object) -> list[str]:
+    if value == usual:
+        return []
+    return [f"{flag} {value:g}" if isinstance(value, int | float) else f"{flag} {value}"]

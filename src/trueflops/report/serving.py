@@ -9,8 +9,9 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.predict import ServingPoint
-from trueflops.report.tables import count, grid, plural, ranged
-from trueflops.report.training import describe_cluster, memory_table
+from trueflops.report.grid import grid
+from trueflops.report.tables import count, plural, ranged
+from trueflops.report.training import describe_cluster, memory_table, print_plan
 
 
 def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) -> None:
@@ -27,9 +28,7 @@ def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) 
         f"{plural(asked.concurrency, 'request')} in flight, {asked.input:,} tokens in, "
         f"{asked.output:,} out"
     )
-    out.print(Text.assemble(("plan", "bold"), f"  {describe_replicas(point)}"))
-    for note in notes:
-        out.print(Text(f"      {note}", style="dim"))
+    print_plan(out, describe_replicas(point), notes)
     out.print()
     out.print(serving_table(point))
     out.print()

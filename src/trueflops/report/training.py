@@ -10,8 +10,9 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Cluster
 from trueflops.predict import Bill, Term, TrainingStep
+from trueflops.report.grid import Bar, grid
 from trueflops.report.plans import describe_plan
-from trueflops.report.tables import bar, count, grid, percent, plural, ranged
+from trueflops.report.tables import count, percent, plural, ranged
 from trueflops.report.waterfall import training_waterfall
 
 
@@ -32,15 +33,22 @@ def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence
         f"{units.show(asked.tokens, 'count')} tokens, sequence {asked.seq:,}, global batch "
         f"{asked.global_batch:,} = {units.show(asked.tokens_per_step, 'count')} tokens a step"
     )
-    out.print(Text.assemble(("plan", "bold"), f"  {describe_plan(step.plan)}"))
-    for note in notes:
-        out.print(Text(f"      {note}", style="dim"))
+    print_plan(out, describe_plan(step.plan), notes)
     out.print()
     out.print(waterfall_table(step))
     out.print()
     out.print(memory_table(step.memory, step.capacity_bytes))
     out.print()
     out.print(bill_table(step, bill))
+
+
+def print_plan(out: Console, plan: str, notes: Sequence[str]) -> None:
+    """The plan in a line, and under it why things are as they are where nobody said so."""
+    table = grid("", "")
+    table.add_row(Text("plan", style="bold"), Text(plan))
+    for note in notes:
+        table.add_row("", Text(note, style="dim"))
+    out.print(table)
 
 
 def describe_cluster(cluster: Cluster) -> str:
@@ -62,7 +70,7 @@ def waterfall_table(step: TrainingStep) -> RenderableType:
         table.add_row(
             Text(fall.name, style="bold" if strong else ""),
             rate,
-            Text(bar(fall.flop_per_second / top, 18), style="green" if strong else "cyan"),
+            Bar(fall.flop_per_second / top, 18, "green" if strong else "cyan"),
             Text(fall.why, style="dim"),
         )
     return table
@@ -77,7 +85,7 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
         size = float(part.value)
         if size >= 0.05 * units.GIBI:
             shown = f"{size / units.GIBI:.1f}"
-            table.add_row(part.name, shown, Text(bar(size / longest, 40), style="magenta"))
+            table.add_row(part.name, shown, Bar(size / longest, 40, "magenta"))
     sure = float(memory.estimate.high) <= capacity
     verdict = "fits" if sure else f"fits, but could need {_gib(float(memory.estimate.high))}"
     if whole > capacity:

@@ -92,6 +92,7 @@ def parser() -> Parser:
         "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --concurrency 64\n"
         "  trueflops compare H100 MI300X RTX4090 --for Llama-3.1-8B\n"
         "  trueflops explain matmul 4096x11008x4096 --on H100\n"
+        "  trueflops explain attention 1x32x8x4096x128 --on H100\n"
         "  trueflops catalog H100\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -111,7 +112,7 @@ _COMMANDS = {
     "ops": (ops_flags, "price a list of kernels"),
     "capture": (capture_flags, "a real PyTorch program on a chip that you do not have"),
     "diagnose": (diagnose_flags, "why a real run is slow: a profiler's trace beside predictions"),
-    "explain": (explain_flags, "how one matmul runs: limits, tiles, traffic"),
+    "explain": (explain_flags, "how one matmul or one attention runs: limits, tiles, traffic"),
     "measure": (measure_flags, "what this machine really delivers: a profile"),
     "calibrate": (calibrate_flags, "rebuild the shipped profiles from measurements"),
     "verify": (verify_flags, "predicted against measured, by source"),

@@ -75,7 +75,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         help="send tokens once per expert, or once per node and forward them there (DeepEP)",
     )
     plan.add_argument("--etp", help="tensor parallel of each expert", **degree)
-    plan.add_argument("--micro-batch", help="sequences a micro-batch", **degree)
+    plan.add_argument("--micro-batch", "--mb", help="sequences a micro-batch", **degree)
     plan.add_argument(
         "--zero",
         type=int,
