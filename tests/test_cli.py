@@ -291,7 +291,7 @@ BAD = [
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--tokens", "lots"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--tokens", "15 TB"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--seq", "nan"],
-    ["train", "Llama-3.1-70B", "--on", "64xH100", "--price", "3"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--price", "3 EUR"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--pue", "0.2"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--optimizer", "adamv", "--tp", "8"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--compute", "fp4"],

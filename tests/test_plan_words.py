@@ -8,7 +8,7 @@ from trueflops.catalog import cluster
 from trueflops.cli.arguments import parse
 from trueflops.cli.planning import base_plan, given_plan
 from trueflops.plan import Plan
-from trueflops.report.plans import describe_plan, flags_of
+from trueflops.plan.words import describe_plan, flags_of
 
 PLANS = [
     Plan(),

@@ -42,7 +42,7 @@ class UnknownName(BadInput):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.name = name
         names = list(known)
-        near = nearest(name, names)
+        near = [known_as for known_as in nearest(name, names) if known_as != name]
         ask = f"; did you mean {join_or(near)}?" if near else ""
         if not near and 0 < len(names) <= FEW:
             ask = f"; known: {', '.join(sorted(names))}"

@@ -19,6 +19,7 @@ from trueflops.model.parameters import (
     head_parameters,
     norm_parameters,
 )
+from trueflops.model.quantization import Released
 
 NormPlacement = Literal["pre", "post", "sandwich"]
 """pre: x + f(norm(x)); post (OLMo-2): x + norm(f(x)); sandwich (Gemma): x + norm(f(norm(x)))."""
@@ -127,6 +128,7 @@ class Model:
     final_norm: bool = True
     head_bias: bool = False
     notes: tuple[str, ...] = field(default=())
+    released: Released = field(default_factory=Released)  # the format of the checkpoint's weights
 
     @property
     def layers(self) -> int:

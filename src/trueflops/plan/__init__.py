@@ -2,6 +2,7 @@
 
 plan.py   Plan: one plan or a million; Optimizer
 rules.py  which plans are possible, and what would fit where one is not
+words.py  a plan in the words of its flags
 """
 
 from trueflops.plan.plan import BYTES as BYTES

@@ -47,13 +47,16 @@ class ServingPoint:
     cluster: Cluster
     profile: Profile
     weights: Format
+    cache_bits: float
     replicas: int
-    batch: int  # requests that one replica works on at once
+    batch: int  # requests that one replica is asked to hold at once
+    running: int  # of those, the ones whose cache there is room for; the others wait
     prefill: Term
     decode: Term
     memory: Term
     capacity_bytes: float
-    cache_bytes_per_request: float
+    cache_bytes_per_request: float  # of the whole request, wherever it lies
+    cache_bytes_per_accelerator: float  # of one request, on one accelerator
     most_requests: int  # that the cache of one replica can hold
     ttft: Estimate
     tpot: Estimate
@@ -62,6 +65,11 @@ class ServingPoint:
     watts: Estimate | None
     joules_per_token: Estimate | None
     price: Price | None
+
+    @property
+    def waiting(self) -> int:
+        """Requests of one replica that wait for room in its cache; times are of those that run."""
+        return self.batch - self.running
 
     @property
     def fits(self) -> bool:
@@ -151,12 +159,15 @@ class Server:
             self.cluster,
             self.profile,
             self.weights,
+            self.cache_bits,
             replicas,
             batch,
+            running,
             prefill,
             decode,
             memory,
             self._capacity,
+            self._cache_per_request(Plan()),
             per_request,
             most,
             ttft=self._first_token(prefill, packed, decode, whole, together, batch, running),

@@ -7,9 +7,9 @@ from typing import Any
 
 from trueflops import units
 from trueflops.errors import BadInput, printable
+from trueflops.plan.words import describe_plan
 from trueflops.predict import TrainingStep
 from trueflops.predict.explain import KernelExplained
-from trueflops.report.plans import describe_plan
 from trueflops.report.roofline import Axes
 from trueflops.report.waterfall import training_waterfall
 

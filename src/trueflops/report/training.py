@@ -9,9 +9,9 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Cluster
+from trueflops.plan.words import describe_plan
 from trueflops.predict import Bill, Term, TrainingStep
 from trueflops.report.grid import Bar, grid
-from trueflops.report.plans import describe_plan
 from trueflops.report.tables import count, percent, plural, ranged
 from trueflops.report.waterfall import training_waterfall
 
@@ -84,7 +84,7 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
     for part in memory.parts:
         size = float(part.value)
         if size >= 0.05 * units.GIBI:
-            shown = f"{size / units.GIBI:.1f}"
+            shown = f"{size / units.GIBI:,.1f}"
             table.add_row(part.name, shown, Bar(size / longest, 40, "magenta"))
     sure = float(memory.estimate.high) <= capacity
     verdict = "fits" if sure else f"fits, but could need {_gib(float(memory.estimate.high))}"
@@ -92,7 +92,7 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
         verdict = f"[red]{_gib(whole - capacity)} too many[/]"
     table.add_row(
         "[bold]sum[/]",
-        f"[bold]{whole / units.GIBI:.1f}[/]",
+        f"[bold]{whole / units.GIBI:,.1f}[/]",
         f"of {_gib(capacity)}: {verdict}",
     )
     return table
@@ -124,7 +124,7 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
             f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {bill.price.kind}{when}",
         )
     else:
-        table.add_row("cost", "?", "", Text("no price known; give --price '2 USD/h'", style="dim"))
+        table.add_row("cost", "?", "", Text("no price known; give --price 2", style="dim"))
     if bill.kwh and bill.watts:
         energy = bill.kwh.times(units.JOULES_PER_KWH)
         row(

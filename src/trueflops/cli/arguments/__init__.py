@@ -16,6 +16,7 @@ from trueflops.cli.arguments.chips import (
     measure_flags,
     verify_flags,
 )
+from trueflops.cli.arguments.hints import flag_instead
 from trueflops.cli.arguments.plans import infer_flags, train_flags
 from trueflops.cli.arguments.programs import (
     capture_flags,
@@ -26,6 +27,13 @@ from trueflops.cli.arguments.programs import (
 from trueflops.errors import nearest, printable
 
 
+class Help(argparse.HelpFormatter):
+    """Names such as fsdp-compiled stay whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse that exits with one clear line and a suggestion."""
 
@@ -33,9 +41,17 @@ class Parser(argparse.ArgumentParser):
         """One line, a suggestion, exit 2."""
         if "invalid choice" in message:
             wrong = message.split("'")[1] if "'" in message else ""
-            near = nearest(wrong, [str(w) for a in self._actions for w in (a.choices or ())])
+            near = nearest(wrong, self._choices(message))
             message += f" — did you mean {near[0]}?" if near else ""
         refuse(message, self.prog)
+
+    def _choices(self, message: str) -> list[str]:
+        """What the argument that a message complains about may be; another's would mislead."""
+        said = message.partition(":")[0].removeprefix("argument ")
+        for action in self._actions:
+            if said in ("/".join(action.option_strings), action.metavar, action.dest):
+                return [str(choice) for choice in action.choices or ()]
+        return []
 
     def flags(self) -> list[str]:
         """Every flag of this command."""
@@ -71,8 +87,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if unknown:
         command = top.command(options.command)
         wrong = unknown[0].split("=")[0]
-        near = nearest(wrong, command.flags())
-        hint = f"; did you mean {near[0]}?" if near else ""
+        instead = flag_instead(wrong, command.flags())
+        hint = f"; did you mean {instead}?" if instead else ""
         refuse(
             f"{options.command} has no flag or place for {printable(wrong, 60)!r}{hint}",
             command.prog,
@@ -100,7 +116,7 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"trueflops {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (add, words) in _COMMANDS.items():
-        add(commands.add_parser(name, help=words, allow_abbrev=False))
+        add(commands.add_parser(name, help=words, allow_abbrev=False, formatter_class=Help))
     return top
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from trueflops.plan import Plan
+from trueflops.plan.plan import Plan
 
 
 def describe_plan(plan: Plan) -> str:
@@ -19,6 +19,14 @@ def describe_plan(plan: Plan) -> str:
 def flags_of(plan: Plan) -> str:
     """The same as it is typed: '--tp 4 --sp --cp 2 …'."""
     return " ".join(f"--{word}" for word in _words(plan))
+
+
+def changed_flags(before: Plan, after: Plan) -> str:
+    """The flags to type beside those of one plan to get another."""
+    words = _words(after)
+    if _is_hybrid(before):  # dp beside dp-replicate and dp-shard would be refused
+        words = [*_halves(after), *(word for word in words if not word.startswith("dp "))]
+    return " ".join(f"--{word}" for word in words if word not in _words(before))
 
 
 def _words(plan: Plan) -> list[str]:
@@ -49,10 +57,16 @@ def _replicas(plan: Plan) -> list[str]:
     """Data parallelism; HSDP by both of its degrees."""
     zero = [f"zero {plan.zero:g}"] if plan.dp * plan.cp > 1 else []
     engine = _if_not("engine", plan.engine, "ddp")
-    if plan.dp_replicate > 1 and plan.dp_shard > 1:
-        halves = [f"dp-replicate {plan.dp_replicate:g}", f"dp-shard {plan.dp_shard:g}"]
-        return [*halves, *zero, *engine]
-    return [f"dp {plan.dp:g}", *zero, *engine]
+    degrees = _halves(plan) if _is_hybrid(plan) else [f"dp {plan.dp:g}"]
+    return [*degrees, *zero, *engine]
+
+
+def _is_hybrid(plan: Plan) -> bool:
+    return bool(plan.dp_replicate > 1 and plan.dp_shard > 1)
+
+
+def _halves(plan: Plan) -> list[str]:
+    return [f"dp-replicate {plan.dp_replicate:g}", f"dp-shard {plan.dp_shard:g}"]
 
 
 def _unusual(plan: Plan) -> list[str]:
