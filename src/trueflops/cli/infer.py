@@ -24,6 +24,7 @@ from trueflops.predict import Server, ServingPoint
 from trueflops.predict.released import served_weights
 from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
+from trueflops.report.progress import Waiting
 from trueflops.report.serving import cuts_table, print_serving, why_not
 from trueflops.report.tables import console
 from trueflops.report.training import tree_table
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     if options.tp or options.pp or options.ep:
         points = [server.predict(given_plan(options, server))]
     else:
-        points = search_serving(server, limits, options.top)
+        with Waiting(f"trying every cut of {where.count:,} accelerators"):
+            points = search_serving(server, limits, options.top)
     more = {"weights_why": weights.why, "engine": software._asdict(), "notes": notes}
     return show(points, limits, options, more)
 

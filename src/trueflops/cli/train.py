@@ -25,6 +25,7 @@ from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
 from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
+from trueflops.report.progress import Waiting
 from trueflops.report.tables import console
 from trueflops.report.training import (
     print_training,
@@ -51,10 +52,12 @@ def run(options: argparse.Namespace) -> int:
         check_plan(plan, model, where.count, workload)
         return Answer(trainer, options, notes, software).show(trainer.predict_one(plan), None)
     space = space_of(options, base)
-    plans = list(enumerate_plans(model, workload, where, space))
-    if not plans:  # what the flags fix breaks a rule: say which
-        check_plan(given_plan(options, base, where), model, where.count, workload)
-    found = search_plans(trainer, plans, options.top)
+    with Waiting("enumerating plans") as wait:
+        plans = list(enumerate_plans(model, workload, where, space))
+        if not plans:  # what the flags fix breaks a rule: say which
+            check_plan(given_plan(options, base, where), model, where.count, workload)
+        wait.say(f"pricing {sum(many.count for many in plans):,} plans")
+        found = search_plans(trainer, plans, options.top)
     if not found.best:
         return say_none_fits(trainer, found, options)
     notes.append(f"best of {found.tried:,} possible plans, of which {found.fitting:,} surely fit")
