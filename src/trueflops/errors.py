@@ -21,7 +21,15 @@ FEW = 14  # so many names can be listed in an error
 
 
 class TrueflopsError(Exception):
-    """Base of everything the package raises on purpose."""
+    """Base of everything the package raises on purpose.
+
+    >>> import trueflops as tf
+    >>> try:
+    ...     tf.accelerator("H1OO")
+    ... except tf.TrueflopsError as error:
+    ...     print(error.code, "H100" in str(error))
+    UNKNOWN_NAME True
+    """
 
     exit_code = 101
     code = "BUG"

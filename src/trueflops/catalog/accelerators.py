@@ -157,7 +157,13 @@ def slug(name: str) -> str:
 
 @cache
 def accelerator(name: str) -> Accelerator:
-    """Load one accelerator by name or alias."""
+    """Load one accelerator by name or alias.
+
+    >>> import trueflops as tf
+    >>> chip = tf.accelerator("H100")
+    >>> chip.name, chip.peak_flop_per_second("bf16") / 1e12, chip.facts["peak.bf16"].origin
+    ('H100-SXM5-80GB', 989.4, 'datasheet')
+    """
     path = find_or_suggest("accelerators", name, "(list them with: trueflops catalog)")
     return decode(read_toml(path), f"accelerators/{path.name}")
 

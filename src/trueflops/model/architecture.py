@@ -112,7 +112,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Model:
-    """A whole network: embedding, layers in order, final norm, head."""
+    """A whole network: embedding, layers in order, final norm, head.
+
+    >>> import trueflops as tf
+    >>> model = tf.read_model("DeepSeek-V3")
+    >>> model.layers, model.is_moe, model.released.format
+    (61, True, 'fp8_block')
+    """
 
     name: str
     family: str

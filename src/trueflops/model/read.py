@@ -17,7 +17,12 @@ from trueflops.model.quantization import read_released
 
 
 def read_model(text: str) -> Model:
-    """Find and read a model. A name with a slash or .json is a path; else the catalog is asked."""
+    """Find and read a model: a name of the catalog, a config.json, or a folder that holds one.
+
+    >>> import trueflops as tf
+    >>> tf.read_model("Llama-3.1-8B").parameter_count
+    8030261248
+    """
     if not text.strip():
         raise BadInput("MODEL is empty; give a catalog name, a config.json, or a folder with one")
     path = Path(text)

@@ -78,7 +78,16 @@ class ServingPoint:
 
 
 class Server:
-    """Answers for one model on one cluster, in one number format."""
+    """Answers for one model on one cluster, in one number format.
+
+    >>> import trueflops as tf
+    >>> where = tf.cluster("8xH100")
+    >>> model, asked = tf.read_model("Llama-3.1-70B"), tf.Serving(1024, 256, concurrency=64)
+    >>> server = tf.Server(model, asked, where, tf.profile_of(where.accelerator, "vllm"))
+    >>> point = server.predict(tf.Plan(tp=8))
+    >>> point.fits, point.running, bool(point.tpot.value < point.ttft.value)
+    (True, 64, True)
+    """
 
     def __init__(
         self,

@@ -43,7 +43,9 @@ def print_comparison(out: Console, found: Comparison, model: str, asked: int | N
     out.print(_serving(found, heading, asked))
     formats = _formats(answers)
     weights = f"{formats[0]} weights" if len(formats) == 1 else "weights as released, or as narrow"
-    load = f"{PROMPT} tokens in, {OUTPUT} out, {REQUESTS_PER_CHIP} requests a chip"
+    asked_of = [a.serving.result.workload for a in answers if a.serving.result]
+    prompt = asked_of[0].input if asked_of else PROMPT
+    load = f"{prompt:,} tokens in, {OUTPUT} out, {REQUESTS_PER_CHIP} requests a chip"
     out.print(Text(f"{weights}, {load}", style="dim"))
     fewest_means = "" if asked else "; fewest: of this chip that can"
     out.print(Text(f"tokens/s are per chip{fewest_means}", style="dim"))

@@ -114,8 +114,9 @@ class _Attempt:
         if not dtype:
             raise TrueflopsError("no 16-bit matmul rate known")
         base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
+        zero = (1, 3) if count > 1 else (0,)  # one chip alone has nobody to share with
         space = Space(
-            vpp=(1,), zero=(1, 3), micro_batch=(1, 2), recompute=("none", "full"), base=base
+            vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base
         )
         where = cluster(f"{count}x{self.chip.name}")
         batch = max(BATCH_TOKENS // self.seq, count)
@@ -128,7 +129,8 @@ class _Attempt:
     def serve(self, count: int) -> ServingPoint | None:
         """The best cut that fits, or none."""
         where: Cluster = cluster(f"{count}x{self.chip.name}")
-        asked = Serving(PROMPT, OUTPUT, REQUESTS_PER_CHIP * count)
+        prompt = max(min(PROMPT, self.model.max_positions - OUTPUT), 1)
+        asked = Serving(prompt, OUTPUT, REQUESTS_PER_CHIP * count)
         profile = profile_of(self.chip, SERVING, self.given)
         server = Server(self.model, asked, where, profile, weights=self.weights.name)
         points = search_serving(server, Limits(), most=1)
