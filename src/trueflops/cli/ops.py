@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trueflops import units
+from trueflops.cli.arguments import wrapped
 from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         show(rows)
         for reason in sorted({row["reason"] for row in refused}):
             lines = sum(row["reason"] == reason for row in refused)
-            print(f"trueflops: {lines:,} rows refused: {reason}", file=sys.stderr)
+            print(wrapped(f"trueflops: {lines:,} rows refused: {reason}"), file=sys.stderr)
     return 0 if rows else 2
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trueflops import units
+from trueflops.cli.arguments import wrapped
 from trueflops.cli.planning import base_plan, given_plan, searched, space_of, workload_of
 from trueflops.cli.question import (
     Software,
@@ -164,5 +165,5 @@ def say_none_fits(trainer: Trainer, found: Found, options: argparse.Namespace) -
     if options.json:
         print(encode.to_json({"question": question_of(options), "fits": False, "why": reason}))
     else:
-        print(f"trueflops: {reason}", file=sys.stderr)
+        print(wrapped(f"trueflops: {reason}"), file=sys.stderr)
     return 1

@@ -146,7 +146,7 @@ class Grid:
         """The label, then every cell behind its heading, as many to a line as fit."""
         line = Text(no_wrap=True)
         for i, (cell, (head, justify)) in enumerate(zip(row, self.heads, strict=True)):
-            if isinstance(cell, Bar) or cell.plain.strip() in ("", "–"):
+            if isinstance(cell, Bar) or cell.plain.strip() in (("", "–") if i else ("",)):
                 continue
             labels_itself = not head or (i == 0 and justify == "left")
             item = cell.copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from trueflops.cli.arguments.programs import (
     ops_flags,
 )
 from trueflops.errors import nearest, printable
+
+NARROWEST, WIDEST = 40, 80  # columns of an error
 
 
 class Help(argparse.HelpFormatter):
@@ -73,8 +76,9 @@ def refuse(message: str, program: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def wrapped(message: str, width: int = 80) -> str:
+def wrapped(message: str) -> str:
     """An error on as many lines as it needs, indented under the program's name."""
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
     return textwrap.fill(
         message, width, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
     )
