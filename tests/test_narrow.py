@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops.cli import capture as cli_capture
-from trueflops.cli import diagnose as cli_diagnose
 from trueflops.cli import main
+from trueflops.interop.kineto import read_trace
 from trueflops.report.grid import Bar, grid, wrapped_cell
 
 Capture = pytest.CaptureFixture[str]
@@ -72,9 +72,9 @@ def test_no_command_cuts_a_number_or_exceeds_the_width(
 @pytest.fixture(autouse=True)
 def _ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace is read, and a program captured, once for all widths."""
-    monkeypatch.setattr(cli_diagnose, "read_trace", cache(cli_diagnose.read_trace))
+    monkeypatch.setattr("trueflops.cli.diagnose.read_trace", cache(read_trace))
+    once, held = cli_capture._captured, dict[tuple[str, str], Any]()
     captured = cache(lambda program, where: once(*held[program, where]))
-    once, held = cli_capture._captured, {}
 
     def capture(options: Any, where: Any) -> Any:
         held.setdefault((options.program, where.name), (options, where))

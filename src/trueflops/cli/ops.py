@@ -106,11 +106,11 @@ def show(rows: list[dict[str, Any]]) -> None:
     )
     for row in rows[:LISTED]:
         seconds = row["seconds"] or 1e-30
-        low, high = units.show(row["low"], "seconds"), units.show(row["high"], "seconds")
+        between = units.show_between(row["low"], row["seconds"], row["high"], "seconds")
         table.add_row(
             row["what"],
             units.show(row["seconds"], "seconds"),
-            f"{low} – {high}",
+            between,
             units.digits(row["flop"] / seconds / units.TERA) if row["flop"] else "",
             units.digits(row["bytes"] / seconds / units.GIGA) if row["seconds"] else "–",
             row["bound"],

@@ -56,7 +56,7 @@ def _words(plan: Plan) -> list[str]:
 def _replicas(plan: Plan) -> list[str]:
     """Data parallelism; HSDP by both of its degrees."""
     zero = [f"zero {plan.zero:g}"] if plan.dp * plan.cp > 1 else []
-    engine = _if_not("engine", plan.engine, "ddp")
+    engine = _if_not("dp-engine", plan.engine, "ddp")
     degrees = _halves(plan) if _is_hybrid(plan) else [f"dp {plan.dp:g}"]
     return [*degrees, *zero, *engine]
 

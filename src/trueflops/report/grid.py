@@ -21,6 +21,7 @@ BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 TEXT_LEAST: Final = 12  # columns of a text that takes several lines
 BAR_LEAST: Final = 6  # below this a bar tells nothing
 INDENT: Final = 2  # of the cells of a stacked row
+HANG: Final = 2  # of the further lines of a label
 # A number is one piece, whatever stands around it; so is a word, with the mark behind it.
 _PIECES: Final = re.compile(r"\d+(?:[.,]\d+)*[^\w\s]*|[^\W\d]+[^\w\s]*|[^\w\s]+")
 _WORDS: Final = re.compile(r"\S+(?: ·)?")  # a line does not begin with a dot
@@ -116,7 +117,7 @@ class Grid:
             return max(map(cell_len, (*texts, *head.split())), default=0)
         numbers = [p for text in (head, *texts) for p in _PIECES.findall(text) if p[0].isdigit()]
         floor = TEXT_LEAST if any(texts) else BAR_LEAST
-        return max([floor, *map(cell_len, numbers)])
+        return max([floor, *(cell_len(number) + HANG for number in numbers)])
 
     def _lines(self, shown: Sequence[int], widths: Sequence[int]) -> Iterator[Text]:
         heads: list[Cell] = [Text(self.heads[i][0], style="dim") for i in shown]
@@ -128,8 +129,8 @@ class Grid:
         ]
         for row in rows:
             cells = [
-                wrapped_cell(_text(cell, scale), width)
-                for cell, scale, width in zip(row, scales, widths, strict=True)
+                wrapped_cell(_text(cell, scale), width, 0 if i else HANG)
+                for i, cell, scale, width in zip(shown, row, scales, widths, strict=True)
             ]
             for depth in range(max(map(len, cells))):
                 line = Text(no_wrap=True)
@@ -144,6 +145,8 @@ class Grid:
 
     def _stacked(self, row: Sequence[Cell], most: int) -> Iterator[Text]:
         """The label, then every cell behind its heading, as many to a line as fit."""
+        label = _text(row[0]).plain
+        under = " " * (INDENT + len(label) - len(label.lstrip()))
         line = Text(no_wrap=True)
         for i, (cell, (head, justify)) in enumerate(zip(row, self.heads, strict=True)):
             if isinstance(cell, Bar) or cell.plain.strip() in (("", "–") if i else ("",)):
@@ -158,11 +161,10 @@ class Grid:
                 continue
             if line.plain:
                 yield line
-            before = " " * INDENT if i else ""
-            *full, last = wrapped_cell(item, most - len(before))
+            before = under if i else ""
+            *full, last = wrapped_cell(item, most - len(before), 0 if i else HANG)
             for each in full:
                 yield Text.assemble(before, each, no_wrap=True)
-                before = " " * INDENT
             line = Text.assemble(before, last, no_wrap=True)
         if line.plain:
             yield line
@@ -177,28 +179,36 @@ def _text(cell: Cell, scale: float = 1.0) -> Text:
     return cell.drawn(scale) if isinstance(cell, Bar) else cell
 
 
-def wrapped_cell(text: Text, width: int) -> list[Text]:
-    """Lines of at most so many columns: broken between words, in a long word between its pieces."""
+def wrapped_cell(text: Text, width: int, hang: int = 0) -> list[Text]:
+    """Lines of at most so many columns: broken between words, in a long word between its pieces.
+
+    Lines after the first stand `hang` columns further in than it.
+    """
     plain, indent = text.plain, len(text.plain) - len(text.plain.lstrip())
     if cell_len(plain) <= width:
         return [text]
+    before = " " * (indent + hang if hang else 0)
     spans: list[tuple[int, int]] = []
     for word in _WORDS.finditer(plain):
         pieces = [(word.start(), word.end())]
-        if cell_len(word[0]) > width:
+        if cell_len(word[0]) > width - len(before):
             pieces = [
                 part
                 for piece in _PIECES.finditer(word[0])
-                for part in _parts(word.start() + piece.start(), word.start() + piece.end(), width)
+                for part in _parts(
+                    word.start() + piece.start(), word.start() + piece.end(), width - len(before)
+                )
             ]
         for start, end in pieces:
             begun = spans[-1][0] if spans else 0
+            room = width - (len(before) if len(spans) > 1 else 0)
             whole = len(pieces) == 1 or start > word.start()  # a long word begins a line
-            if spans and whole and cell_len(plain[begun:end]) <= width:
+            if spans and whole and cell_len(plain[begun:end]) <= room:
                 spans[-1] = (begun, end)
             else:
                 spans.append((start if spans else max(0, start - indent), end))
-    return [text[start:end] for start, end in spans] or [Text()]
+    first, *rest = [text[start:end] for start, end in spans] or [Text()]
+    return [first, *(Text(before) + line for line in rest)]
 
 
 def _parts(start: int, end: int, width: int) -> list[tuple[int, int]]:

@@ -25,6 +25,7 @@ from trueflops.cli.arguments.programs import (
     explain_flags,
     ops_flags,
 )
+from trueflops.cli.arguments.software import ENGINES
 from trueflops.errors import nearest, printable
 
 NARROWEST, WIDEST = 40, 80  # columns of an error
@@ -37,6 +38,14 @@ class Help(argparse.HelpFormatter):
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
+class TopHelp(Help, argparse.RawDescriptionHelpFormatter):
+    """Every command with its sentence on one line: argparse forgets that commands are indented."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = max(map(len, _COMMANDS)) + self._indent_increment * 2
+
+
 class Parser(argparse.ArgumentParser):
     """argparse that exits with one clear line and a suggestion."""
 
@@ -46,6 +55,8 @@ class Parser(argparse.ArgumentParser):
             wrong = message.split("'")[1] if "'" in message else ""
             near = nearest(wrong, self._choices(message))
             message += f" — did you mean {near[0]}?" if near else ""
+            if wrong in ENGINES:
+                message += f" — {wrong} serves: ask trueflops infer … --engine {wrong}"
         refuse(message, self.prog)
 
     def _choices(self, message: str) -> list[str]:
@@ -114,7 +125,7 @@ def parser() -> Parser:
         "  trueflops explain matmul 4096x11008x4096 --on H100\n"
         "  trueflops explain attention 1x32x8x4096x128 --on H100\n"
         "  trueflops catalog H100\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=TopHelp,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"trueflops {__version__}")

@@ -121,7 +121,9 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--parameter-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument("--gradient-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument(
+        "--dp-engine",
         "--engine",
+        dest="engine",
         choices=("ddp", "dataparallel", "parameter-server"),
         default=None,
         help="how replicas agree on gradients",
