@@ -50,6 +50,8 @@ class TestSoftware:
             (["train", "GPT-2", "--framework", "vllm"], "trueflops infer … --engine vllm"),
             (["infer", "GPT-2", "--engine", "fsdp"], "fsdp trains; write --engine with one of"),
             (["infer", "GPT-2", "--engine", "vlm"], "did you mean vllm"),
+            (["infer", "GPT-2", "--engine", "megatrn"], "unknown engine 'megatrn'; known: llama"),
+            (["train", "GPT-2", "--framework", "torchtitn"], "did you mean torchtitan? [UNK"),
         ],
     )
     def test_the_other_kind_is_refused(self, capsys: Capture, words: list[str], says: str) -> None:

@@ -11,7 +11,7 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
 from trueflops.catalog.clusters import cluster_measured
 from trueflops.cli.arguments import parse
-from trueflops.errors import BadInput, printable, shorten
+from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.model import Model
 from trueflops.model.config import decode_json
@@ -119,6 +119,8 @@ def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> S
     """What --framework or --engine names, as it is on this chip; else the usual one."""
     name = usual if options.framework is None else options.framework
     serving = options.command == "infer"
+    if name not in (usual, *frameworks()):
+        raise UnknownName("engine" if serving else "framework", name, frameworks(serving=serving))
     if name != usual and serves(name) != serving:
         flag, other = ("--engine", "--framework") if serving else ("--framework", "--engine")
         does, else_ = ("trains", "train") if serving else ("serves", "infer")

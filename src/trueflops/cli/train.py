@@ -41,10 +41,10 @@ def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if nothing fits."""
     options = recall(options)
     where, model = cluster_of(options), read_model(options.model)
+    software = software_of(options, where.accelerator, USUAL)
     workload, notes = workload_of(options, model, where)
     base, why = base_plan(options, where)
     notes += why
-    software = software_of(options, where.accelerator, USUAL)
     notes.append(software.note("framework"))
     profile = profile_for(options, where.accelerator, software.name)
     trainer = Trainer(model, workload, where, profile)
