@@ -65,3 +65,11 @@ def test_nobody_waits_where_there_is_room(capsys: Capture) -> None:
 
 def test_a_short_model_gets_a_prompt_that_it_can_read(capsys: Capture) -> None:
     assert "768 tokens in, 256 out" in said(capsys, "infer", "GPT-2", "--on", "H100")
+
+
+def test_the_cut_that_was_found_can_be_typed(capsys: Capture) -> None:
+    words = ("infer", "Qwen3-30B-A3B", "--on", "4xH100")
+    found = ask(capsys, *words)
+    typed = ask(capsys, *words, *found["plan_flags"].split())
+    assert typed["plan"] == found["plan"]
+    assert typed["tokens_per_second"] == found["tokens_per_second"]

@@ -113,6 +113,7 @@ class TestReleased:
             ({"quant_method": "modelopt", "config_groups": {"a": NVFP4}}, False, "nvfp4"),
             ({"config_groups": {"a": FP8}, "quant_algo": "FP8"}, False, "fp8"),
             ({"config_groups": {"a": FP8, "b": NVFP4}}, False, ""),
+            ({"config_groups": {"a": {"weights": None}}}, False, ""),
             ({"quant_algo": "NVFP4"}, False, "nvfp4"),
             ({"quant_method": "aqlm"}, False, ""),
             ({}, False, ""),

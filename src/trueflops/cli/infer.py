@@ -29,6 +29,7 @@ from trueflops.report.serving import cuts_table, print_serving, why_not
 from trueflops.report.tables import console
 from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
+from trueflops.search.serving import serving_plan
 from trueflops.workload import Serving
 
 USUAL = {"input": 1024, "output": 256, "concurrency": 64}
@@ -79,17 +80,8 @@ def _count(options: argparse.Namespace, name: str, usual: int) -> int:
 
 def given_plan(options: argparse.Namespace, server: Server) -> Plan:
     """The plan that the flags spell out; replicas take what is left."""
-    count = server.cluster.count
-    tp, pp, ep = options.tp or 1, options.pp or 1, options.ep or 1
-    plan = Plan(
-        tp=tp,
-        pp=pp,
-        ep=ep,
-        dp_replicate=max(count // (tp * pp), 1),
-        compute=server.dtype,
-        etp=max(tp // ep, 1) if server.model.is_moe else 1,
-    )
-    check_plan(plan, server.model, count)
+    plan = serving_plan(server, options.tp or 1, options.pp or 1, options.ep or 1)
+    check_plan(plan, server.model, server.cluster.count)
     return plan
 
 

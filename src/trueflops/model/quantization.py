@@ -69,6 +69,8 @@ def _of_group(groups: Config) -> str:
         return ""
     (name,) = groups.fields
     group = groups.nested(name)
+    if not isinstance(group.fields.get("weights"), Mapping):
+        return ""  # activations or the cache alone
     weights = group.nested("weights")
     bits = weights.size("num_bits", default=16, most=64)
     kind = weights.text("type", default="int")

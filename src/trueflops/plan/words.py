@@ -21,6 +21,16 @@ def flags_of(plan: Plan) -> str:
     return " ".join(f"--{word}" for word in _words(plan))
 
 
+def serving_words(plan: Plan) -> list[str]:
+    """The flags of a plan that serves: replicas are what tp and pp leave of the cluster."""
+    return [f"tp {plan.tp:g}", *_if_not("pp", plan.pp, 1), *_if_not("ep", plan.ep, 1)]
+
+
+def serving_flags(plan: Plan) -> str:
+    """The same as they are typed."""
+    return " ".join(f"--{word}" for word in serving_words(plan))
+
+
 def changed_flags(before: Plan, after: Plan) -> str:
     """The flags to type beside those of one plan to get another."""
     words = _words(after)

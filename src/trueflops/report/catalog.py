@@ -256,6 +256,10 @@ def print_model(out: Console, record: Mapping[str, Any]) -> None:
     out.print(table)
     remarks = grid("", "")
     _add_errata(remarks, model.name)
+    if model.released.method:
+        known = model.released.format or "no format that is known here"
+        said = f"in {known} (quantization_config: {model.released.method})"
+        remarks.add_row(Text("released", style="cyan"), Text(said))
     _add_notes(remarks, record.get("notes", ()))
     remarks.add_row(Text("source", style="dim"), Text(record["source"], style="dim"))
     out.print(remarks)

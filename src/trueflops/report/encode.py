@@ -15,7 +15,7 @@ import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.plan import Plan
-from trueflops.plan.words import flags_of
+from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
 from trueflops.report.waterfall import training_waterfall
 
@@ -141,6 +141,7 @@ def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
         },
         "cluster": cluster(point.cluster),
         "plan": plan(point.plan),
+        "plan_flags": serving_flags(point.plan),
         "weights": point.weights.name,
         "kv_cache_bits": point.cache_bits,
         "replicas": point.replicas,

@@ -10,6 +10,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.errors import join_or
 from trueflops.graph.passes import number_format
+from trueflops.plan.words import serving_words
 from trueflops.predict import ServingPoint
 from trueflops.report.grid import grid
 from trueflops.report.tables import count, plural, ranged
@@ -41,15 +42,12 @@ def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) 
 
 def describe_replicas(point: ServingPoint) -> str:
     """'tp 1 · ep 8, 8 replicas, 64 requests each': the cut in the words of its flags."""
-    p = point.plan
-    cut = [f"tp {p.tp:g}"] + ([f"pp {p.pp:g}"] if p.pp > 1 else [])
-    if p.ep > 1:
-        cut.append(f"ep {p.ep:g}")
     each = plural(point.batch, "request")
     if point.waiting:
         each = f"{count(point.running)} of {each} at once"
-    replicas = f", {point.replicas} replicas" if point.replicas > 1 else ""
-    return f"{' · '.join(cut)}{replicas}, {each}{' each' if point.replicas > 1 else ''}"
+    if point.replicas > 1:
+        each = f"{point.replicas} replicas, {each} each"
+    return f"{' · '.join(serving_words(point.plan))}, {each}"
 
 
 def serving_table(point: ServingPoint) -> RenderableType:
@@ -61,7 +59,7 @@ def serving_table(point: ServingPoint) -> RenderableType:
 
     first = "queue, prefill, one step"
     if point.waiting:
-        first = f"{plural(point.waiting, 'request')} wait for room"
+        first = f"{count(point.waiting * point.replicas)} requests wait for room"
     row("time to first token", ranged(point.ttft, "seconds"), first)
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
     row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.running:,}")

@@ -25,6 +25,19 @@ class Limits:
         return in_time and float(point.tpot.value) <= self.tpot_seconds
 
 
+def serving_plan(server: Server, tp: int = 1, pp: int = 1, ep: int = 1) -> Plan:
+    """One way to cut the cluster: replicas take what tp and pp leave."""
+    return Plan(
+        tp=tp,
+        pp=pp,
+        dp_replicate=max(server.cluster.count // (tp * pp), 1),
+        ep=ep,
+        etp=max(tp // ep, 1) if server.model.is_moe else 1,
+        compute=server.dtype,
+        dispatch="deduplicated",
+    )
+
+
 def serving_plans(server: Server) -> list[Plan]:
     """Every way to cut the cluster into equal replicas that breaks no rule.
 
@@ -37,15 +50,7 @@ def serving_plans(server: Server) -> list[Plan]:
             replicas = count // (tp * pp)
             spans = divisors(tp * replicas) if server.model.is_moe else [1]
             for ep in spans:
-                plan = Plan(
-                    tp=tp,
-                    pp=pp,
-                    dp_replicate=replicas,
-                    ep=ep,
-                    etp=max(tp // ep, 1) if server.model.is_moe else 1,
-                    compute=server.dtype,
-                    dispatch="deduplicated",
-                )
+                plan = serving_plan(server, tp, pp, ep)
                 try:
                     check_plan(plan, server.model, count)
                 except TrueflopsError:
