@@ -199,20 +199,6 @@ class TestCompare:
         h100 = next(c for c in answer["chips"] if c["name"] == "H100-SXM5-80GB")
         assert h100["dense_flop_per_second"]["bf16"] == 989.4e12
 
-    def test_for_a_model(self, capsys: Capture) -> None:
-        answer = ask_json(capsys, "compare", "H100", "RTX4090", "T4", "--for", "Llama-3.1-8B")
-        h100, rtx, t4 = answer["chips"]
-        assert h100["training"]["accelerators"] < rtx["training"]["accelerators"]
-        assert h100["serving"]["accelerators"] == 1
-        assert t4["serving"]["accelerators"] >= 2
-        said = ask(capsys, "compare", "H100", "--for", "Llama-3.1-8B")
-        assert "$/Mtok" in said
-
-    def test_chips_that_cannot_say_why(self, capsys: Capture) -> None:
-        answer = ask_json(capsys, "compare", "WSE-3", "--for", "Llama-3.1-8B")
-        assert answer["chips"][0]["training"] is None
-        assert answer["chips"][0]["why_not"]
-
 
 class TestCatalog:
     @pytest.mark.parametrize(
@@ -291,7 +277,7 @@ BAD = [
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--tokens", "lots"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--tokens", "15 TB"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--seq", "nan"],
-    ["train", "Llama-3.1-70B", "--on", "64xH100", "--price", "3"],
+    ["train", "Llama-3.1-70B", "--on", "64xH100", "--price", "3 EUR"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--pue", "0.2"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--optimizer", "adamv", "--tp", "8"],
     ["train", "Llama-3.1-70B", "--on", "64xH100", "--compute", "fp4"],
@@ -485,12 +471,6 @@ class TestWhatAReviewFound:
             answer = ask_json(capsys, *base, *more)
             rates.append(answer["mfu"]["value"] * answer["step_seconds"]["value"])
         assert rates == pytest.approx([rates[0]] * 3)
-
-    def test_reasons_do_not_squeeze_numbers(self, capsys: Capture) -> None:
-        said = ask(
-            capsys, "compare", "--vendor", "NVIDIA", "--since", "2022", "--for", "Llama-3.1-70B"
-        )
-        assert "…" not in said.split("training on, and serving from")[1].split("no:")[0]
 
     @pytest.mark.parametrize(
         "text",

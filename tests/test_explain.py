@@ -74,7 +74,7 @@ class TestNumbers:
     def test_the_limits_blend_into_the_time(self) -> None:
         p = explained(4096, 11008, 4096)
         sharp = p.law["sharpness"]
-        *overlap, start = p.limits
+        *overlap, start = p.limits.values()
         blended = sum(t**sharp for t in overlap) ** (1 / sharp) + start
         assert blended * p.correction == pytest.approx(float(p.seconds.value))
 

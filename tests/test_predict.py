@@ -250,7 +250,7 @@ def test_latent_attention_has_a_small_cache() -> None:
             from_datasheet(where.accelerator),
             weights="fp8",
         )
-        return server.predict(Plan(tp=8)).cache_bytes_per_request
+        return server.predict(Plan(tp=8)).cache_bytes_per_accelerator
 
     model: Model = read_model("DeepSeek-V3")
     assert cache("DeepSeek-V3") == 61 * (512 + 64) * 2 * (8192 + 1024)

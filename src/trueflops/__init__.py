@@ -5,7 +5,11 @@
     >>> asked = tf.Training(seq=8192, global_batch=512, tokens=1e12)
     >>> trainer = tf.Trainer(model, asked, cluster, tf.profile_of(cluster.accelerator))
     >>> step = trainer.predict_one(tf.Plan(tp=8, sp=True, dp_shard=8, zero=1, recompute="full"))
-    >>> tf.training_bill(step).mfu.value  # doctest: +SKIP
+    >>> mfu = tf.training_bill(step).mfu
+    >>> bool(0.2 < mfu.low < mfu.value < mfu.high < 0.7)
+    True
+
+`dir(trueflops)` lists the public names; help() of each has an example.
 
 Rooms, in the order in which data passes through them: units, errors, measure, catalog, model, plan,
 graph, capture, profile, clock, predict, search, interop, verify, calibrate, report, cli. A room
@@ -41,6 +45,10 @@ _PUBLIC = {
     "TrueflopsError": "errors",
 }
 __all__ = sorted(_PUBLIC)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

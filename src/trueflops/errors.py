@@ -21,7 +21,15 @@ FEW = 14  # so many names can be listed in an error
 
 
 class TrueflopsError(Exception):
-    """Base of everything the package raises on purpose."""
+    """Base of everything the package raises on purpose.
+
+    >>> import trueflops as tf
+    >>> try:
+    ...     tf.accelerator("H1OO")
+    ... except tf.TrueflopsError as error:
+    ...     print(error.code, "H100" in str(error))
+    UNKNOWN_NAME True
+    """
 
     exit_code = 101
     code = "BUG"
@@ -42,7 +50,7 @@ class UnknownName(BadInput):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.name = name
         names = list(known)
-        near = nearest(name, names)
+        near = [known_as for known_as in nearest(name, names) if known_as != name]
         ask = f"; did you mean {join_or(near)}?" if near else ""
         if not near and 0 < len(names) <= FEW:
             ask = f"; known: {', '.join(sorted(names))}"

@@ -9,7 +9,12 @@ from trueflops.errors import BadInput
 
 @dataclass(frozen=True)
 class Training:
-    """`global_batch` sequences of `seq` tokens a step, until `tokens` have been seen."""
+    """`global_batch` sequences of `seq` tokens a step, until `tokens` have been seen.
+
+    >>> import trueflops as tf
+    >>> tf.Training(seq=8192, global_batch=512, tokens=1e12).tokens_per_step
+    4194304
+    """
 
     seq: int
     global_batch: int
@@ -34,6 +39,10 @@ class Serving:
     Whoever measures sends the first `concurrency` of them at once, and these queue for their
     prefill; later ones come one by one. `waves` says how many times as many are sent in all, ten
     being the habit of published benchmarks: the mean wait is that of the first, over so many.
+
+    >>> import trueflops as tf
+    >>> tf.Serving(input=1024, output=256, concurrency=64).context
+    1280
     """
 
     input: int

@@ -98,6 +98,10 @@ class Accelerator:
         """Whether it is a host's own processor, which runs what it issues itself."""
         return self.architecture == "cpu"
 
+    def dimension(self, path: str) -> str | None:
+        """The SI unit of a fact, by its suffix in the code; "" of a plain number, None: a text."""
+        return _dimension(path)
+
     def get(self, path: str) -> float | None:
         """The value in SI units, or None when it is unknown or the hardware has no such path."""
         return self.values.get(path)
@@ -153,7 +157,13 @@ def slug(name: str) -> str:
 
 @cache
 def accelerator(name: str) -> Accelerator:
-    """Load one accelerator by name or alias."""
+    """Load one accelerator by name or alias.
+
+    >>> import trueflops as tf
+    >>> chip = tf.accelerator("H100")
+    >>> chip.name, chip.peak_flop_per_second("bf16") / 1e12, chip.facts["peak.bf16"].origin
+    ('H100-SXM5-80GB', 989.4, 'datasheet')
+    """
     path = find_or_suggest("accelerators", name, "(list them with: trueflops catalog)")
     return decode(read_toml(path), f"accelerators/{path.name}")
 

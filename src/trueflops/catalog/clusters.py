@@ -25,7 +25,12 @@ MOST_ACCELERATORS: Final = 10_000_000
 
 @dataclass(frozen=True)
 class Cluster:
-    """What `--on` names. Everything per accelerator unless the name says node."""
+    """What `--on` names. Everything per accelerator unless the name says node.
+
+    >>> import trueflops as tf
+    >>> [tier.name for tier in tf.cluster("64xH100").tiers]
+    ['NVLink 4', 'InfiniBand NDR (4x port)']
+    """
 
     name: str
     accelerator: Accelerator
@@ -50,7 +55,13 @@ _SIZED = re.compile(r"(\d{1,9})\s*[x×*]\s*(?:(\d{1,9})\s*[x×*]\s*)?(.+)", re.I
 
 
 def cluster(text: str) -> Cluster:
-    """Read what the user wrote after --on."""
+    """A cluster as it is written after --on.
+
+    >>> import trueflops as tf
+    >>> where = tf.cluster("16x8xH100")  # 16 nodes of 8
+    >>> where.count, where.node_name
+    (128, 'DGX-H100')
+    """
     if text.endswith(".toml"):
         return _from_file(Path(text).expanduser())
     match = _SIZED.fullmatch(text.strip())

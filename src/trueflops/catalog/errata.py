@@ -1,11 +1,14 @@
-"""Where the documents this project was built from are wrong, and what is right."""
+"""Where documents that circulate are wrong, and what is right.
+
+They are the five public texts that the catalog was first read from; sources.toml names them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
 
-from trueflops.catalog.facts import DATA, read_toml
+from trueflops.catalog.facts import DATA, read_toml, sources
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,11 @@ class Erratum:
     says: str
     is_: str
     source: str
+
+    @property
+    def title(self) -> str:
+        """What the document is, for a reader who never saw it."""
+        return sources()[f"document-{self.document}"]["citation"]
 
 
 @cache

@@ -32,6 +32,10 @@ class Link:
     facts: Mapping[str, Fact]
     values: Mapping[str, float]
 
+    def dimension(self, path: str) -> str | None:
+        """The SI unit of a fact, as its suffix in the code."""
+        return _QUANTITIES[path]
+
 
 @cache
 def _links() -> Mapping[str, Link]:

@@ -13,7 +13,10 @@ from trueflops.errors import BadCatalog
 def model_config(name: str) -> tuple[str, Mapping[str, Any]]:
     """The canonical name of a model and its config fields."""
     record = model_record(name)
-    return record["name"], record["config"]
+    fields = dict(record["config"])
+    if "quantization_config" in record:  # beside the config: those who build the model skip it
+        fields["quantization_config"] = record["quantization_config"]
+    return record["name"], fields
 
 
 def model_record(name: str) -> Mapping[str, Any]:

@@ -68,6 +68,10 @@ class Node:
         """How the scale-up fabric is wired."""
         return self.facts["scale_up.topology"].text if "scale_up.topology" in self.facts else ""
 
+    def dimension(self, path: str) -> str | None:
+        """The SI unit of a fact, as its suffix in the code; "" of a count, None of a text."""
+        return None if path in _TEXTS else _DIMENSIONS.get(path, "")
+
     def link_name(self, path: str) -> str:
         """The name of a link in links.toml, or empty."""
         return self.facts[path].text if path in self.facts else ""

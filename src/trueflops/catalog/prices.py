@@ -50,6 +50,11 @@ def price(chip: Accelerator, *, spot: bool = False) -> Price | None:
 
     A row for exactly this chip wins over one for a mixture of its variants, unless the mixture
     asks more providers.
+
+    >>> import trueflops as tf
+    >>> rent = tf.price(tf.accelerator("H100"))
+    >>> rent.kind, rent.low < rent.usd_per_hour < rent.high
+    ('on demand', True)
     """
     middle, low = ("spot", "spot_low") if spot else ("on_demand", "on_demand_low")
     for provider in ("fresh", "all"):

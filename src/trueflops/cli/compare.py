@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
-
-from rich.text import Text
+from collections.abc import Sequence
+from typing import Any, Final
 
 from trueflops import units
 from trueflops.catalog import Accelerator, accelerator, accelerators
-from trueflops.cli.question import check_length
+from trueflops.cli.question import check_length, given_profile
 from trueflops.errors import BadInput, UnknownName
-from trueflops.model import read_model
+from trueflops.model import Model, read_model
+from trueflops.profile import Profile
 from trueflops.report import encode
-from trueflops.report.compare import (
-    chip_record,
-    chips_table,
-    model_table,
-    reasons,
-    sort_chips,
-)
+from trueflops.report.compare import chip_record, chips_table, sort_chips
+from trueflops.report.compare_model import encode_answer, print_comparison
+from trueflops.report.progress import Waiting
 from trueflops.report.tables import console
-from trueflops.search.chips import ChipAnswer, try_chip
+from trueflops.search.chips import Comparison, compare_chips
+
+USUAL_SEQ: Final = 4096
+SHOWN: Final = 6  # chips that an error names
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,18 +29,22 @@ def run(options: argparse.Namespace) -> int:
     chips = (
         sort_chips(chips, options.sort or "bf16") if options.sort or not options.chips else chips
     )
-    answers = []
+    found = None
     if options.model is not None:
         model = read_model(options.model)
-        seq = units.parse_count("4096" if options.seq is None else options.seq, what="--seq")
-        if options.seq is None:
-            seq = min(seq, model.max_positions)
-        check_length(model, seq, "--seq")
-        answers = [try_chip(model, chip, seq) for chip in chips]
+        with Waiting(f"trying {model.name} on {len(chips)} chips") as wait:
+            found = compare_chips(
+                model,
+                chips,
+                sequence(options, model),
+                count=options.count,
+                given=profile_among(options, chips),
+                say=wait.say,
+            )
+    elif options.count or options.profile or options.seq:
+        raise BadInput("--count, --profile and --seq say how a model runs: name one with --for")
     if options.json:
-        padded: list[ChipAnswer | None] = [*answers] or [None] * len(chips)
-        rows = [chip_record(c, a) for c, a in zip(chips, padded, strict=True)]
-        print(encode.to_json({"for": options.model, "chips": rows}))
+        print(encode.to_json(answer_of(options, chips, found)))
         return 0
     out = console()
     out.print(chips_table(chips))
@@ -48,16 +52,42 @@ def run(options: argparse.Namespace) -> int:
         "[dim]dense TFLOP/s (TOP/s for int8) per device as software sees it; X no such path, "
         "· not known, italic unconfirmed[/]"
     )
-    if options.model:
+    if found is not None:
         out.print()
-        out.print(model_table(answers, model.name))
-        for reason in reasons(answers):
-            out.print(Text(f"no: {reason}", style="dim"))
-        out.print(
-            "[dim]training: mixed-precision AdamW, best plan found, 4 M tokens a step; serving: "
-            "16-bit weights, 1024 tokens in, 256 out, 16 requests a chip[/]"
-        )
+        print_comparison(out, found, model.name, options.count)
     return 0
+
+
+def sequence(options: argparse.Namespace, model: Model) -> int:
+    """Tokens of a training sequence."""
+    if options.seq is None:
+        return min(USUAL_SEQ, model.max_positions)
+    seq = units.parse_count(options.seq, what="--seq")
+    check_length(model, seq, "--seq")
+    return seq
+
+
+def profile_among(options: argparse.Namespace, chips: Sequence[Accelerator]) -> Profile | None:
+    """What --profile names; it must be of one of the chips."""
+    given = given_profile(options)
+    if given is not None and given.accelerator not in [chip.name for chip in chips]:
+        names = ", ".join(chip.name for chip in chips[:SHOWN])
+        raise BadInput(f"--profile is of {given.accelerator}, which is none of {names}")
+    return given
+
+
+def answer_of(
+    options: argparse.Namespace, chips: Sequence[Accelerator], found: Comparison | None
+) -> dict[str, Any]:
+    """The whole answer for JSON."""
+    if found is None:
+        return {"for": None, "chips": [chip_record(chip) for chip in chips]}
+    return {
+        "for": options.model,
+        "training_accelerators": found.training_count,
+        "serving_accelerators": found.serving_count,
+        "chips": [chip_record(a.chip) | encode_answer(a) for a in found.answers],
+    }
 
 
 def choose(options: argparse.Namespace) -> list[Accelerator]:

@@ -9,22 +9,25 @@ from pathlib import Path
 from trueflops.catalog import Cluster
 from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
-from trueflops.errors import BadInput, UnknownName
+from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.interop.kineto import read_trace
 from trueflops.predict.diagnosis import diagnose
 from trueflops.predict.diagnosis.trace import Trace
 from trueflops.report import encode
 from trueflops.report.diagnosis import encode_diagnosis, show_diagnosis
+from trueflops.report.progress import Waiting
 from trueflops.verify.run_chip import chip_of
 
 
 def run(options: argparse.Namespace) -> int:
     """Diagnose the median step of a trace."""
-    trace = read_trace(Path(options.trace))
-    where = _cluster(options, trace)
-    clock = Clock(where, profile_for(options, where.accelerator))
-    trace = replace(trace, warnings=(*trace.warnings, *_other_chip(trace, where)))
-    found = diagnose(trace, clock)
+    with Waiting(f"reading {printable(options.trace)}") as wait:
+        trace = read_trace(Path(options.trace))
+        where = _cluster(options, trace)
+        clock = Clock(where, profile_for(options, where.accelerator))
+        trace = replace(trace, warnings=(*trace.warnings, *_other_chip(trace, where)))
+        wait.say(f"pricing {len(trace.kernels):,} kernels")
+        found = diagnose(trace, clock)
     if options.json:
         print(encode.to_json(encode_diagnosis(found, clock)))
     else:

@@ -1,4 +1,4 @@
-"""trueflops explain: how one product of matrices runs on a chip."""
+"""trueflops explain: how one product of matrices, or one attention, runs on a chip."""
 
 from __future__ import annotations
 
@@ -8,51 +8,113 @@ from pathlib import Path
 
 import numpy as np
 
-from trueflops.catalog import Cluster, accelerator
+from trueflops.catalog import Accelerator, Cluster, accelerator
 from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
-from trueflops.interop.kernel_ops import DTYPES, KINDS, Form
-from trueflops.predict.explain import explain_matmul
+from trueflops.interop.kernel_ops import DTYPES, KINDS, Form, attend, attend_backward
+from trueflops.predict.explain import explain_attention, explain_matmul
 from trueflops.report import encode
-from trueflops.report.explain import encode_matmul, show_matmul
+from trueflops.report.explain import (
+    encode_attention,
+    encode_matmul,
+    show_attention,
+    show_matmul,
+)
 from trueflops.report.plots import plot_roofline
 from trueflops.report.tables import console
 
+OF_ATTENTION = ("queries", "window", "causal", "backward", "decode", "cache", "kernel")
+ATTENTION_DTYPES = ("bf16", "fp16", "fp32")
+
 
 def run(options: argparse.Namespace) -> int:
-    """Price the product and show where its time goes."""
-    m, n, k = read_shape(" ".join(options.shape))
-    where = find_chip(options)
-    clock = Clock(where, profile_for(options, where.accelerator))
-    usual = "bf16" if where.accelerator.computes("bf16") else "fp32"
-    explained = explain_matmul(clock, build_product(m, n, k, options.dtype or usual))
+    """Price the kernel and show where its time goes."""
+    if options.what == "matmul":
+        return _run_matmul(options)
+    sizes = read_attention_shape(" ".join(options.shape))
+    clock = _clock(options)
+    found = explain_attention(clock, build_attention(sizes, options, clock.chip))
     if options.plot is not None:
-        plot_roofline(explained, Path(options.plot))
+        plot_roofline(found, Path(options.plot))
     if options.json:
-        print(encode.to_json(encode_matmul(explained)))
+        print(encode.to_json(encode_attention(found)))
     else:
-        show_matmul(console(), explained)
+        show_attention(console(), found)
     return 0
+
+
+def _run_matmul(options: argparse.Namespace) -> int:
+    for name in OF_ATTENTION:
+        if getattr(options, name) is not None:
+            raise BadInput(f"--{name} is of explain attention; a product has no such thing")
+    m, n, k = read_shape(" ".join(options.shape))
+    clock = _clock(options)
+    found = explain_matmul(clock, build_product(m, n, k, options.dtype or _usual(clock.chip)))
+    if options.plot is not None:
+        plot_roofline(found, Path(options.plot))
+    if options.json:
+        print(encode.to_json(encode_matmul(found)))
+    else:
+        show_matmul(console(), found)
+    return 0
+
+
+def _clock(options: argparse.Namespace) -> Clock:
+    where = find_chip(options)
+    return Clock(where, profile_for(options, where.accelerator))
+
+
+def _usual(chip: Accelerator) -> str:
+    return "bf16" if chip.computes("bf16") else "fp32"
 
 
 def read_shape(text: str) -> tuple[int, int, int]:
     """'4096x11008x4096', with ×, * or commas too, as m, n, k."""
-    words = [word for word in re.split(r"[x×*,\s]+", text.strip().lower()) if word]
+    example = "4096x11008x4096"
+    words = _split(text)
     if len(words) != 3:
         raise BadInput(
-            f"{printable(text, 60)!r} is not m×n×k; write for example 4096x11008x4096 "
+            f"{printable(text, 60)!r} is not m×n×k; write for example {example} "
             "(a batch that shares its weights is more rows m)"
         )
-    for name, word in zip("mnk", words, strict=True):
+    m, n, k = _whole(text, dict(zip("mnk", words, strict=True)), example)
+    return m, n, k
+
+
+def read_attention_shape(text: str) -> tuple[int, int, int, int, int]:
+    """'1x32x8x4096x128' as batch, heads, key heads, length, head dimension; four: key heads too."""
+    example = "1x32x8x4096x128"
+    words = _split(text)
+    if len(words) == 4:
+        words.insert(2, words[1])
+    if len(words) != 5:
+        raise BadInput(
+            f"{printable(text, 60)!r} is not batch×heads×kv_heads×length×head_dim; write for "
+            f"example {example}, or four numbers where every head has keys of its own"
+        )
+    names = ("batch", "heads", "kv heads", "length", "head dim")
+    batch, heads, kv_heads, length, width = _whole(
+        text, dict(zip(names, words, strict=True)), example
+    )
+    if heads % kv_heads:
+        raise BadInput(f"{heads} heads cannot share {kv_heads} key heads evenly")
+    return batch, heads, kv_heads, length, width
+
+
+def _split(text: str) -> list[str]:
+    return [word for word in re.split(r"[x×*,\s]+", text.strip().lower()) if word]
+
+
+def _whole(text: str, words: dict[str, str], example: str) -> list[int]:
+    for name, word in words.items():
         if not re.fullmatch("[0-9]{1,15}", word) or int(word) == 0:
             raise BadInput(
                 f"{printable(text, 60)!r}: {name} = {printable(word, 30)!r} must be a whole number "
-                "of at least 1; write for example 4096x11008x4096"
+                f"of at least 1; write for example {example}"
             )
-    m, n, k = map(int, words)
-    return m, n, k
+    return [int(word) for word in words.values()]
 
 
 def find_chip(options: argparse.Namespace) -> Cluster:
@@ -75,3 +137,33 @@ def build_product(m: int, n: int, k: int, dtype: str) -> Op:
     arrays = {column: np.array([value]) for column, value in columns.items()}
     ops, _ = KINDS["matmul"].build(arrays, Form(DTYPES[name]))
     return ops[-1]
+
+
+def build_attention(
+    sizes: tuple[int, int, int, int, int], options: argparse.Namespace, chip: Accelerator
+) -> Op:
+    """A prompt, its backward, or a step of decoding, as a row of a kernel table has it."""
+    batch, heads, kv_heads, keys, width = sizes
+    queries = options.queries or (1 if options.decode else keys)
+    if queries > keys:
+        raise BadInput(f"--queries {queries}: at most the {keys} keys that they look back at")
+    if options.decode and (options.backward or queries > 1):
+        raise BadInput("--decode is one query for each sequence, forward: drop the other flag")
+    if options.backward and queries != keys:
+        raise BadInput("--backward is of a whole sequence: drop --queries")
+    dtype = (options.dtype or _usual(chip)).lower()
+    if dtype not in ATTENTION_DTYPES:
+        raise UnknownName("dtype of attention", dtype, ATTENTION_DTYPES, "(8-bit keys: --cache)")
+    form = Form("fp8" if options.cache == "fp8" else dtype, options.kernel or "")
+    numbers = {
+        "batch": batch,
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": width,
+        "window": options.window or 0,
+        "causal": options.causal is not False,
+    }
+    columns = {name: np.array([float(value)]) for name, value in numbers.items()}
+    lengths = np.array([float(queries)]), np.array([float(keys)])
+    forward = attend(columns, *lengths, form, "attention_decode" if options.decode else "attention")
+    return attend_backward(forward) if options.backward else forward

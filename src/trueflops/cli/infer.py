@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +16,16 @@ from trueflops.cli.question import (
     question_of,
     recall,
     rent_of,
+    software_of,
 )
-from trueflops.graph.passes import number_format
-from trueflops.model import read_model
+from trueflops.model import Model, read_model
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
+from trueflops.predict.released import served_weights
+from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
-from trueflops.report.serving import cuts_table, print_serving
+from trueflops.report.progress import Waiting
+from trueflops.report.serving import cuts_table, print_serving, why_not
 from trueflops.report.tables import console
 from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
@@ -34,16 +38,19 @@ def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if it does not fit or not in time."""
     options = recall(options)
     where, model = cluster_of(options), read_model(options.model)
-    asked = Serving(*(_count(options, name, usual) for name, usual in USUAL.items()))
+    asked = _asked(options, model)
     notes = check_length(model, asked.context, "--input and --output:")
     cache = {"fp32": 32.0, "fp8": 8.0}.get(options.cache or "", 16.0)
+    weights = served_weights(model, where.accelerator, options.weights)
+    software = software_of(options, where.accelerator, SERVING)
+    notes += [f"weights {weights.name}: {weights.why}", software.note("engine")]
     server = Server(
         model,
         asked,
         where,
-        profile_for(options, where.accelerator, "serving"),
+        profile_for(options, where.accelerator, software.name),
         cache_bits=cache,
-        weights=number_format("bf16" if options.weights is None else options.weights).name,
+        weights=weights.name,
         pue=pue_of(options),
         rent=rent_of(options, where),
     )
@@ -51,8 +58,18 @@ def run(options: argparse.Namespace) -> int:
     if options.tp or options.pp or options.ep:
         points = [server.predict(given_plan(options, server))]
     else:
-        points = search_serving(server, limits, options.top)
-    return show(points, limits, options, notes)
+        with Waiting(f"trying every cut of {where.count:,} accelerators"):
+            points = search_serving(server, limits, options.top)
+    more = {"weights_why": weights.why, "engine": software._asdict(), "notes": notes}
+    return show(points, limits, options, more)
+
+
+def _asked(options: argparse.Namespace, model: Model) -> Serving:
+    """The load; a prompt that nobody gave leaves room for the output in the model's own length."""
+    output = _count(options, "output", USUAL["output"])
+    room = max(model.max_positions - output, 1)
+    read = _count(options, "input", min(USUAL["input"], room))
+    return Serving(read, output, _count(options, "concurrency", USUAL["concurrency"]))
 
 
 def _count(options: argparse.Namespace, name: str, usual: int) -> int:
@@ -71,13 +88,13 @@ def given_plan(options: argparse.Namespace, server: Server) -> Plan:
 
 
 def show(
-    points: list[ServingPoint], limits: Limits, options: argparse.Namespace, notes: list[str]
+    points: list[ServingPoint], limits: Limits, options: argparse.Namespace, more: dict[str, Any]
 ) -> int:
     """Print the best point and the other cuts."""
     point = points[0]
     fine = point.fits and limits.met(point)
     if options.json:
-        answer = encode.serving(question_of(options), point)
+        answer = encode.serving(question_of(options), point) | more
         answer["in_time"] = limits.met(point)
         answer["cuts"] = [
             {
@@ -92,7 +109,7 @@ def show(
         print(encode.to_json(answer))
         return 0 if fine else 1
     out = console()
-    print_serving(out, point, notes)
+    print_serving(out, point, more["notes"])
     if len(points) > 1:
         out.print()
         out.print(cuts_table(points))
@@ -102,21 +119,12 @@ def show(
             out.print(tree_table(tree))
     if not point.fits:
         out.print()
-        over = units.show(float(point.memory.value) - point.capacity_bytes, "memory")
-        out.print(f"[red]Does not fit[/]: {over} too many. {_remedy(point)}")
+        out.print(f"[red]Does not fit[/]: {why_not(point)}")
     elif not limits.met(point):
         out.print()
         tried = "no cut of this cluster answers" if len(points) > 1 else "this plan does not answer"
         out.print(f"[red]Not in time[/]: {tried} within the limits given.")
     return 0 if fine else 1
-
-
-def _remedy(point: ServingPoint) -> str:
-    if point.most_requests > 0:
-        return f"It would with --concurrency {point.most_requests * point.replicas}."
-    if float(point.memory["weights"].value) < point.capacity_bytes:
-        return "The cache of one request is too large: shorten --input, or use --cache fp8."
-    return "The weights alone are too large: use more accelerators or --weights fp8 or int4."
 
 
 def _seconds(options: argparse.Namespace, name: str) -> float:

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from trueflops import units
+from trueflops.cli.arguments import wrapped
 from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
 from trueflops.predict.kernels import KernelPrice, price_kernels
 from trueflops.report import encode
-from trueflops.report.tables import console, grid, plural
+from trueflops.report.grid import grid
+from trueflops.report.tables import console, plural
 
 LISTED = 60  # rows of the table on a terminal; --json has them all
 
@@ -49,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         show(rows)
         for reason in sorted({row["reason"] for row in refused}):
             lines = sum(row["reason"] == reason for row in refused)
-            print(f"trueflops: {lines:,} rows refused: {reason}", file=sys.stderr)
+            print(wrapped(f"trueflops: {lines:,} rows refused: {reason}"), file=sys.stderr)
     return 0 if rows else 2
 
 
@@ -104,11 +106,11 @@ def show(rows: list[dict[str, Any]]) -> None:
     )
     for row in rows[:LISTED]:
         seconds = row["seconds"] or 1e-30
-        low, high = units.show(row["low"], "seconds"), units.show(row["high"], "seconds")
+        between = units.show_between(row["low"], row["seconds"], row["high"], "seconds")
         table.add_row(
             row["what"],
             units.show(row["seconds"], "seconds"),
-            f"{low} – {high}",
+            between,
             units.digits(row["flop"] / seconds / units.TERA) if row["flop"] else "",
             units.digits(row["bytes"] / seconds / units.GIGA) if row["seconds"] else "–",
             row["bound"],

@@ -33,13 +33,13 @@ def workload_of(
         notes += check_length(model, seq, "--seq")
     else:
         seq = min(model.max_positions, USUAL_SEQ)
-        notes.append(f"sequence {seq}: the usual pre-training length, at most the model's own")
+        notes.append(f"sequence {seq:,}: the usual pre-training length, at most the model's own")
     if options.global_batch is not None:
         batch = units.parse_count(str(options.global_batch), what="--global-batch")
     else:
         batch = usual_batch(seq, where.count)
         step = units.show(batch * seq, "count")
-        notes.append(f"global batch {batch}: {step} tokens a step, to suit {where.count} chips")
+        notes.append(f"global batch {batch:,}: {step} tokens a step, to suit {where.count:,} chips")
     if options.tokens is not None:
         tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
     else:

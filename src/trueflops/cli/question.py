@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
 from trueflops.catalog.clusters import cluster_measured
 from trueflops.cli.arguments import parse
-from trueflops.errors import BadInput, printable, shorten
+from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.model import Model
 from trueflops.model.config import decode_json
 from trueflops.profile import Profile, frameworks, profile_of, read_profile
-from trueflops.profile.frameworks import USUAL
+from trueflops.profile.frameworks import USUAL, about, on_vendor, serves
 from trueflops.profile.library import find_profile
 
 SHOWN = {"json", "verbose", "explain", "top", "plot"}  # how an answer looks, not what was asked
@@ -98,11 +99,38 @@ def profile_for(options: argparse.Namespace, chip: Accelerator, framework: str =
     given = given_profile(options)
     if given is not None and given.accelerator != chip.name:
         raise BadInput(f"--profile is of {given.accelerator}, but --on asks for {chip.name}")
-    asked = getattr(options, "framework", None)
-    right = frameworks(serving=options.command == "infer")
-    if asked is not None and asked in frameworks() and asked not in right:
-        raise BadInput(f"--framework {asked} is not of this kind; one of: {', '.join(right)}")
-    return profile_of(chip, asked or framework, given)
+    return profile_of(chip, framework, given)
+
+
+class Software(NamedTuple):
+    """The framework or engine that a step is priced with."""
+
+    name: str
+    given: bool
+    about: str
+
+    def note(self, kind: str) -> str:
+        """'engine vllm: …', and that nobody asked for it where that is so."""
+        chosen = "" if self.given else ", as none was named"
+        return f"{kind} {self.name}{chosen}: {self.about}"
+
+
+def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> Software:
+    """What --framework or --engine names, as it is on this chip; else the usual one."""
+    name = usual if options.framework is None else options.framework
+    serving = options.command == "infer"
+    if name not in (usual, *frameworks()):
+        raise UnknownName("engine" if serving else "framework", name, frameworks(serving=serving))
+    if name != usual and serves(name) != serving:
+        flag, other = ("--engine", "--framework") if serving else ("--framework", "--engine")
+        does, else_ = ("trains", "train") if serving else ("serves", "infer")
+        fitting = frameworks(serving=serving)
+        raise BadInput(
+            f"{flag} {name}: {name} {does}; write {flag} with one of {', '.join(fitting)}, or ask "
+            f"trueflops {else_} … {other} {name}"
+        )
+    real = on_vendor(name, chip.vendor)
+    return Software(real, options.framework is not None, about(real))
 
 
 def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:
@@ -110,7 +138,7 @@ def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:
     if options.price is not None and options.spot:
         raise BadInput("give --price or --spot, not both")
     if options.price is not None:
-        given = units.parse(options.price, "usd_per_hour", what="--price")
+        given = _usd_per_hour(options.price)
         if given > units.MILLION:
             raise BadInput(f"--price {shorten(options.price)}: a million dollars an hour at most")
         return Price(given, given, given, "", "--price", "given")
@@ -120,6 +148,18 @@ def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:
             raise BadInput(f"no spot price of {where.accelerator.name} is known; give --price")
         return found
     return None
+
+
+# $2, 2, 2.50, 2$/h, 2 USD/h, $2.50/hour, USD 2/hr: dollars an hour however they are written.
+_NUMBER, _DOLLARS = r"[+-]?\d*\.?\d+(?:e[+-]?\d+)?", r"(?:\$|USD)?"
+_HOUR = r"(?:(?:/|per )\s*h(?:r|our)?)?"
+_PRICE = re.compile(rf"{_DOLLARS}\s*({_NUMBER})\s*{_DOLLARS}\s*{_HOUR}", re.IGNORECASE)
+
+
+def _usd_per_hour(text: str) -> float:
+    """What one accelerator costs an hour; a bare number is dollars."""
+    found = _PRICE.fullmatch(text.strip())
+    return units.parse(f"{found[1]} USD/h" if found else text, "usd_per_hour", what="--price")
 
 
 def pue_of(options: argparse.Namespace) -> float:

@@ -8,12 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from trueflops import units
+from trueflops.cli.arguments import wrapped
 from trueflops.cli.planning import base_plan, given_plan, searched, space_of, workload_of
-from trueflops.cli.question import cluster_of, profile_for, pue_of, question_of, recall, rent_of
+from trueflops.cli.question import (
+    Software,
+    cluster_of,
+    profile_for,
+    pue_of,
+    question_of,
+    recall,
+    rent_of,
+    software_of,
+)
+from trueflops.errors import join_or
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
+from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
+from trueflops.report.progress import Waiting
 from trueflops.report.tables import console
 from trueflops.report.training import (
     print_training,
@@ -28,30 +41,38 @@ def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if nothing fits."""
     options = recall(options)
     where, model = cluster_of(options), read_model(options.model)
+    software = software_of(options, where.accelerator, USUAL)
     workload, notes = workload_of(options, model, where)
     base, why = base_plan(options, where)
     notes += why
-    trainer = Trainer(model, workload, where, profile_for(options, where.accelerator))
+    notes.append(software.note("framework"))
+    profile = profile_for(options, where.accelerator, software.name)
+    trainer = Trainer(model, workload, where, profile)
     if not searched(options):
         plan = given_plan(options, base, where, model)
         check_plan(plan, model, where.count, workload)
-        return Answer(trainer, options, notes).show(trainer.predict_one(plan), None)
+        return Answer(trainer, options, notes, software).show(trainer.predict_one(plan), None)
     space = space_of(options, base)
-    plans = list(enumerate_plans(model, workload, where, space))
-    if not plans:  # what the flags fix breaks a rule: say which
-        check_plan(given_plan(options, base, where, model), model, where.count, workload)
-    found = search_plans(trainer, plans, options.top)
+    with Waiting("enumerating plans") as wait:
+        plans = list(enumerate_plans(model, workload, where, space))
+        if not plans:  # what the flags fix breaks a rule: say which
+            check_plan(given_plan(options, base, where, model), model, where.count, workload)
+        wait.say(f"pricing {sum(many.count for many in plans):,} plans")
+        found = search_plans(trainer, plans, options.top)
     if not found.best:
         return say_none_fits(trainer, found, options)
     notes.append(f"best of {found.tried:,} possible plans, of which {found.fitting:,} surely fit")
-    return Answer(trainer, options, notes).show(found.best[0], found)
+    return Answer(trainer, options, notes, software).show(found.best[0], found)
 
 
 class Answer:
     """One answer, as text or JSON."""
 
-    def __init__(self, trainer: Trainer, options: argparse.Namespace, notes: list[str]) -> None:
+    def __init__(
+        self, trainer: Trainer, options: argparse.Namespace, notes: list[str], software: Software
+    ) -> None:
         self.trainer, self.options, self.notes = trainer, options, notes
+        self.software = software
         self.rent, self.pue = rent_of(options, trainer.cluster), pue_of(options)
 
     def show(self, step: TrainingStep, found: Found | None) -> int:
@@ -67,6 +88,7 @@ class Answer:
             answer = encode.training(question_of(self.options), step, bill)
             stages = self.trainer.memory_by_stage(step.plan)
             answer |= {
+                "framework": self.software._asdict(),
                 "notes": self.notes,
                 "stages": [encode.term(stage) for stage in stages],
                 "would_fit": [words for words, _ in fit],
@@ -134,13 +156,14 @@ def say_none_fits(trainer: Trainer, found: Found, options: argparse.Namespace) -
     """Why a search came back empty, and what to change."""
     least, have = (units.show(b, "memory") for b in (found.smallest_bytes, trainer.capacity))
     near = ", too near for its interval" if found.smallest_bytes <= trainer.capacity else ""
+    advice = ["more accelerators", "a smaller --seq"]
+    advice += [] if options.offload_optimizer else ["--offload-optimizer"]
     reason = (
         f"none of {found.tried:,} plans surely fits: the leanest needs {least} of "
-        f"{trainer.cluster.accelerator.name}'s {have}{near}; use more accelerators, "
-        "--offload-optimizer, or a smaller --seq"
+        f"{trainer.cluster.accelerator.name}'s {have}{near}; use {join_or(advice)}"
     )
     if options.json:
         print(encode.to_json({"question": question_of(options), "fits": False, "why": reason}))
     else:
-        print(f"trueflops: {reason}", file=sys.stderr)
+        print(wrapped(f"trueflops: {reason}"), file=sys.stderr)
     return 1

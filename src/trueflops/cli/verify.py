@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trueflops.interop.tables import read_table
 from trueflops.report import encode
+from trueflops.report.progress import Waiting
 from trueflops.report.verify import encode_findings, show_findings
 from trueflops.verify.profiles import profiles_from
 from trueflops.verify.recognise import verify_tables
@@ -15,16 +16,18 @@ from trueflops.verify.recognise import verify_tables
 
 def run(options: argparse.Namespace) -> int:
     """Predict every row of every file and show by how much it was missed."""
-    tables = [read_table(Path(file)) for file in options.files]
-    profiles = profiles_from(options.profile)
-    findings = verify_tables(tables, profiles, only_held_out=options.held_out)
-    without = None
-    if options.profile:  # by how much the profile sharpens what is shipped
-        without = verify_tables(tables, profiles_from(None), only_held_out=options.held_out)
-        if all(
-            a.predicted == b.predicted for a, b in zip(findings.rows, without.rows, strict=True)
-        ):
-            print(f"trueflops: no row here is of {options.profile}'s chip", file=sys.stderr)
+    with Waiting(f"reading {len(options.files)} files") as wait:
+        tables = [read_table(Path(file)) for file in options.files]
+        wait.say("predicting every row")
+        profiles = profiles_from(options.profile)
+        findings = verify_tables(tables, profiles, only_held_out=options.held_out)
+        without = None
+        if options.profile:  # by how much the profile sharpens what is shipped
+            without = verify_tables(tables, profiles_from(None), only_held_out=options.held_out)
+    if without is not None and all(
+        a.predicted == b.predicted for a, b in zip(findings.rows, without.rows, strict=True)
+    ):
+        print(f"trueflops: no row here is of {options.profile}'s chip", file=sys.stderr)
     if options.json:
         print(encode.to_json(encode_findings(findings, without)))
     else:

@@ -42,7 +42,36 @@ def efficiency(head_dim: Size, p: Values) -> Size:
     return np.interp(np.log2(head_dim), np.log2(HEAD_DIMS), at)
 
 
-def _prompt(work: AttentionWork, chip: Silicon, p: Values) -> Array:
+class Walk(NamedTuple):
+    """How a prompt is cut into blocks of queries; `explain` shows it."""
+
+    block: Size  # queries of one block
+    blocks: Size
+    visited: Size  # keys that each of its queries is multiplied with, those it may not see included
+
+
+class Split(NamedTuple):
+    """How a decode step is shared out; `explain` shows it."""
+
+    splits: Size  # stretches that the keys of one sequence and key head are cut into
+    shares: Size
+    waves: Size
+    busy: Size  # part of the units that have work
+    hot: Size  # share of the cache that the last-level cache still holds
+    group: Size  # rows of queries of one key head, padded to a tensor core's
+
+
+class Limits(NamedTuple):
+    """Seconds that each limit alone would take. `serial` is what shows of the longest block."""
+
+    compute: Size
+    memory: Size
+    serial: Size
+    start: Size  # the launch, and setting the blocks up
+
+
+def walk(work: AttentionWork, p: Values) -> Walk:
+    """Cut the queries into blocks, each of which walks over the keys it may see."""
     w = work.shape
     most = np.where(np.asarray(w.head_dim) >= 256.0, 64.0, 128.0)
     fitting = np.clip(2.0 ** np.ceil(log2(w.queries)), TENSOR_ROWS, most)
@@ -50,32 +79,59 @@ def _prompt(work: AttentionWork, chip: Silicon, p: Values) -> Array:
     blocks = w.batch * w.heads * np.ceil(w.queries / block)
     # A block visits whole key blocks, and those on the diagonal in full.
     visited = np.minimum(w.seen + (block + KEY_BLOCK) / 2.0, np.maximum(w.keys, KEY_BLOCK))
+    return Walk(block, blocks, visited)
+
+
+def prompt_limits(work: AttentionWork, chip: Silicon, p: Values) -> Limits:
+    """What bounds a prompt, or its backward."""
+    w, at = work.shape, walk(work, p)
     each = 2.0 * work.products * (w.head_dim + w.value_dim)
     rate = chip.peak(work.dtype) * efficiency(w.head_dim, p)
-    total = blocks * block * visited * each / rate
-    longest = np.minimum(w.keys, 2.0 * visited) * block * each / (rate / chip.units)
+    total = at.blocks * at.block * at.visited * each / rate
+    longest = np.minimum(w.keys, 2.0 * at.visited) * at.block * each / (rate / chip.units)
     memory = (work.cache_bytes + work.other_bytes) / (p["bandwidth"] * chip.bandwidth)
-    busy = together(p["sharpness"], total, p["serial"] * longest, memory)
-    begun = blocks / chip.units * p["block_cycles"] / chip.hertz
-    return np.asarray(p["start_cycles"] / chip.hertz + busy + begun)
+    begun = at.blocks / chip.units * p["block_cycles"] / chip.hertz
+    return Limits(total, memory, p["serial"] * longest, p["start_cycles"] / chip.hertz + begun)
 
 
-def _decode(work: AttentionWork, chip: Silicon, p: Values) -> Array:
+def _prompt(work: AttentionWork, chip: Silicon, p: Values) -> Array:
+    each = prompt_limits(work, chip, p)
+    busy = together(p["sharpness"], each.compute, each.serial, each.memory)
+    return np.asarray(each.start + busy)
+
+
+def split_keys(work: AttentionWork, chip: Silicon) -> Split:
+    """Share a decode step out over the units: sequences, key heads and stretches of keys."""
     w = work.shape
     pairs = w.batch * w.kv_heads
     room = np.maximum(1.0, 2.0 * chip.units / pairs)
     splits = np.maximum(1.0, np.minimum(w.keys / SPLIT_KEYS, room))
     shares = pairs * splits
-    busy = np.minimum(1.0, shares / chip.units)
-    waves = np.maximum(shares / chip.units, 1.0)
-    ragged = (np.ceil(waves) / waves) ** p["wave_loss"]
-    hot = np.clip(0.6 * chip.l2_bytes / np.maximum(work.cache_bytes, 1.0), 0.0, 1.0)
-    reach = p["bandwidth"] * (1.0 + hot * p["cache_gain"]) * busy ** p["idle_loss"]
+    return Split(
+        splits,
+        shares,
+        waves=np.maximum(shares / chip.units, 1.0),
+        busy=np.minimum(1.0, shares / chip.units),
+        hot=np.clip(0.6 * chip.l2_bytes / np.maximum(work.cache_bytes, 1.0), 0.0, 1.0),
+        group=np.ceil(w.heads / w.kv_heads / TENSOR_ROWS) * TENSOR_ROWS,
+    )
+
+
+def decode_limits(work: AttentionWork, chip: Silicon, p: Values) -> Limits:
+    """What bounds a decode step."""
+    w, at = work.shape, split_keys(work, chip)
+    ragged = (np.ceil(at.waves) / at.waves) ** p["wave_loss"]
+    reach = p["bandwidth"] * (1.0 + at.hot * p["cache_gain"]) * at.busy ** p["idle_loss"]
     memory = (work.cache_bytes + work.other_bytes) / (chip.bandwidth * reach) * ragged
-    group = np.ceil(w.heads / w.kv_heads / TENSOR_ROWS) * TENSOR_ROWS
-    flop = pairs * w.queries * w.seen * 2.0 * (w.head_dim + w.value_dim) * group
-    compute = flop / (chip.peak(work.dtype) * p["efficiency"] * busy)
-    return np.asarray(p["start_cycles"] / chip.hertz + together(p["sharpness"], memory, compute))
+    pairs = w.batch * w.kv_heads
+    flop = pairs * w.queries * w.seen * 2.0 * (w.head_dim + w.value_dim) * at.group
+    compute = flop / (chip.peak(work.dtype) * p["efficiency"] * at.busy)
+    return Limits(compute, memory, 0.0, p["start_cycles"] / chip.hertz)
+
+
+def _decode(work: AttentionWork, chip: Silicon, p: Values) -> Array:
+    each = decode_limits(work, chip, p)
+    return np.asarray(each.start + together(p["sharpness"], each.memory, each.compute))
 
 
 def _prompt_features(work: AttentionWork, chip: Silicon) -> Array:

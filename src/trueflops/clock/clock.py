@@ -58,7 +58,14 @@ class Priced:
 
 
 class Clock:
-    """Prices ops on one cluster under one profile."""
+    """Prices ops on one cluster under one profile.
+
+    >>> import trueflops as tf
+    >>> where = tf.cluster("8xH100")
+    >>> clock = tf.Clock(where, tf.profile_of(where.accelerator))
+    >>> 600e12 < clock.matmul_rate("bf16") < 989.4e12  # a large product, flop per second
+    True
+    """
 
     def __init__(self, cluster: Cluster, profile: Profile) -> None:
         self.cluster, self.profile = cluster, profile

@@ -113,24 +113,28 @@ def format_of(name: str) -> Format:
 
 def _attention(c: Columns, form: Form) -> Built:
     """A prompt: every query sees itself and the keys before it, at most a window of them."""
-    forward = _attend(c, c["isl"], c["isl"], form, "attention")
-    if not form.variant.endswith("backward"):
-        return (forward,), None
+    forward = attend(c, c["isl"], c["isl"], form, "attention")
+    back = form.variant.endswith("backward")
+    return (attend_backward(forward) if back else forward,), None
+
+
+def attend_backward(forward: Op) -> Op:
+    """The kernel that gives the gradients of queries, keys and values."""
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
-    backward = Op(
+    return Op(
         "attention", "attention_backward", reads, writes,
         dtype=forward.dtype, facts=forward.facts, of=forward, form=forward.form,
     )  # fmt: skip
-    return (backward,), None
 
 
 def _decode(c: Columns, form: Form) -> Built:
     one = np.ones_like(c["kv_len"])
-    return (_attend(c, one, c["kv_len"], form, "attention_decode"),), None
+    return (attend(c, one, c["kv_len"], form, "attention_decode"),), None
 
 
-def _attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op:
+def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op:
+    """Queries that look at the last of so many keys; `form` is fp8 where the cache is narrow."""
     run, one = Pass(c["batch"], queries, keys - queries), np.ones_like(keys)
     window = np.where(c["window"] > 0, c["window"], keys)
     tokens = (("batch", c["batch"]), ("seq", queries))

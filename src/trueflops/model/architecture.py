@@ -19,6 +19,7 @@ from trueflops.model.parameters import (
     head_parameters,
     norm_parameters,
 )
+from trueflops.model.quantization import Released
 
 NormPlacement = Literal["pre", "post", "sandwich"]
 """pre: x + f(norm(x)); post (OLMo-2): x + norm(f(x)); sandwich (Gemma): x + norm(f(norm(x)))."""
@@ -111,7 +112,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Model:
-    """A whole network: embedding, layers in order, final norm, head."""
+    """A whole network: embedding, layers in order, final norm, head.
+
+    >>> import trueflops as tf
+    >>> model = tf.read_model("DeepSeek-V3")
+    >>> model.layers, model.is_moe, model.released.format
+    (61, True, 'fp8_block')
+    """
 
     name: str
     family: str
@@ -127,6 +134,7 @@ class Model:
     final_norm: bool = True
     head_bias: bool = False
     notes: tuple[str, ...] = field(default=())
+    released: Released = field(default_factory=Released)  # the format of the checkpoint's weights
 
     @property
     def layers(self) -> int:

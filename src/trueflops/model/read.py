@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,10 +13,16 @@ from trueflops.files import is_folder
 from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families import READERS
+from trueflops.model.quantization import read_released
 
 
 def read_model(text: str) -> Model:
-    """Find and read a model. A name with a slash or .json is a path; else the catalog is asked."""
+    """Find and read a model: a name of the catalog, a config.json, or a folder that holds one.
+
+    >>> import trueflops as tf
+    >>> tf.read_model("Llama-3.1-8B").parameter_count
+    8030261248
+    """
     if not text.strip():
         raise BadInput("MODEL is empty; give a catalog name, a config.json, or a folder with one")
     path = Path(text)
@@ -40,6 +47,7 @@ def _from_catalog(text: str) -> Model:
 
 def model_from(config: Config, name: str) -> Model:
     """Turn a config into a Model by its model_type; multimodal ones give their text part."""
+    whole = config
     if config.has("text_config") and not config.has("hidden_size", "n_embd", "d_model"):
         config = config.nested("text_config")
     kind = config.text("model_type")
@@ -51,4 +59,5 @@ def model_from(config: Config, name: str) -> Model:
             f"{config.where}: model_type {kind[:40]!r} is not supported; {hint}"
             f"supported: {', '.join(sorted(READERS))}"
         )
-    return reader(config, name)
+    model = reader(config, name)
+    return replace(model, released=read_released(whole, model.is_moe))

@@ -3,6 +3,7 @@
 plan.py   Plan: one plan or a million; Optimizer
 serving.py  the plans of servers
 rules.py  which plans are possible, and what would fit where one is not
+words.py  a plan in the words of its flags
 """
 
 from trueflops.plan.plan import BYTES as BYTES

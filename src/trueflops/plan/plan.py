@@ -65,7 +65,13 @@ OPTIMIZERS: Final[Mapping[str, Optimizer]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One plan, or many: see the module's text for the degrees."""
+    """How a model is split: one plan or, where numeric fields are arrays, many.
+
+    >>> import trueflops as tf
+    >>> plan = tf.Plan(tp=8, sp=True, pp=2, dp_shard=4, zero=1)
+    >>> plan.world
+    64
+    """
 
     tp: Size = 1
     cp: Size = 1

@@ -51,7 +51,16 @@ class Rule:
 def check_plan(
     plan: Plan, model: Model, accelerators: int, training: Training | None = None
 ) -> None:
-    """Refuse an impossible plan, saying which rule it breaks and what would fit."""
+    """Refuse an impossible plan, saying which rule it breaks and what would fit.
+
+    >>> import trueflops as tf
+    >>> model = tf.read_model("Llama-3.1-8B")
+    >>> tf.check_plan(tf.Plan(tp=8), model, 8)
+    >>> tf.check_plan(tf.Plan(tp=7), model, 7)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    trueflops.errors.ImpossiblePlan: tp 7 ...
+    """
     ask = Ask(plan, model, accelerators, training)
     for rule in RULES:
         if not np.all(rule.holds(ask)):

@@ -42,7 +42,16 @@ class Bill:
 
 
 def training_bill(step: TrainingStep, *, rent: Price | None = None, pue: float = 1.0) -> Bill:
-    """Everything that follows from the step's time."""
+    """Everything that follows from the step's time: steps, days, dollars, energy.
+
+    >>> import trueflops as tf
+    >>> where, asked = tf.cluster("8xH100"), tf.Training(seq=1024, global_batch=512, tokens=1e9)
+    >>> profile = tf.profile_of(where.accelerator)
+    >>> trainer = tf.Trainer(tf.read_model("GPT-2"), asked, where, profile)
+    >>> bill = tf.training_bill(trainer.predict_one(tf.Plan(dp_replicate=8)))
+    >>> bill.steps, bill.price.kind, bool(bill.usd.low < bill.usd.value < bill.usd.high)
+    (1908.0, 'on demand', True)
+    """
     cluster, workload = step.cluster, step.workload
     seconds = step.step.estimate
     peak = cluster.accelerator.peak_flop_per_second(step.plan.compute)

@@ -10,6 +10,7 @@ import numpy as np
 
 from trueflops.catalog import weakest
 from trueflops.clock import Clock, curve_name, eager, op_class
+from trueflops.clock.attention import decode_limits, prompt_limits
 from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
@@ -19,6 +20,11 @@ from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
 
 LIMITS: Final = ("compute", "memory", "serial", "start", "indexing")
+ATTENTION_LIMITS: Final = {
+    "attention": prompt_limits,
+    "attention_backward": prompt_limits,
+    "attention_decode": decode_limits,
+}
 USUAL_SHARE: Final = 0.8  # of a limit that good kernels reach: below it, something else binds
 
 
@@ -68,12 +74,15 @@ def price_kernels(
 
 
 def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[str, Size]:
-    """Seconds that each limit alone would take: by its law for a matmul, else roughly."""
+    """Seconds that each limit alone would take: by its law where that has them, else roughly."""
     kind, chip = op_class(op), clock.silicon
     if kind == "matmul":
         asked = law_work(kind, [op], [done])
         found = best_limits(asked, chip, law.values)
         return {name: np.ravel(size) for name, size in zip(LIMITS[:4], found, strict=True)}
+    if kind in ATTENTION_LIMITS:
+        bounds = ATTENTION_LIMITS[kind](law_work(kind, [op], [done]), chip, law.values)
+        return {name: np.ravel(size) for name, size in bounds._asdict().items()}
     if kind == "eager":  # each element may be looked up by its own offsets
         each = eager.limits(law_work(kind, [op], [done]), chip, law.values)
         alone = dict(zip(("memory", "indexing"), map(np.ravel, each), strict=True))

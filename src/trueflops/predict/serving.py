@@ -47,13 +47,16 @@ class ServingPoint:
     cluster: Cluster
     profile: Profile
     weights: Format
+    cache_bits: float
     replicas: int
-    batch: int  # requests that one replica works on at once
+    batch: int  # requests that one replica is asked to hold at once
+    running: int  # of those, the ones whose cache there is room for; the others wait
     prefill: Term
     decode: Term
     memory: Term
     capacity_bytes: float
-    cache_bytes_per_request: float
+    cache_bytes_per_request: float  # of the whole request, wherever it lies
+    cache_bytes_per_accelerator: float  # of one request, on one accelerator
     most_requests: int  # that the cache of one replica can hold
     ttft: Estimate
     tpot: Estimate
@@ -64,13 +67,27 @@ class ServingPoint:
     price: Price | None
 
     @property
+    def waiting(self) -> int:
+        """Requests of one replica that wait for room in its cache; times are of those that run."""
+        return self.batch - self.running
+
+    @property
     def fits(self) -> bool:
         """Whether weights and the cache of all requests fit."""
         return float(self.memory.value) <= self.capacity_bytes
 
 
 class Server:
-    """Answers for one model on one cluster, in one number format."""
+    """Answers for one model on one cluster, in one number format.
+
+    >>> import trueflops as tf
+    >>> where = tf.cluster("8xH100")
+    >>> model, asked = tf.read_model("Llama-3.1-70B"), tf.Serving(1024, 256, concurrency=64)
+    >>> server = tf.Server(model, asked, where, tf.profile_of(where.accelerator, "vllm"))
+    >>> point = server.predict(tf.Plan(tp=8))
+    >>> point.fits, point.running, bool(point.tpot.value < point.ttft.value)
+    (True, 64, True)
+    """
 
     def __init__(
         self,
@@ -152,12 +169,15 @@ class Server:
             self.cluster,
             self.profile,
             self.weights,
+            self.cache_bits,
             replicas,
             batch,
+            running,
             prefill,
             decode,
             memory,
             self._capacity,
+            self._cache_per_request(Plan()),
             per_request,
             most,
             ttft=self._first_token(prefill, packed, decode, whole, together, batch, running),

@@ -117,7 +117,16 @@ class FusionSavings:
 
 
 class Trainer:
-    """Answers for one model and workload on one cluster: build once, ask for many plans."""
+    """Answers for one model and workload on one cluster: build once, ask for many plans.
+
+    >>> import trueflops as tf
+    >>> where, asked = tf.cluster("8xH100"), tf.Training(seq=4096, global_batch=64, tokens=1e9)
+    >>> profile = tf.profile_of(where.accelerator)
+    >>> trainer = tf.Trainer(tf.read_model("Llama-3.1-8B"), asked, where, profile)
+    >>> step = trainer.predict_one(tf.Plan(dp_shard=8, zero=3))
+    >>> bool(step.fits), [part.name for part in step.memory.parts][:3]
+    (True, ['weights', 'gradients', 'optimizer states'])
+    """
 
     def __init__(
         self, model: Model, workload: Training, cluster: Cluster, profile: Profile

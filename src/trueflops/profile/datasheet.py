@@ -44,6 +44,10 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
     """The best that is known of a chip, as it shows under a framework.
 
     Curves of a profile that the user gives come before those that are shipped.
+
+    >>> import trueflops as tf
+    >>> tf.profile_of(tf.accelerator("H20"), "megatron").name
+    'H20-96GB by datasheet'
     """
     best = _general(chip)
     for own in (_of_sibling(chip), shipped(chip.name), given):

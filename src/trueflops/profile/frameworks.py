@@ -17,7 +17,8 @@ from trueflops.errors import UnknownName
 from trueflops.profile.profile import Curve, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
-USUAL: Final = "usual"
+USUAL: Final = "usual"  # that trains, where none is named
+SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "fresh_gradients", "accumulation", "request_error", "chunk",
@@ -68,6 +69,16 @@ def frameworks(*, serving: bool | None = None) -> tuple[str, ...]:
         for name, said in _settings().items()
         if name != USUAL and serving in (None, bool(said.get("serves", 0)))
     )
+
+
+def serves(framework: str) -> bool:
+    """Whether it is an engine that serves; the others train."""
+    return bool(_section(framework).get("serves", 0))
+
+
+def about(framework: str) -> str:
+    """What a framework is, in a sentence."""
+    return str(_section(framework)["why"])
 
 
 def on_vendor(framework: str, vendor: str) -> str:

@@ -46,7 +46,13 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The behaviour of one chip."""
+    """The behaviour of one chip: a curve for each class of op.
+
+    >>> import trueflops as tf
+    >>> curve = tf.profile_of(tf.accelerator("H100")).curve("matmul")
+    >>> curve.origin, curve.held_out.rows > 100
+    ('measured', True)
+    """
 
     name: str
     accelerator: str

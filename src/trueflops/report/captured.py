@@ -12,7 +12,8 @@ from trueflops import units
 from trueflops.predict.captured.groups import KernelGroup, bound_of
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.report import encode
-from trueflops.report.tables import bar, console, count, grid, plural, ranged
+from trueflops.report.grid import Bar, grid
+from trueflops.report.tables import console, count, plural, ranged
 
 CAUSES: Final = {
     "matmul": "matrix products", "attention": "attention", "memory": "memory-bound kernels",
@@ -114,7 +115,7 @@ def _show_time(out: Console, found: CapturedProgram) -> None:
     for what, taken in rows:
         if taken > TELLING * whole:
             share = f"{100.0 * taken / whole:.1f} %"
-            table.add_row(what, _time(taken), share, Text(bar(taken / longest, BARS), "cyan"))
+            table.add_row(what, _time(taken), share, Bar(taken / longest, BARS))
     out.print(table)
     said = [f"the host needs {_time(step.host_seconds)} to issue it"]
     hidden = step.by_cause.get("communication", 0.0) - step.exposed_seconds
@@ -154,7 +155,7 @@ def _show_memory(out: Console, found: CapturedProgram) -> None:
     largest = max(by.values(), default=1)
     for what, size in by.items():
         if size > TELLING * memory.peak_allocated_bytes:
-            table.add_row(what, units.show(size, "memory"), Text(bar(size / largest, BARS), "cyan"))
+            table.add_row(what, units.show(size, "memory"), Bar(size / largest, BARS))
     out.print(table)
     if not fits.fits:
         out.print()

@@ -13,7 +13,8 @@ from trueflops import units
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.predict.captured.step import CapturedStep
 from trueflops.report.captured import alike_layers
-from trueflops.report.tables import console, grid
+from trueflops.report.grid import grid
+from trueflops.report.tables import console
 
 
 @dataclass

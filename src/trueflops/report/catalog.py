@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -23,7 +24,10 @@ from trueflops.errors import printable
 from trueflops.measure.record import data_folder
 from trueflops.model import read_model
 from trueflops.profile.library import profiles
-from trueflops.report.tables import grid
+from trueflops.report.grid import Grid, grid
+from trueflops.report.tables import plural
+
+LISTED = 6  # values of a list
 
 
 def print_overview(out: Console) -> None:
@@ -56,9 +60,10 @@ def print_overview(out: Console) -> None:
 
 
 def _wrapped(out: Console, title: str, rows: Mapping[str, str]) -> None:
-    out.print(Text(title, style="bold"))
+    table = grid("", "", title=title)
     for name, text in rows.items():
-        out.print(Text.assemble((f"  {name}: ", "cyan"), text), soft_wrap=False)
+        table.add_row(Text(f"  {name}", style="cyan"), Text(text))
+    out.print(table)
     out.print()
 
 
@@ -70,19 +75,19 @@ def print_accelerator(out: Console, chip: Accelerator) -> None:
     if chip.devices_per_package > 1:
         out.print(f"published per package of {chip.devices_per_package} devices; used per device")
     out.print(_facts(chip.facts))
-    _print_peaks(out, chip)
+    table = grid("", "")
+    _add_peaks(table, chip)
     for other in chip.alternatives:
-        out.print(
-            Text(f"also seen: {other.field} {other.value} ({other.source}): {other.why}", "yellow")
-        )
-    for note in chip.notes:
-        out.print(Text(f"note: {note}", style="dim"))
-    _print_errata(out, chip.name)
-    _print_prices(out, chip)
+        said = f"{other.field} {other.value} ({other.source}): {other.why}"
+        table.add_row(Text("also seen", style="yellow"), Text(said))
+    _add_notes(table, chip.notes)
+    _add_errata(table, chip.name)
+    _add_prices(table, chip)
+    out.print(table)
     _print_sources(out, chip.facts)
 
 
-def _print_peaks(out: Console, chip: Accelerator) -> None:
+def _add_peaks(table: Grid, chip: Accelerator) -> None:
     """Units × FMA × 2 × clock beside the printed peak."""
     for dtype in ("bf16", "fp16"):
         computed, printed = computed_peak(chip, dtype), chip.get(f"peak.{dtype}")
@@ -92,36 +97,45 @@ def _print_peaks(out: Console, chip: Accelerator) -> None:
             why = ""
             if abs(computed / printed - 1) > 0.015 and chip.name in DEPARTURES:
                 why = f"; {DEPARTURES[chip.name][1]}"
-            out.print(
-                f"[cyan]check[/] {dtype}: {count:.0f} units × {fma:.0f} FMA/clock × 2 × "
+            said = (
+                f"{dtype}: {count:.0f} units × {fma:.0f} FMA/clock × 2 × "
                 f"{units.show(clock, 'hertz')} = {units.show(computed, 'flop_per_second')}"
                 f" (printed: {units.show(printed, 'flop_per_second')}{why})"
             )
+            table.add_row(Text("check", style="cyan"), Text(said))
             return
 
 
-def _print_errata(out: Console, name: str) -> None:
+def _add_notes(table: Grid, notes: Iterable[str]) -> None:
+    for note in notes:
+        table.add_row(Text("note", style="dim"), Text(note, style="dim"))
+
+
+def _print_notes(out: Console, notes: Iterable[str]) -> None:
+    table = grid("", "")
+    _add_notes(table, notes)
+    out.print(table)
+
+
+def _add_errata(table: Grid, name: str) -> None:
     for erratum in errata_about(name):
-        out.print(
-            Text.assemble(
-                ("erratum ", "red"),
-                f"document {erratum.document} says: {erratum.says} ",
-                ("It is: ", "bold"),
-                erratum.is_,
-            )
-        )
+        wrong = Text.assemble((f"{erratum.title} ", "dim"), f"says: {erratum.says} ",
+                              ("It is: ", "bold"), erratum.is_)  # fmt: skip
+        table.add_row(Text("erratum", style="red"), wrong)
 
 
-def _print_prices(out: Console, chip: Accelerator) -> None:
+def _add_prices(table: Grid, chip: Accelerator) -> None:
     going = price(chip)
     if going:
-        out.print(
-            f"[cyan]rent[/] {units.show(going.usd_per_hour, 'usd_per_hour')} "
-            f"({units.show(going.low, 'usd')} – {units.show(going.high, 'usd')}), {going.kind}, "
-            f"{going.date}; {len(rents(chip.name))} rows on record"
+        said = (
+            f"{units.show(going.usd_per_hour, 'usd_per_hour')} "
+            f"({units.show_between(going.low, going.usd_per_hour, going.high, 'usd')}), "
+            f"{going.kind}, {going.date}; {plural(len(rents(chip.name)), 'row')} on record"
         )
+        table.add_row(Text("rent", style="cyan"), Text(said))
     for bought in purchases(chip.name):
-        out.print(f"[cyan]purchase[/] {bought['price']}, {bought.get('date', 'no date')}")
+        when = bought.get("date", "no date")
+        table.add_row(Text("purchase", style="cyan"), Text(f"{bought['price']}, {when}"))
 
 
 def _facts(facts: Mapping[str, Fact]) -> Any:
@@ -142,9 +156,11 @@ def _style(origin: str) -> str:
 
 
 def _print_sources(out: Console, facts: Mapping[str, Fact]) -> None:
-    out.print(Text("sources", style="bold"))
+    table = grid("", "", title="sources")
     for key in sorted({fact.source for fact in facts.values()}):
-        out.print(Text(f"  {key}: {sources().get(key, {}).get('citation', key)}", style="dim"))
+        cited = sources().get(key, {}).get("citation", key)
+        table.add_row(Text(f"  {key}", style="dim"), Text(cited, style="dim"))
+    out.print(table)
 
 
 def print_node(out: Console, node: Node) -> None:
@@ -156,8 +172,7 @@ def print_node(out: Console, node: Node) -> None:
     if node.aliases:
         out.print(f"also: {', '.join(node.aliases)}")
     out.print(_facts(node.facts))
-    for note in node.notes:
-        out.print(Text(f"note: {note}", style="dim"))
+    _print_notes(out, node.notes)
     _print_sources(out, node.facts)
 
 
@@ -186,8 +201,7 @@ def print_link(out: Console, link: Link) -> None:
     """One kind of link."""
     out.print(f"[bold]{link.name}[/]  {link.scope}{', ' + link.layout if link.layout else ''}")
     out.print(_facts(link.facts))
-    for note in link.notes:
-        out.print(Text(f"note: {note}", style="dim"))
+    _print_notes(out, link.notes)
     _print_sources(out, link.facts)
 
 
@@ -214,6 +228,16 @@ def print_format(out: Console, of: NumberFormat) -> None:
         out.print(Text(f"computed by {len(chips)} chips: {', '.join(chips)}", style="dim"))
 
 
+def _config_value(value: object) -> str:
+    """A field of a config; a long list, such as a kind for each layer, by how often it has what."""
+    if not isinstance(value, list) or len(value) <= LISTED:
+        return str(value)
+    counts = Counter(map(str, value)).most_common()
+    often = ", ".join(f"{many} × {what}" for what, many in counts[:LISTED])
+    others = f", {len(counts) - LISTED} others" if len(counts) > LISTED else ""
+    return f"{len(value)} values: {often}{others}"
+
+
 def print_model(out: Console, record: Mapping[str, Any]) -> None:
     """One model: size, shape, source, and the config's own fields."""
     model = read_model(record["name"])
@@ -228,10 +252,14 @@ def print_model(out: Console, record: Mapping[str, Any]) -> None:
     )
     table = grid("field", "value")
     for field, value in record["config"].items():
-        shown = str(value)
-        table.add_row(Text(field), Text(shown if len(shown) < 50 else shown[:49] + "…"))
+        table.add_row(Text(field), Text(_config_value(value)))
     out.print(table)
-    _print_errata(out, model.name)
-    for note in record.get("notes", ()):
-        out.print(Text(f"note: {note}", style="dim"))
-    out.print(Text(f"source: {record['source']}", style="dim"))
+    remarks = grid("", "")
+    _add_errata(remarks, model.name)
+    if model.released.method:
+        known = model.released.format or "no format that is known here"
+        said = f"in {known} (quantization_config: {model.released.method})"
+        remarks.add_row(Text("released", style="cyan"), Text(said))
+    _add_notes(remarks, record.get("notes", ()))
+    remarks.add_row(Text("source", style="dim"), Text(record["source"], style="dim"))
+    out.print(remarks)

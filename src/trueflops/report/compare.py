@@ -11,9 +11,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator, price
 from trueflops.errors import UnknownName
-from trueflops.predict import training_bill
-from trueflops.report.tables import count, grid
-from trueflops.search.chips import ChipAnswer
+from trueflops.report.grid import grid
 
 Value = Callable[[Accelerator], Any]
 COLUMNS: dict[str, Value] = {
@@ -90,77 +88,10 @@ def _number(chip: Accelerator, path: str, unit: float, digits: int) -> Text:
     return Text(f"{value / unit:.{1 if small else digits}f}", style="italic" if assumed else "")
 
 
-def model_table(answers: Sequence[ChipAnswer], model: str) -> RenderableType:
-    """What each chip does with a model, per accelerator."""
-    table = grid(
-        "chip",
-        ("train on", "right"),
-        ("tok/s", "right"),
-        ("MFU", "right"),
-        ("$/Mtok", "right"),
-        ("serve on", "right"),
-        ("tok/s", "right"),
-        ("$/Mtok", "right"),
-        title=f"{model}: training on, and serving from, the fewest that hold it (per chip)",
-    )
-    for answer in answers:
-        table.add_row(answer.chip.name, *_trains(answer), *_serves(answer))
-    return table
-
-
-def reasons(answers: Sequence[ChipAnswer]) -> list[str]:
-    """Why some chips cannot, one line each."""
-    return [f"{a.chip.name}: {a.why}" for a in answers if a.training is None or a.serving is None]
-
-
-def _trains(answer: ChipAnswer) -> tuple[str, str, str, str]:
-    step = answer.training
-    if step is None:
-        return ("no", "", "", "")
-    bill = training_bill(step)
-    rate = float(bill.tokens_per_second.value)
-    mfu = f"{100 * float(bill.mfu.value):.0f} %"
-    return (
-        str(step.cluster.count),
-        count(rate / step.cluster.count),
-        mfu,
-        _usd_per_million(answer),
-    )
-
-
-def _usd_per_million(answer: ChipAnswer) -> str:
-    million = training_usd_per_million(answer)
-    return "·" if million is None else units.show(million, "usd")
-
-
-def training_usd_per_million(answer: ChipAnswer) -> float | None:
-    """Dollars per million tokens trained on."""
-    if answer.training is None:
-        return None
-    bill = training_bill(answer.training)
-    if bill.price is None:
-        return None
-    per_second = bill.price.usd_per_hour * answer.training.cluster.count / units.SECONDS_PER_HOUR
-    return per_second / float(bill.tokens_per_second.value) * units.MILLION
-
-
-def _serves(answer: ChipAnswer) -> tuple[str, str, str]:
-    point = answer.serving
-    if point is None:
-        return ("no", "", "")
-    usd = point.usd_per_million_tokens
-    rate = float(point.tokens_per_second.value) / point.cluster.count
-    return (
-        str(point.cluster.count),
-        count(rate),
-        units.show(float(usd.value), "usd") if usd else "·",
-    )
-
-
-def chip_record(chip: Accelerator, answer: ChipAnswer | None) -> dict[str, Any]:
+def chip_record(chip: Accelerator) -> dict[str, Any]:
     """One chip for JSON."""
     rent = price(chip)
-    record: dict[str, Any] = {
+    return {
         "name": chip.name,
         "vendor": chip.vendor,
         "year": chip.year,
@@ -176,21 +107,3 @@ def chip_record(chip: Accelerator, answer: ChipAnswer | None) -> dict[str, Any]:
         "power_watts": chip.get("power.tdp"),
         "price_usd_per_hour": rent.usd_per_hour if rent else None,
     }
-    if answer:
-        step, point = answer.training, answer.serving
-        record["why_not"] = answer.why or None
-        record["training"] = step and {
-            "accelerators": step.cluster.count,
-            "tokens_per_second": float(training_bill(step).tokens_per_second.value),
-            "mfu": float(training_bill(step).mfu.value),
-            "usd_per_million_tokens": training_usd_per_million(answer),
-        }
-        record["serving"] = point and {
-            "accelerators": point.cluster.count,
-            "tokens_per_second": float(point.tokens_per_second.value),
-            "tpot_seconds": float(point.tpot.value),
-            "usd_per_million_tokens": float(point.usd_per_million_tokens.value)
-            if point.usd_per_million_tokens
-            else None,
-        }
-    return record

@@ -15,7 +15,8 @@ from trueflops.predict import Estimate
 from trueflops.predict.diagnosis import Diagnosis
 from trueflops.predict.diagnosis.groups import Group
 from trueflops.report import encode
-from trueflops.report.tables import bar, console, grid, plural
+from trueflops.report.grid import Bar, grid
+from trueflops.report.tables import console, plural
 
 CAUSES: Final = {
     "matmul": "matrix products", "attention": "attention", "memory": "memory-bound",
@@ -138,8 +139,8 @@ def _show_causes(out: Console, found: Diagnosis) -> None:
     longest = max(seconds for _, seconds in rows) or 1.0
     for what, seconds in rows:
         if seconds > NOTED / 10 * step:
-            drawn = bar(seconds / longest, BARS)
-            table.add_row(what, _time(seconds), _percent(seconds, step), Text(drawn, "cyan"))
+            drawn = Bar(seconds / longest, BARS)
+            table.add_row(what, _time(seconds), _percent(seconds, step), drawn)
     out.print(table)
     said = []
     if len(found.phases) > 1:

@@ -15,6 +15,7 @@ import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.plan import Plan
+from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
 from trueflops.report.waterfall import training_waterfall
 
@@ -103,6 +104,7 @@ def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dic
         },
         "cluster": cluster(step.cluster),
         "plan": plan(step.plan),
+        "plan_flags": flags_of(step.plan),
         "fits": bool(step.fits),
         **estimate("step_seconds", bill.step_seconds),
         **estimate("tokens_per_second", bill.tokens_per_second),
@@ -139,18 +141,24 @@ def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
         },
         "cluster": cluster(point.cluster),
         "plan": plan(point.plan),
+        "plan_flags": serving_flags(point.plan),
         "weights": point.weights.name,
+        "kv_cache_bits": point.cache_bits,
         "replicas": point.replicas,
         "requests_per_replica": point.batch,
+        "running_requests_per_replica": point.running,
+        "waiting_requests_per_replica": point.waiting,
         "most_requests_per_replica": point.most_requests,
         "fits": point.fits,
         **estimate("ttft_seconds", point.ttft),
         **estimate("tpot_seconds", point.tpot),
         **estimate("tokens_per_second", point.tokens_per_second),
         **estimate("usd_per_million_tokens", point.usd_per_million_tokens),
+        "price_usd_per_hour": point.price.usd_per_hour if point.price else None,
         **estimate("power_watts", point.watts),
         **estimate("joules_per_token", point.joules_per_token),
-        "cache_bytes_per_request": point.cache_bytes_per_request,
+        "kv_cache_bytes_per_request": point.cache_bytes_per_request,
+        "kv_cache_bytes_per_request_and_accelerator": point.cache_bytes_per_accelerator,
         "capacity_bytes": point.capacity_bytes,
         "memory": term(point.memory),
         "prefill": term(point.prefill),

@@ -21,9 +21,10 @@ from trueflops.measure.ceilings import cell, drift
 from trueflops.measure.record import Record, Row
 from trueflops.profile import HeldOut, Profile
 from trueflops.report import measured_plot as roofs
+from trueflops.report.grid import grid
 from trueflops.report.measured_plot import Numbers, printed, share
 from trueflops.report.measured_plot import plot_measured as plot_measured
-from trueflops.report.tables import console, grid, plural
+from trueflops.report.tables import console, plural
 
 SOFTWARE: Final = ("torch", "cuda", "hip", "driver", "threads", "blas")
 LABELS: Final = {
@@ -181,7 +182,7 @@ def show_measured(profile: Profile, record: Record, chip: Accelerator) -> None:
     _print(out, "How well the fit predicts shapes left out", ("", "rows", "median", "p90"),
            ([name, f"{held.rows:,}", _percent(held.median), _percent(held.p90)]
             for name, held in held_out(profile).items()))  # fmt: skip
-    if lines := roofs.draw_roofs(record, chip):
+    if lines := roofs.draw_roofs(record, chip, out.width):
         out.print(Text("Roofline", style="bold"), *lines, "", sep="\n")
     if (moved := drift(record)) is not None:
         out.print(f"the same product, again and again, drifted by {100 * moved:.1f} %")

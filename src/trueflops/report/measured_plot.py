@@ -31,7 +31,7 @@ from trueflops.measure.formats import moved_bytes, peak
 from trueflops.measure.record import Record, Row
 from trueflops.profile import Profile
 from trueflops.report.plots import FADED, INK, LOSS, check_name, load_pyplot, open_frame, save
-from trueflops.report.roofline import HEIGHT, MARGIN, WIDTH, Axes, put_dot
+from trueflops.report.roofline import HEIGHT, MARGIN, Axes, legend, plot_width, put_dot, ruler
 
 DTYPES: Final = (
     "bf16", "fp16", "fp8", "fp8_row", "fp8_fast", "int8", "tf32", "fp32", "fp64", "bf16_2:4"
@@ -142,7 +142,7 @@ def _products(record: Record) -> list[Row]:
     return [row for t in ("matmul", "other_products") for row in record.tables.get(t, ())]
 
 
-def draw_roofs(record: Record, chip: Accelerator) -> list[Text]:
+def draw_roofs(record: Record, chip: Accelerator, columns: int) -> list[Text]:
     """Lines of text, at most 80 columns; none where too little was measured."""
     bandwidth, sheet = bandwidth_best(record)[0], printed(chip, "memory.bandwidth")
     roofs: list[Ceiling] = []
@@ -156,9 +156,9 @@ def draw_roofs(record: Record, chip: Accelerator) -> list[Text]:
     left, right = log10(min(ridges)) - 0.6, log10(max(ridges)) + 0.5
     top = max(roof.datasheet or roof.burst for roof in roofs)
     axes = Axes(left, right, left + log10(bandwidth) - 0.02, log10(top) + 0.03)
-    cells = [[0] * WIDTH for _ in range(HEIGHT)]
-    for column in range(2 * WIDTH):
-        intensity = 10 ** (left + (right - left) * (column + 0.5) / (2 * WIDTH))
+    width = plot_width(columns)
+    cells = [[0] * width for _ in range(HEIGHT)]
+    for column, intensity in axes.intensities(width):
         slope = intensity * bandwidth
         for roof in roofs:
             put_dot(cells, column, axes.y(min(roof.burst, slope)))
@@ -179,9 +179,9 @@ def _framed(
 
     here = {row_of(roof.burst): roof for roof in reversed(roofs)}  # the first where two meet
     marks = {row: units.digits(roof.burst / size) for row, roof in here.items()}
-    said = "⠤⠤⠤ burst   ⠤⠤  ⠤⠤ sustained"
-    said = f"⠄⠠⠄⠠ datasheet   {said}" if has_sheet else said
-    lines = [Text(f"{unit:>{MARGIN - 1}}  {said:>{WIDTH}}", style="dim", no_wrap=True)]
+    width = len(cells[0])
+    said = [*(["⠄⠠⠄⠠ datasheet"] if has_sheet else []), "⠤⠤⠤ burst", "⠤⠤  ⠤⠤ sustained"]
+    lines = legend(unit, said, width)
     for row, dots in enumerate(cells):
         line = Text(f"{marks.get(row, ''):>{MARGIN - 1}} ", style="dim", no_wrap=True)
         line.append("┤" if row in marks else "│", style="dim")
@@ -189,21 +189,11 @@ def _framed(
         line.append(f" {here[row].dtype}" if row in here else "", style="dim")
         line.rstrip()
         lines.append(line)
-    rule, scale = ["─"] * WIDTH, [" "] * (WIDTH + 4)
     powers = range(floor(axes.left), floor(axes.right) + 1)
-    for tick in (step * 10.0**power for power in powers for step in (1, 2, 5)):
-        if 0.0 <= axes.x(tick) < 1.0:
-            at, name = int(axes.x(tick) * WIDTH), f"{tick:,g}"
-            rule[at] = "┬"
-            scale[at : at + len(name)] = name
-    rule[int(axes.x(ridge) * WIDTH)] = "▲"
+    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    ticks = [tick for tick in ticks if 0.0 <= axes.x(tick) < 1.0]
     says = f"▲ lowest measured ridge {units.digits(ridge)}"
-    return [
-        *lines,
-        Text(" " * MARGIN + "└" + "".join(rule), style="dim", no_wrap=True),
-        Text((" " * (MARGIN + 1) + "".join(scale)).rstrip(), style="dim", no_wrap=True),
-        Text(f"flop/byte{' ' * (MARGIN - 8)}{says:>{WIDTH}}", style="dim", no_wrap=True),
-    ]
+    return [*lines, *ruler(axes, ticks, ridge, width), *legend("flop/byte", [says], width)]
 
 
 def timed_products(record: Record, dtype: str) -> Iterator[tuple[float, float]]:

@@ -7,10 +7,9 @@ from typing import Any
 
 from trueflops import units
 from trueflops.errors import BadInput, printable
+from trueflops.plan.words import describe_plan
 from trueflops.predict import TrainingStep
-from trueflops.predict.explain import MatmulExplained
-from trueflops.report.explain import shape_name
-from trueflops.report.plans import describe_plan
+from trueflops.predict.explain import KernelExplained
 from trueflops.report.roofline import Axes
 from trueflops.report.waterfall import training_waterfall
 
@@ -46,31 +45,31 @@ def plot_waterfall(step: TrainingStep, path: Path) -> None:
     save(figure, path)
 
 
-def plot_roofline(product: MatmulExplained, path: Path) -> None:
-    """The roofs of the datasheet and as delivered, and where this product lies under them."""
+def plot_roofline(kernel: KernelExplained, path: Path) -> None:
+    """The roofs of the datasheet and as delivered, and where this kernel lies under them."""
     check_name(path)
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(8.0, 4.8))
-    view = Axes.around(product)
+    view = Axes.around(kernel)
     left, right = 10**view.left, 10**view.right
-    rate = product.flop_per_second
+    rate = kernel.flop_per_second
     for peak, bandwidth, ridge, color, style, name in (
-        (product.peak, product.bandwidth, product.ridge, FADED, "--", "datasheet"),
-        (product.delivered_peak, product.delivered_bandwidth, product.delivered_ridge, BAR, "-",
+        (kernel.peak, kernel.bandwidth, kernel.ridge, FADED, "--", "datasheet"),
+        (kernel.delivered_peak, kernel.delivered_bandwidth, kernel.delivered_ridge, BAR, "-",
          "delivered"),
     ):  # fmt: skip
         rates = [left * bandwidth / units.TERA, peak / units.TERA, peak / units.TERA]
         says = f"{name}: {units.show(peak, 'flop_per_second')}, "
         says += units.show(bandwidth, "bytes_per_second")
         axes.plot([left, ridge, right], rates, style, color=color, linewidth=2, label=says)
-    x, y = product.intensity, float(rate.value) / units.TERA
+    x, y = kernel.intensity, float(rate.value) / units.TERA
     low, high = float(rate.low) / units.TERA, float(rate.high) / units.TERA
-    said = f"{shape_name(product)}: {units.show(float(rate.value), 'flop_per_second')}"
+    said = f"{kernel.name}: {units.show(float(rate.value), 'flop_per_second')}"
     axes.errorbar(x, y, [[y - low], [high - y]], fmt="o", color=GOOD, markersize=8, capsize=4,
-                  zorder=3, label=f"{said} ({product.bound})")  # fmt: skip
-    axes.axvline(product.ridge, color=LOSS, zorder=0)
-    axes.text(product.ridge * 1.04, 10**view.bottom / units.TERA * 1.15,
-              f"ridge {units.digits(product.ridge)}", color=FADED, fontsize=9)  # fmt: skip
+                  zorder=3, label=f"{said} ({kernel.bound})")  # fmt: skip
+    axes.axvline(kernel.ridge, color=LOSS, zorder=0)
+    axes.text(kernel.ridge * 1.04, 10**view.bottom / units.TERA * 1.15,
+              f"ridge {units.digits(kernel.ridge)}", color=FADED, fontsize=9)  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=(left, right),
              ylim=(10**view.bottom / units.TERA, 10**view.top / units.TERA))  # fmt: skip
     axes.set_xlabel("flop per byte that must move", color=INK)
@@ -80,7 +79,7 @@ def plot_roofline(product: MatmulExplained, path: Path) -> None:
     axes.grid(color=LOSS, linewidth=0.5)
     open_frame(axes)
     axes.legend(loc="best", frameon=False, fontsize=9)
-    axes.set_title(f"{shape_name(product)} on {product.chip.name}", loc="left", fontsize=12,
+    axes.set_title(f"{kernel.name} on {kernel.chip.name}", loc="left", fontsize=12,
                    fontweight="bold", color=INK)  # fmt: skip
     figure.tight_layout()
     save(figure, path)

@@ -1,16 +1,18 @@
-"""The roofline of a product in a terminal: log-log, in braille dots, two roofs and one point."""
+"""The roofline of a kernel in a terminal: log-log, in braille dots, two roofs and one point."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from rich.text import Text
 
 from trueflops import units
-from trueflops.predict.explain import MatmulExplained
+from trueflops.predict.explain import KernelExplained
 
-WIDTH, HEIGHT, MARGIN = 64, 14, 9  # cells of the plot, columns of its labels
+WIDEST, HEIGHT, MARGIN = 64, 14, 9  # cells of the plot, columns of its labels
+BESIDE = 6  # columns to the right of the plot, for the name of a roof
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a braille cell, by column, row
 
 
@@ -24,13 +26,13 @@ class Axes:
     top: float
 
     @classmethod
-    def around(cls, product: MatmulExplained) -> Axes:
+    def around(cls, kernel: KernelExplained) -> Axes:
         """Wide enough for both ridges and the point."""
-        flat = [product.intensity, product.ridge, product.delivered_ridge]
+        flat = [kernel.intensity, kernel.ridge, kernel.delivered_ridge]
         left, right = log10(min(flat)) - 0.8, log10(max(flat)) + 0.8
-        rate = float(product.flop_per_second.low)
-        least = min(rate, product.delivered_bandwidth * 10**left)
-        return cls(left, right, log10(least) - 0.15, log10(product.peak) + 0.08)
+        rate = float(kernel.flop_per_second.low)
+        least = min(rate, kernel.delivered_bandwidth * 10**left)
+        return cls(left, right, log10(least) - 0.15, log10(kernel.peak) + 0.08)
 
     def x(self, intensity: float) -> float:
         """Where an intensity lies between the sides, 0 to 1."""
@@ -40,29 +42,37 @@ class Axes:
         """Where a rate lies, 0 at the bottom and 1 at the top."""
         return (log10(rate) - self.bottom) / (self.top - self.bottom)
 
+    def intensities(self, width: int) -> Iterable[tuple[int, float]]:
+        """Every column of dots, two to a cell, and the intensity in its middle."""
+        for column in range(2 * width):
+            yield column, 10 ** (self.left + (self.right - self.left) * (column + 0.5) / 2 / width)
 
-def draw_roofline(product: MatmulExplained) -> list[Text]:
-    """Lines of text, at most 80 columns."""
-    axes = Axes.around(product)
-    cells = [[0] * WIDTH for _ in range(HEIGHT)]
-    for column in range(2 * WIDTH):
-        intensity = 10 ** (axes.left + (axes.right - axes.left) * (column + 0.5) / (2 * WIDTH))
-        sheet = min(product.peak, intensity * product.bandwidth)
-        real = min(product.delivered_peak, intensity * product.delivered_bandwidth)
+
+def plot_width(columns: int) -> int:
+    """Cells of a plot that fits a terminal of so many columns."""
+    return min(WIDEST, columns - MARGIN - 1 - BESIDE)
+
+
+def draw_roofline(kernel: KernelExplained, columns: int) -> list[Text]:
+    """Lines of text that fit so many columns."""
+    axes, width = Axes.around(kernel), plot_width(columns)
+    cells = [[0] * width for _ in range(HEIGHT)]
+    for column, intensity in axes.intensities(width):
+        sheet = min(kernel.peak, intensity * kernel.bandwidth)
+        real = min(kernel.delivered_peak, intensity * kernel.delivered_bandwidth)
         if column % 4 == 0:  # dotted: on paper only
             put_dot(cells, column, axes.y(sheet))
         put_dot(cells, column, axes.y(real))
-    across = min(int(axes.x(product.intensity) * WIDTH), WIDTH - 1)
-    down = HEIGHT - 1 - min(int(axes.y(float(product.flop_per_second.value)) * HEIGHT), HEIGHT - 1)
+    across = min(int(axes.x(kernel.intensity) * width), width - 1)
+    down = HEIGHT - 1 - min(int(axes.y(float(kernel.flop_per_second.value)) * HEIGHT), HEIGHT - 1)
     labels = {
         HEIGHT - 1 - int(axes.y(10.0**power) * HEIGHT): _tera(10.0**power)
         for power in range(ceil(axes.bottom), floor(axes.top) + 1)
     }
     sheet_peak, real_peak = (
-        units.digits(peak / units.TERA) for peak in (product.peak, product.delivered_peak)
+        units.digits(peak / units.TERA) for peak in (kernel.peak, kernel.delivered_peak)
     )
-    roofs = f"⠄⠠⠄⠠ datasheet {sheet_peak}   ⠤⠤⠤ delivered {real_peak}"
-    lines = [Text(f"{'TFLOP/s':>{MARGIN - 1}}  {roofs:>{WIDTH}}", style="dim", no_wrap=True)]
+    lines = legend("TFLOP/s", [f"⠄⠠⠄⠠ datasheet {sheet_peak}", f"⠤⠤⠤ delivered {real_peak}"], width)
     for row in range(HEIGHT):
         line = Text(f"{labels.get(row, ''):>{MARGIN - 1}} ", style="dim", no_wrap=True)
         line.append("┤" if row in labels else "│", style="dim")
@@ -75,27 +85,41 @@ def draw_roofline(product: MatmulExplained) -> list[Text]:
             line.append(text)
         line.rstrip()
         lines.append(line)
-    return [*lines, *_bottom(product, axes)]
+    ticks = [10.0**power for power in range(ceil(axes.left), floor(axes.right) + 1)]
+    said = ["● this kernel", f"▲ ridge {units.digits(kernel.ridge)}"]
+    return [*lines, *ruler(axes, ticks, kernel.ridge, width), *legend("flop/byte", said, width)]
 
 
-def _bottom(product: MatmulExplained, axes: Axes) -> list[Text]:
-    rule, names = ["─"] * WIDTH, [" "] * (WIDTH + 4)
-    for power in range(ceil(axes.left), floor(axes.right) + 1):
-        at = min(int(axes.x(10.0**power) * WIDTH), WIDTH - 1)
+def legend(label: str, said: Sequence[str], width: int) -> list[Text]:
+    """What the marks mean, beside the name of an axis or, where that is too long, under it."""
+    whole = "   ".join(said)
+    if len(whole) <= width:
+        line = f"{label:>{MARGIN - 1}}{' ' * (MARGIN + 1 - max(MARGIN - 1, len(label)))}"
+        return [Text(f"{line}{whole:>{width}}", style="dim", no_wrap=True)]
+    return [
+        Text(line, style="dim", no_wrap=True)
+        for line in (f"{label:>{MARGIN - 1}}", *(f"{' ' * MARGIN} {each}" for each in said))
+    ]
+
+
+def ruler(axes: Axes, ticks: Iterable[float], ridge: float, width: int) -> list[Text]:
+    """The lower axis: a rule with the ridge, and as many ticks with a name as there is room for."""
+    rule, names, free = ["─"] * width, [" "] * (width + 4), 0
+    for tick in ticks:
+        at, name = min(int(axes.x(tick) * width), width - 1), _count(tick)
         rule[at] = "┬"
-        name = _count(10.0**power)
-        at = min(at, len(names) - len(name))
-        names[at : at + len(name)] = name
-    rule[min(int(axes.x(product.ridge) * WIDTH), WIDTH - 1)] = "▲"
-    said = f"● this product   ▲ ridge {units.digits(product.ridge)}"
+        if at >= free and at + len(name) <= len(names):
+            names[at : at + len(name)] = name
+            free = at + len(name) + 1
+    rule[min(int(axes.x(ridge) * width), width - 1)] = "▲"
     return [
         Text(" " * MARGIN + "└" + "".join(rule), style="dim", no_wrap=True),
         Text((" " * (MARGIN + 1) + "".join(names)).rstrip(), style="dim", no_wrap=True),
-        Text(f"flop/byte{' ' * (MARGIN - 8)}{said:>{WIDTH}}", style="dim", no_wrap=True),
     ]
 
 
 def put_dot(cells: list[list[int]], column: int, height: float) -> None:
+    """Set one dot of the braille cells, if it lies inside them."""
     row = 4 * HEIGHT - 1 - int(height * 4 * HEIGHT)
     if 0 <= row < 4 * HEIGHT:
         cells[row // 4][column // 2] |= _DOTS[column % 2][row % 4]

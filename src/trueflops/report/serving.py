@@ -8,9 +8,15 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from trueflops import units
+from trueflops.errors import join_or
+from trueflops.graph.passes import number_format
+from trueflops.plan.words import serving_words
 from trueflops.predict import ServingPoint
-from trueflops.report.tables import count, grid, plural, ranged
-from trueflops.report.training import describe_cluster, memory_table
+from trueflops.report.grid import grid
+from trueflops.report.tables import count, plural, ranged
+from trueflops.report.training import describe_cluster, memory_table, print_plan
+
+CACHE_LEAST = 8.0  # bits: no engine keeps fewer
 
 
 def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) -> None:
@@ -27,9 +33,7 @@ def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) 
         f"{plural(asked.concurrency, 'request')} in flight, {asked.input:,} tokens in, "
         f"{asked.output:,} out"
     )
-    out.print(Text.assemble(("plan", "bold"), f"  {describe_replicas(point)}"))
-    for note in notes:
-        out.print(Text(f"      {note}", style="dim"))
+    print_plan(out, describe_replicas(point), notes)
     out.print()
     out.print(serving_table(point))
     out.print()
@@ -37,14 +41,13 @@ def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) 
 
 
 def describe_replicas(point: ServingPoint) -> str:
-    """'8 × tp 1 · ep 8, 64 requests each'."""
-    p = point.plan
-    cut = [f"tp {p.tp:g}"] + ([f"pp {p.pp:g}"] if p.pp > 1 else [])
-    if p.ep > 1:
-        cut.append(f"ep {p.ep:g}")
-    many = f"{point.replicas} × " if point.replicas > 1 else ""
-    each = f"{plural(point.batch, 'request')}{' each' if point.replicas > 1 else ''}"
-    return f"{many}{' · '.join(cut)}, {each}"
+    """'tp 1 · ep 8, 8 replicas, 64 requests each': the cut in the words of its flags."""
+    each = plural(point.batch, "request")
+    if point.waiting:
+        each = f"{count(point.running)} of {each} at once"
+    if point.replicas > 1:
+        each = f"{point.replicas} replicas, {each} each"
+    return f"{' · '.join(serving_words(point.plan))}, {each}"
 
 
 def serving_table(point: ServingPoint) -> RenderableType:
@@ -54,9 +57,12 @@ def serving_table(point: ServingPoint) -> RenderableType:
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
         table.add_row(name, *value, Text(note, style="dim"))
 
-    row("time to first token", ranged(point.ttft, "seconds"), "queue, prefill, one step")
+    first = "queue, prefill, one step"
+    if point.waiting:
+        first = f"{count(point.waiting * point.replicas)} requests wait for room"
+    row("time to first token", ranged(point.ttft, "seconds"), first)
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
-    row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.batch}")
+    row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.running:,}")
     row(
         "tokens/s written",
         ranged(point.tokens_per_second, "count"),
@@ -74,12 +80,14 @@ def serving_table(point: ServingPoint) -> RenderableType:
         row("energy per token", ranged(point.joules_per_token, "joules"))
     else:
         table.add_row("energy per token", "?", "", Text("no power figure known", "dim"))
-    table.add_row(
-        "KV cache a request",
-        units.show(point.cache_bytes_per_request, "memory"),
-        "",
-        Text(f"room for {point.most_requests:,} a replica", style="dim"),
+    whole, part = (
+        units.show(size, "memory")
+        for size in (point.cache_bytes_per_request, point.cache_bytes_per_accelerator)
     )
+    room = Text(f"room for {point.most_requests:,} in a replica", style="dim")
+    table.add_row("KV cache of a request", whole, "", room)
+    if point.plan.tp * point.plan.pp > 1:
+        table.add_row("… on one accelerator", part, "", Text("of those that share it", "dim"))
     return table
 
 
@@ -107,3 +115,27 @@ def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
             describe_replicas(point),
         )
     return table
+
+
+def why_not(point: ServingPoint) -> str:
+    """By how much a point does not fit, what runs all the same, and what would help.
+
+    Nothing is proposed that the question has already.
+    """
+    over = units.show(float(point.memory.value) - point.capacity_bytes, "memory")
+    if point.most_requests > 0:
+        runs, waits = point.running * point.replicas, point.waiting * point.replicas
+        now = f"{count(runs)} run at once and {count(waits)} wait, as the times above have it"
+        would = f"It would with --concurrency {point.most_requests * point.replicas}."
+        return f"{over} too many for all requests at once; {now}. {would}"
+    advice = ["more accelerators"]
+    if float(point.memory["weights"].value) < point.capacity_bytes:
+        advice += ["a shorter --input or --output"]
+        advice += ["--cache fp8"] if point.cache_bits > CACHE_LEAST else []
+        return f"{over} too many: the cache of one request is too large. Use {join_or(advice)}."
+    advice += [
+        f"--weights {name}"
+        for name in ("fp8", "int4")
+        if number_format(name).weight_bits < 0.9 * point.weights.weight_bits
+    ]
+    return f"{over} too many: the weights alone are too large. Use {join_or(advice)}."

@@ -1,76 +1,19 @@
-"""How numbers, bars and tables look: 80 columns, three digits, an interval behind each value."""
+"""How numbers look: three digits, an interval behind each value; and where answers are written."""
 
 from __future__ import annotations
 
-from typing import Literal
-
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
+from rich.console import Console
 
 from trueflops import units
 from trueflops.predict import Estimate
 
-Justify = Literal["left", "right"]
-Column = str | tuple[str, Justify]
 NARROWEST = 40  # below this a terminal does not know its width
-BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def console(*, stderr: bool = False) -> Console:
     """Where answers (or, on stderr, progress and errors) are written."""
     out = Console(stderr=stderr, highlight=False, soft_wrap=False)
     return out if out.width >= NARROWEST else Console(stderr=stderr, highlight=False, width=80)
-
-
-def bar(share: float, width: int) -> str:
-    """A bar of eighths of a character."""
-    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (BLOCKS[rest] if rest else "")
-
-
-class Grid:
-    """A table without lines whose columns keep their width; only one, the last, gives way."""
-
-    def __init__(
-        self, *columns: Column, title: str = "", gives_way: int = -1, gap: int = 2
-    ) -> None:
-        self.title, self.gap = title, gap
-        self.gives_way = gives_way % len(columns)
-        self.heads: list[tuple[str, Justify]] = [
-            c if isinstance(c, tuple) else (c, "left") for c in columns
-        ]
-        self.rows: list[list[Text]] = []
-
-    def add_row(self, *cells: str | Text) -> None:
-        """Append a row; plain texts may hold markup."""
-        self.rows.append([c if isinstance(c, Text) else Text.from_markup(c) for c in cells])
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.title:
-            yield Text(self.title, style="bold")
-        heads = [Text(name, style="dim") for name, _ in self.heads]
-        rows = [heads, *self.rows] if any(name for name, _ in self.heads) else self.rows
-        widths = [max(cell_len(row[i].plain) for row in rows) for i in range(len(heads))]
-        others = sum(widths) - widths[self.gives_way] + self.gap * (len(widths) - 1)
-        room = max(options.max_width - others, 8)
-        widths[self.gives_way] = min(widths[self.gives_way], room)
-        for row in rows:
-            line = Text(no_wrap=True)
-            for cell, (_, justify), width in zip(row, self.heads, widths, strict=True):
-                piece = cell.copy()
-                piece.truncate(width, overflow="ellipsis")
-                space = " " * (width - cell_len(piece.plain))
-                line.append_text(Text(space) + piece if justify == "right" else piece + Text(space))
-                line.append(" " * self.gap)
-            line.rstrip()
-            yield line
-
-
-def grid(*columns: Column, title: str = "", **layout: int) -> Grid:
-    """A Grid; a column is a heading, or a heading and 'right'."""
-    return Grid(*columns, title=title, **layout)
 
 
 def ranged(estimate: Estimate, dimension: str) -> tuple[str, str]:

@@ -9,9 +9,10 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Cluster
+from trueflops.plan.words import describe_plan
 from trueflops.predict import Bill, Term, TrainingStep
-from trueflops.report.plans import describe_plan
-from trueflops.report.tables import bar, count, grid, percent, plural, ranged
+from trueflops.report.grid import Bar, grid
+from trueflops.report.tables import count, percent, plural, ranged
 from trueflops.report.waterfall import training_waterfall
 
 
@@ -32,15 +33,22 @@ def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence
         f"{units.show(asked.tokens, 'count')} tokens, sequence {asked.seq:,}, global batch "
         f"{asked.global_batch:,} = {units.show(asked.tokens_per_step, 'count')} tokens a step"
     )
-    out.print(Text.assemble(("plan", "bold"), f"  {describe_plan(step.plan)}"))
-    for note in notes:
-        out.print(Text(f"      {note}", style="dim"))
+    print_plan(out, describe_plan(step.plan), notes)
     out.print()
     out.print(waterfall_table(step))
     out.print()
     out.print(memory_table(step.memory, step.capacity_bytes))
     out.print()
     out.print(bill_table(step, bill))
+
+
+def print_plan(out: Console, plan: str, notes: Sequence[str]) -> None:
+    """The plan in a line, and under it why things are as they are where nobody said so."""
+    table = grid("", "")
+    table.add_row(Text("plan", style="bold"), Text(plan))
+    for note in notes:
+        table.add_row("", Text(note, style="dim"))
+    out.print(table)
 
 
 def describe_cluster(cluster: Cluster) -> str:
@@ -62,7 +70,7 @@ def waterfall_table(step: TrainingStep) -> RenderableType:
         table.add_row(
             Text(fall.name, style="bold" if strong else ""),
             rate,
-            Text(bar(fall.flop_per_second / top, 18), style="green" if strong else "cyan"),
+            Bar(fall.flop_per_second / top, 18, "green" if strong else "cyan"),
             Text(fall.why, style="dim"),
         )
     return table
@@ -76,15 +84,15 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
     for part in memory.parts:
         size = float(part.value)
         if size >= 0.05 * units.GIBI:
-            shown = f"{size / units.GIBI:.1f}"
-            table.add_row(part.name, shown, Text(bar(size / longest, 40), style="magenta"))
+            shown = f"{size / units.GIBI:,.1f}"
+            table.add_row(part.name, shown, Bar(size / longest, 40, "magenta"))
     sure = float(memory.estimate.high) <= capacity
     verdict = "fits" if sure else f"fits, but could need {_gib(float(memory.estimate.high))}"
     if whole > capacity:
         verdict = f"[red]{_gib(whole - capacity)} too many[/]"
     table.add_row(
         "[bold]sum[/]",
-        f"[bold]{whole / units.GIBI:.1f}[/]",
+        f"[bold]{whole / units.GIBI:,.1f}[/]",
         f"of {_gib(capacity)}: {verdict}",
     )
     return table
@@ -116,7 +124,7 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
             f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {bill.price.kind}{when}",
         )
     else:
-        table.add_row("cost", "?", "", Text("no price known; give --price '2 USD/h'", style="dim"))
+        table.add_row("cost", "?", "", Text("no price known; give --price 2", style="dim"))
     if bill.kwh and bill.watts:
         energy = bill.kwh.times(units.JOULES_PER_KWH)
         row(

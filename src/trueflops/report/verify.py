@@ -8,8 +8,10 @@ from math import nan
 from typing import Any, Final
 
 from rich.markup import escape
+from rich.text import Text
 
-from trueflops.report.tables import Column, Grid, console, grid, plural
+from trueflops.report.grid import Column, Grid, grid
+from trueflops.report.tables import console, plural
 from trueflops.verify.findings import Findings
 from trueflops.verify.score import Overall, Score, overall, summary
 
@@ -73,9 +75,11 @@ def show_findings(findings: Findings, without: Findings | None = None) -> None:
         out.print(_over_all(totals))
     reasons = Counter(row.reason for row in findings.refused)
     if reasons:
-        out.print(f"\n{plural(len(findings.refused), 'row')} refused")
+        table = grid(("", "right"), "", title=f"{plural(len(findings.refused), 'row')} refused")
         for reason, rows in reasons.most_common(LISTED):
-            out.print(f"{rows:>6,}  {escape(reason)}", soft_wrap=True)
+            table.add_row(f"{rows:,}", Text(reason))
+        out.print()
+        out.print(table)
         if len(reasons) > LISTED:
             out.print(f"[dim]  … {len(reasons) - LISTED:,} more reasons; --json lists them all[/]")
 

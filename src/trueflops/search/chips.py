@@ -1,92 +1,182 @@
-"""How a model does on a chip: the fewest that train it, the fewest that serve it, and at what cost.
+"""How a model does on several chips, on equally many of each, so that rows can be compared.
 
-In: a Model and a chip. Out: two answers per chip that can stand side by side, per accelerator.
+In: a Model and chips. Out: for training and for serving the one count that all are compared at,
+and each chip's answer there. More chips split the work finer, wait longer for each other and hold
+larger batches: a rate per chip on 2 of one and on 16 of another says little. Unless a count is
+given it is the fewest on which all of them can; beside it stands the fewest of each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from trueflops.catalog import Accelerator, Cluster, cluster
 from trueflops.errors import TrueflopsError
+from trueflops.graph.passes import number_format
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Trainer, TrainingStep
-from trueflops.profile import profile_of
+from trueflops.predict.released import Weights, served_weights
+from trueflops.profile import Profile, profile_of
+from trueflops.profile.frameworks import SERVING, USUAL
 from trueflops.search.enumerate import Space, enumerate_plans
 from trueflops.search.rank import search_plans
 from trueflops.search.serving import Limits, search_serving
+from trueflops.units import BITS_PER_BYTE
 from trueflops.workload import Serving, Training
 
 MOST: Final = 8192  # chips tried at most
+MANY: Final = 16  # so many chips are a survey: a quarter of them may be left behind
 BATCH_TOKENS: Final = 2**22
 REQUESTS_PER_CHIP: Final = 16
 STATE_BYTES: Final = 16.0  # of mixed-precision Adam, a parameter: no fewer chips can hold it
+PROMPT, OUTPUT = 1024, 256  # tokens of a request
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Result]):
+    """What one chip does at the common count; None: it cannot, and `why` says so."""
+
+    result: Result | None
+    fewest: int | None  # of this chip that can; None: none can, or a count was given
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class ChipAnswer:
-    """One row of the fair table. None: it cannot, and `why` says so."""
+    """One chip of a comparison."""
 
     chip: Accelerator
-    training: TrainingStep | None
-    serving: ServingPoint | None
-    why: str = ""
+    weights: Weights  # that it serves
+    training: Outcome[TrainingStep]
+    serving: Outcome[ServingPoint]
 
 
-def try_chip(model: Model, chip: Accelerator, seq: int) -> ChipAnswer:
-    """The smallest power of two of this chip that trains, and that serves, the model."""
-    reasons: list[str] = []
-    training = _smallest_training(model, chip, seq, reasons)
-    serving = _smallest_serving(model, chip, reasons)
-    return ChipAnswer(chip, training, serving, "; ".join(dict.fromkeys(reasons)))
+@dataclass(frozen=True)
+class Comparison:
+    """Chips side by side; None: not one of them can."""
+
+    answers: tuple[ChipAnswer, ...]
+    training_count: int | None
+    serving_count: int | None
 
 
-def _sizes(needed_bytes: float, chip: Accelerator) -> list[int]:
-    """Powers of two from the least that could hold so many bytes."""
-    least = ceil(needed_bytes / chip.need("memory.capacity"))
-    return [n for n in (2**i for i in range(20)) if least <= n <= MOST]
+def compare_chips(
+    model: Model,
+    chips: Sequence[Accelerator],
+    seq: int,
+    *,
+    count: int | None = None,
+    given: Profile | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Comparison:
+    """Try every chip on its fewest, choose a count, then try all of them there."""
+    attempts = [_Attempt(model, chip, seq, given) for chip in chips]
+    state = STATE_BYTES * model.parameter_count
+    trained, served = [], []
+    for at, attempt in enumerate(attempts, 1):
+        say(f"{attempt.chip.name}, {at} of {len(attempts)}: the fewest that can")
+        trained.append(_fewest(attempt.chip, state, attempt.train, count))
+        served.append(_fewest(attempt.chip, attempt.weight_bytes, attempt.serve, count))
+    training, serving = _common(trained, count), _common(served, count)
+    answers = []
+    for at, (attempt, train, serve) in enumerate(zip(attempts, trained, served, strict=True), 1):
+        say(f"{attempt.chip.name}, {at} of {len(attempts)}: on as many as the others")
+        answers.append(
+            ChipAnswer(
+                attempt.chip,
+                attempt.weights,
+                _at(training, train, attempt.train, lambda step: step.cluster.count),
+                _at(serving, serve, attempt.serve, lambda point: point.cluster.count),
+            )
+        )
+    return Comparison(tuple(answers), training, serving)
 
 
-def _smallest_training(
-    model: Model, chip: Accelerator, seq: int, reasons: list[str]
-) -> TrainingStep | None:
-    try:
-        dtype = next((d for d in ("bf16", "fp16") if chip.computes(d)), "")
+class _Attempt:
+    """A model on so many of one chip."""
+
+    def __init__(self, model: Model, chip: Accelerator, seq: int, given: Profile | None) -> None:
+        self.model, self.chip, self.seq = model, chip, seq
+        self.given = given if given is not None and given.accelerator == chip.name else None
+        self.weights = served_weights(model, chip)
+        bits = number_format(self.weights.name).weight_bits
+        self.weight_bytes = model.parameter_count * bits / BITS_PER_BYTE
+
+    def train(self, count: int) -> TrainingStep | None:
+        """The best plan that fits, or none."""
+        dtype = next((d for d in ("bf16", "fp16") if self.chip.computes(d)), "")
         if not dtype:
             raise TrueflopsError("no 16-bit matmul rate known")
         base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
+        zero = (1, 3) if count > 1 else (0,)  # one chip alone has nobody to share with
         space = Space(
-            vpp=(1,), zero=(1, 3), micro_batch=(1, 2), recompute=("none", "full"), base=base
+            vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base
         )
-        for count in _sizes(STATE_BYTES * model.parameter_count, chip):
-            where = cluster(f"{count}x{chip.name}")
-            batch = max(BATCH_TOKENS // seq, count)
-            trainer = Trainer(
-                model, Training(seq, batch, float(BATCH_TOKENS)), where, profile_of(chip)
-            )
-            plans = enumerate_plans(model, trainer.workload, where, space)
-            found = search_plans(trainer, plans, most=1)
-            if found.best:
-                return found.best[0]
-        raise TrueflopsError(f"does not fit {MOST} of them")
-    except TrueflopsError as error:
-        reasons.append(str(error))
-        return None
+        where = cluster(f"{count}x{self.chip.name}")
+        batch = max(BATCH_TOKENS // self.seq, count)
+        asked = Training(self.seq, batch, float(BATCH_TOKENS))
+        profile = profile_of(self.chip, USUAL, self.given)
+        trainer = Trainer(self.model, asked, where, profile)
+        found = search_plans(trainer, enumerate_plans(self.model, asked, where, space), most=1)
+        return found.best[0] if found.best else None
+
+    def serve(self, count: int) -> ServingPoint | None:
+        """The best cut that fits, or none."""
+        where: Cluster = cluster(f"{count}x{self.chip.name}")
+        prompt = max(min(PROMPT, self.model.max_positions - OUTPUT), 1)
+        asked = Serving(prompt, OUTPUT, REQUESTS_PER_CHIP * count)
+        profile = profile_of(self.chip, SERVING, self.given)
+        server = Server(self.model, asked, where, profile, weights=self.weights.name)
+        points = search_serving(server, Limits(), most=1)
+        return points[0] if points and points[0].fits else None
 
 
-def _smallest_serving(model: Model, chip: Accelerator, reasons: list[str]) -> ServingPoint | None:
+def _fewest(
+    chip: Accelerator, needed: float, attempt: Callable[[int], Result | None], count: int | None
+) -> Outcome[Result]:
+    """The smallest power of two that can, from the least that could hold so many bytes."""
     try:
-        for count in _sizes(2.0 * model.parameter_count, chip):
-            where: Cluster = cluster(f"{count}x{chip.name}")
-            asked = Serving(1024, 256, REQUESTS_PER_CHIP * count)
-            server = Server(model, asked, where, profile_of(chip, "serving"), weights="bf16")
-            points = search_serving(server, Limits(), most=1)
-            if points and points[0].fits:
-                return points[0]
-        raise TrueflopsError(f"does not fit {MOST} of them")
+        least = ceil(needed / chip.need("memory.capacity"))
+        for size in [count] if count else [2**i for i in range(20) if least <= 2**i <= MOST]:
+            found = attempt(size)
+            if found is not None:
+                return Outcome(found, None if count else size)
     except TrueflopsError as error:
-        reasons.append(str(error))
+        return Outcome(None, None, str(error))
+    return Outcome(None, None, f"does not fit {count or MOST:,} of them")
+
+
+def _common(found: Sequence[Outcome[Result]], count: int | None) -> int | None:
+    """The fewest on which all can that can at all; of many chips, three in four of them."""
+    if count:
+        return count if any(each.result is not None for each in found) else None
+    sizes = sorted(each.fewest for each in found if each.fewest)
+    if not sizes:
         return None
+    return sizes[-1] if len(sizes) < MANY else sizes[3 * len(sizes) // 4]
+
+
+def _at(
+    count: int | None,
+    found: Outcome[Result],
+    attempt: Callable[[int], Result | None],
+    size: Callable[[Result], int],
+) -> Outcome[Result]:
+    """The same chip on the common count."""
+    if count is None or found.result is None or found.fewest is None:
+        return found
+    if found.fewest > count:
+        return Outcome(None, found.fewest, f"needs {found.fewest:,}")
+    if size(found.result) == count:
+        return found
+    try:
+        there = attempt(count)
+    except TrueflopsError as error:
+        return Outcome(None, found.fewest, str(error))
+    return Outcome(there, found.fewest, "" if there else f"does not fit {count:,} of them")

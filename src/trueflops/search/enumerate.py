@@ -44,7 +44,15 @@ class Space:
 def enumerate_plans(
     model: Model, training: Training, cluster: Cluster, space: Space
 ) -> Iterator[Plan]:
-    """All possible plans, one large Plan per recomputation policy."""
+    """All possible plans, one large Plan per recomputation policy.
+
+    >>> import trueflops as tf
+    >>> from trueflops.search import Space
+    >>> where, asked = tf.cluster("8xH100"), tf.Training(seq=4096, global_batch=64, tokens=1e9)
+    >>> model = tf.read_model("Llama-3.1-8B")
+    >>> sum(many.count for many in tf.enumerate_plans(model, asked, where, Space(tp=(8,)))) > 1
+    True
+    """
     grid = _grid(model, training, cluster, space)
     if grid["tp"].size == 0:
         return

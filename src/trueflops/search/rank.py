@@ -26,7 +26,17 @@ class Found:
 
 
 def search_plans(trainer: Trainer, plans: Iterable[Plan], most: int = 5) -> Found:
-    """Rank by step time among the plans that fit at the upper end of their memory's interval."""
+    """Rank by step time among the plans that fit at the upper end of their memory's interval.
+
+    >>> import trueflops as tf
+    >>> from trueflops.search import Space
+    >>> where, asked = tf.cluster("8xH100"), tf.Training(seq=4096, global_batch=64, tokens=1e9)
+    >>> model, profile = tf.read_model("Llama-3.1-8B"), tf.profile_of(where.accelerator)
+    >>> trainer = tf.Trainer(model, asked, where, profile)
+    >>> found = tf.search_plans(trainer, tf.enumerate_plans(model, asked, where, Space(tp=(8,))))
+    >>> found.best[0].plan.tp, found.fitting <= found.tried
+    (8.0, True)
+    """
     ranked: list[tuple[float, Plan]] = []
     tried = fitting = 0
     smallest = np.inf

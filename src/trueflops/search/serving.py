@@ -49,7 +49,16 @@ def serving_plans(server: Server) -> list[Plan]:
 
 
 def search_serving(server: Server, limits: Limits, most: int = 5) -> list[ServingPoint]:
-    """Points that fit and answer in time, most tokens per second first; then the others."""
+    """Points that fit and answer in time, most tokens per second first; then the others.
+
+    >>> import trueflops as tf
+    >>> from trueflops.search import Limits
+    >>> where, asked = tf.cluster("2xH100"), tf.Serving(1024, 256, concurrency=16)
+    >>> profile = tf.profile_of(where.accelerator, "vllm")
+    >>> server = tf.Server(tf.read_model("Llama-3.1-8B"), asked, where, profile)
+    >>> [point.fits for point in tf.search_serving(server, Limits(tpot_seconds=0.05), most=2)]
+    [True, True]
+    """
     points = [server.predict(plan) for plan in serving_plans(server)]
 
     def order(point: ServingPoint) -> tuple[bool, bool, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from trueflops.cli.arguments.chips import (
     measure_flags,
     verify_flags,
 )
+from trueflops.cli.arguments.hints import flag_instead
 from trueflops.cli.arguments.plans import infer_flags, train_flags
 from trueflops.cli.arguments.programs import (
     capture_flags,
@@ -23,7 +25,25 @@ from trueflops.cli.arguments.programs import (
     explain_flags,
     ops_flags,
 )
+from trueflops.cli.arguments.software import ENGINES
 from trueflops.errors import nearest, printable
+
+NARROWEST, WIDEST = 40, 80  # columns of an error
+
+
+class Help(argparse.HelpFormatter):
+    """Names such as fsdp-compiled stay whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+class TopHelp(Help, argparse.RawDescriptionHelpFormatter):
+    """Every command with its sentence on one line: argparse forgets that commands are indented."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = max(map(len, _COMMANDS)) + self._indent_increment * 2
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,9 +53,19 @@ class Parser(argparse.ArgumentParser):
         """One line, a suggestion, exit 2."""
         if "invalid choice" in message:
             wrong = message.split("'")[1] if "'" in message else ""
-            near = nearest(wrong, [str(w) for a in self._actions for w in (a.choices or ())])
+            near = nearest(wrong, self._choices(message))
             message += f" — did you mean {near[0]}?" if near else ""
+            if wrong in ENGINES:
+                message += f" — {wrong} serves: ask trueflops infer … --engine {wrong}"
         refuse(message, self.prog)
+
+    def _choices(self, message: str) -> list[str]:
+        """What the argument that a message complains about may be; another's would mislead."""
+        said = message.partition(":")[0].removeprefix("argument ")
+        for action in self._actions:
+            if said in ("/".join(action.option_strings), action.metavar, action.dest):
+                return [str(choice) for choice in action.choices or ()]
+        return []
 
     def flags(self) -> list[str]:
         """Every flag of this command."""
@@ -57,8 +87,9 @@ def refuse(message: str, program: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def wrapped(message: str, width: int = 80) -> str:
+def wrapped(message: str) -> str:
     """An error on as many lines as it needs, indented under the program's name."""
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
     return textwrap.fill(
         message, width, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
     )
@@ -71,8 +102,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if unknown:
         command = top.command(options.command)
         wrong = unknown[0].split("=")[0]
-        near = nearest(wrong, command.flags())
-        hint = f"; did you mean {near[0]}?" if near else ""
+        instead = flag_instead(wrong, command.flags())
+        hint = f"; did you mean {instead}?" if instead else ""
         refuse(
             f"{options.command} has no flag or place for {printable(wrong, 60)!r}{hint}",
             command.prog,
@@ -92,14 +123,15 @@ def parser() -> Parser:
         "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --concurrency 64\n"
         "  trueflops compare H100 MI300X RTX4090 --for Llama-3.1-8B\n"
         "  trueflops explain matmul 4096x11008x4096 --on H100\n"
+        "  trueflops explain attention 1x32x8x4096x128 --on H100\n"
         "  trueflops catalog H100\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=TopHelp,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"trueflops {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (add, words) in _COMMANDS.items():
-        add(commands.add_parser(name, help=words, allow_abbrev=False))
+        add(commands.add_parser(name, help=words, allow_abbrev=False, formatter_class=Help))
     return top
 
 
@@ -111,7 +143,7 @@ _COMMANDS = {
     "ops": (ops_flags, "price a list of kernels"),
     "capture": (capture_flags, "a real PyTorch program on a chip that you do not have"),
     "diagnose": (diagnose_flags, "why a real run is slow: a profiler's trace beside predictions"),
-    "explain": (explain_flags, "how one matmul runs: limits, tiles, traffic"),
+    "explain": (explain_flags, "how one matmul or one attention runs: limits, tiles, traffic"),
     "measure": (measure_flags, "what this machine really delivers: a profile"),
     "calibrate": (calibrate_flags, "rebuild the shipped profiles from measurements"),
     "verify": (verify_flags, "predicted against measured, by source"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trueflops.cli.arguments.shared import common_flags, profile_flags
+from trueflops.cli.arguments.shared import common_flags, profile_flags, whole
 from trueflops.measure.flags import add_flags
 
 
@@ -22,7 +22,14 @@ def compare_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--until", type=int, metavar="YEAR", help="only up to this year")
     p.add_argument("--all", action="store_true", help="announced chips and rumours too")
     p.add_argument("--sort", metavar="COLUMN", help="bf16, fp8, memory, bandwidth, price, name …")
+    p.add_argument(
+        "--count",
+        type=whole,
+        metavar="N",
+        help="with --for: so many of each chip (default: the fewest on which all can)",
+    )
     p.add_argument("--seq", metavar="N", help="with --for: sequence length (default 4096)")
+    profile_flags(p)
     common_flags(p)
 
 

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from trueflops.cli.arguments.shared import common_flags, profile_flags, share, whole
+from trueflops.cli.arguments.software import engine_flag, framework_flag
 
 
 def where_flags(p: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def where_flags(p: argparse.ArgumentParser) -> None:
         metavar="CLUSTER",
         help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file",
     )
-    p.add_argument("--price", metavar="USD/h", help="rent per accelerator-hour, as '2.5 USD/h'")
+    p.add_argument("--price", metavar="USD", help="dollars an hour for one accelerator, as 2.50")
     p.add_argument(
         "--spot", action="store_true", default=None, help="price at spot instead of on demand"
     )
@@ -32,12 +33,6 @@ def where_flags(p: argparse.ArgumentParser) -> None:
         help="data-centre overhead on energy (default 1: the machines alone)",
     )
     profile_flags(p)
-    p.add_argument(
-        "--framework",
-        metavar="NAME",
-        default=None,
-        help="megatron, fsdp, composer, torchtitan, maxtext, plain …: its launches and overlap",
-    )
     p.add_argument("--explain", action="store_true", help="every part of every total")
     p.add_argument("--top", type=whole, default=5, metavar="N", help="plans to list (default 5)")
     common_flags(p)
@@ -46,6 +41,7 @@ def where_flags(p: argparse.ArgumentParser) -> None:
 def train_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops train`."""
     where_flags(p)
+    framework_flag(p)
     asked = p.add_argument_group("workload")
     asked.add_argument("--tokens", metavar="N", help="15T, 300B … (default: 20 a parameter)")
     asked.add_argument("--seq", metavar="N", help="tokens a sequence (default: up to 8192)")
@@ -75,7 +71,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         help="send tokens once per expert, or once per node and forward them there (DeepEP)",
     )
     plan.add_argument("--etp", help="tensor parallel of each expert", **degree)
-    plan.add_argument("--micro-batch", help="sequences a micro-batch", **degree)
+    plan.add_argument("--micro-batch", "--mb", help="sequences a micro-batch", **degree)
     plan.add_argument(
         "--zero",
         type=int,
@@ -131,7 +127,9 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--parameter-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument("--gradient-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument(
+        "--dp-engine",
         "--engine",
+        dest="engine",
         choices=("ddp", "dataparallel", "parameter-server"),
         default=None,
         help="how replicas agree on gradients",
@@ -140,6 +138,9 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--flash", help="fused attention (default: on)", **switch)
     plan.add_argument("--fused", help="fused pointwise chains (default: on)", **switch)
     plan.add_argument(
+        "--fused-loss", help="a compiled cross-entropy, no fp32 logits (default: off)", **switch
+    )
+    plan.add_argument(
         "--overlap", help="data-parallel communication beside compute (default: on)", **switch
     )
 
@@ -147,6 +148,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
 def infer_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops infer`."""
     where_flags(p)
+    engine_flag(p)
     asked = p.add_argument_group("workload")
     asked.add_argument("--input", metavar="N", help="tokens to read (default 1024)")
     asked.add_argument("--output", metavar="N", help="tokens to write (default 256)")
@@ -160,7 +162,7 @@ def infer_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--weights",
         default=None,
-        help="bf16 (default), fp16, fp8, int8, w8a16, int4, mxfp4, nvfp4, fp32",
+        help="bf16, fp8, int8, w8a16, int4, mxfp4, nvfp4, fp32 … (default: as it is released)",
     )
     plan.add_argument(
         "--cache",

@@ -49,16 +49,46 @@ def diagnose_flags(p: argparse.ArgumentParser) -> None:
 
 def explain_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops explain`."""
-    p.add_argument("what", choices=("matmul",), metavar="matmul", help="the kind of kernel")
     p.add_argument(
-        "shape", nargs="+", metavar="MxNxK", help="y[m,n] = x[m,k]·W[n,k]ᵀ, as 4096x11008x4096"
+        "what",
+        choices=("matmul", "attention"),
+        metavar="KERNEL",
+        help="matmul, or attention",
+    )
+    p.add_argument(
+        "shape",
+        nargs="+",
+        metavar="SHAPE",
+        help="matmul: MxNxK of y[m,n] = x[m,k]·W[n,k]ᵀ, as 4096x11008x4096; attention: "
+        "batch x heads x kv_heads x length x head_dim, as 1x32x8x4096x128",
     )
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, MI300X, RTX4090 …")
     p.add_argument(
         "--dtype",
         default=None,
         help="bf16 (default, or fp32), fp16, tf32, fp32, fp8, fp8_block, int8, w8a16, int4, mxfp4, "
-        "nvfp4",
+        "nvfp4; attention: bf16, fp16 or fp32",
+    )
+    asked = p.add_argument_group("attention", "a prompt or a training sequence, if nothing is said")
+    asked.add_argument(
+        "--decode", action="store_true", default=None, help="one new token; length is of the cache"
+    )
+    asked.add_argument("--backward", action="store_true", default=None, help="its gradients")
+    asked.add_argument(
+        "--queries", type=whole, metavar="N", help="the last N of length (a chunk of a prompt)"
+    )
+    asked.add_argument("--window", type=whole, metavar="N", help="keys that a query sees at most")
+    asked.add_argument(
+        "--causal",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="a query sees only what is before it (default: on)",
+    )
+    asked.add_argument(
+        "--cache", choices=("bf16", "fp16", "fp8"), default=None, help="dtype of keys and values"
+    )
+    asked.add_argument(
+        "--kernel", choices=("fa2", "cudnn"), default=None, help="whose (default: the chip's best)"
     )
     profile_flags(p)
     p.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")

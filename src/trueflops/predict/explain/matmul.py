@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
-from typing import NamedTuple
+from typing import Final
 
 import numpy as np
 
 from trueflops.catalog import Accelerator
 from trueflops.catalog.peaks import computed_peak
-from trueflops.clock import Clock, curve_name
+from trueflops.clock import Clock
 from trueflops.clock.matmul import (
     MATMUL,
     MatmulWork,
@@ -27,15 +27,15 @@ from trueflops.clock.matmul import (
 )
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import law_work
-from trueflops.errors import BadInput, MissingFact
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
+from trueflops.predict.explain.kernel import KernelExplained, check_room, curve_of, one
 from trueflops.predict.kernels import price_kernels
 from trueflops.predict.mapping import WarpMapping, map_tile
-from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
-from trueflops.units import GIBI
+
+LIMITS: Final = ("compute", "memory", "serial", "start")  # serial: one tile's chain over k
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,6 @@ class TileShape:
         return 1.0 - 1.0 / self.quantised if self.waves > 1.0 else 1.0 - self.busy
 
 
-class LimitSeconds(NamedTuple):
-    """What each limit alone would take under the best tile shape."""
-
-    compute: float
-    memory: float
-    serial: float  # one tile's chain over k
-    start: float  # the launch, and adding up a divided k
-
-
 @dataclass(frozen=True)
 class Traffic:
     """Bytes by level. `input_reads` times each block of x passes through the cache."""
@@ -117,27 +108,14 @@ class Traffic:
         return read + self.output_bytes
 
 
-@dataclass(frozen=True)
-class MatmulExplained:
+@dataclass(frozen=True, kw_only=True)
+class MatmulExplained(KernelExplained):
     """Everything that `trueflops explain matmul` shows, in SI units."""
 
-    chip: Accelerator
-    profile: str
-    law: Curve
-    form: str
-    dtype: str  # that the product is computed in
     m: int
     n: int
     k: int
     copies: float
-    seconds: Estimate
-    flop: float
-    peak: float  # flop per second
-    bandwidth: float  # bytes per second
-    units: float
-    units_known: bool
-    limits: LimitSeconds
-    correction: float  # what measurements of this chip taught, over the law's formula
     best: TileShape
     shapes: tuple[TileShape, ...]
     traffic: Traffic
@@ -145,51 +123,9 @@ class MatmulExplained:
     flop_per_cycle: float | None  # of one unit at the dense peak; None: no clock on record
 
     @property
-    def flop_per_second(self) -> Estimate:
-        """The rate that the prediction comes to."""
-        return self.seconds.under(self.flop)
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Compulsory bytes over the predicted time."""
-        return self.traffic.compulsory_bytes / float(self.seconds.value)
-
-    @property
-    def bound(self) -> str:
-        """The limit that alone would take longest."""
-        return max(self.limits._fields, key=lambda name: getattr(self.limits, name))
-
-    @property
-    def intensity(self) -> float:
-        """Flop per byte that must move at least."""
-        return self.flop / self.traffic.compulsory_bytes
-
-    @property
-    def ridge(self) -> float:
-        """Flop per byte from which on the datasheet's peak is the lower roof."""
-        return self.peak / self.bandwidth
-
-    @property
-    def delivered_peak(self) -> float:
-        """The roof that large tiles reach, flop per second."""
-        return self.peak * self.law["efficiency"]
-
-    @property
-    def delivered_bandwidth(self) -> float:
-        """The slope that matmuls reach, bytes per second."""
-        return self.bandwidth * self.law["bandwidth"]
-
-    @property
-    def delivered_ridge(self) -> float:
-        """Flop per byte at which the two delivered roofs meet."""
-        return self.delivered_peak / self.delivered_bandwidth
-
-    @property
-    def unit(self) -> str:
-        """What the chip's units are called."""
-        fact = self.chip.facts.get("compute.units")
-        name = fact.note.partition(";")[0].rpartition(":")[2].strip() if fact else ""
-        return name or "unit"
+    def name(self) -> str:
+        """'bf16 4096×11008×4096'."""
+        return f"{self.form} {self.m}×{self.n}×{self.k}"
 
     @property
     def tile_k(self) -> float:
@@ -211,13 +147,12 @@ class MatmulExplained:
 
 def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
     """Gather what the law, the chip and the profile say of one product."""
-    law, chip, silicon = clock.profile.curve(curve_name(op)), clock.chip, clock.silicon
-    if missing := sorted(MATMUL.parameters.keys() - law.values.keys()):
-        raise MissingFact(f"profile {clock.profile.name}: its matmul curve lacks {missing[0]}")
+    chip, silicon = clock.chip, clock.silicon
+    name, law = curve_of(clock, op, MATMUL)
     done = work(op)
     asked: MatmulWork = law_work("matmul", [op], [done])
-    m, n, k = (round(_one(size)) for size in (asked.m, asked.n, asked.k))
-    _check_room(chip, _one(asked.weight_bytes + asked.other_bytes))
+    m, n, k = (round(one(size)) for size in (asked.m, asked.n, asked.k))
+    check_room(chip, one(asked.weight_bytes + asked.other_bytes), "this product's matrices")
     priced = price_kernels(clock, [op], None, 1)
     seconds = priced.seconds.pick(0)
     plain = by_tile(asked, silicon, law.values).ravel()
@@ -225,28 +160,32 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
     at = tiling(asked, silicon, law.values)
     shapes = _shapes(at, asked, plain * correction)
     chosen = int(plain.argmin())
-    peak = chip.peak_flop_per_second(op.dtype)
+    traffic = _traffic(op, asked, silicon, law, shapes[chosen])
+    limits = best_limits(asked, silicon, law.values)
     return MatmulExplained(
         chip=chip,
         profile=clock.profile.name,
+        curve=name,
         law=law,
         form=op.form or op.dtype,
         dtype=op.dtype,
         m=m,
         n=n,
         k=k,
-        copies=_one(asked.copies),
+        copies=one(asked.copies),
         seconds=seconds,
-        flop=_one(priced.flop),
-        peak=peak,
+        flop=one(priced.flop),
+        moved_bytes=traffic.compulsory_bytes,
+        peak=chip.peak_flop_per_second(op.dtype),
         bandwidth=silicon.bandwidth,
+        efficiency=law["efficiency"],
         units=silicon.units,
         units_known=chip.get("compute.units") is not None,
-        limits=LimitSeconds(*(_one(size) for size in best_limits(asked, silicon, law.values))),
+        limits=dict(zip(LIMITS, map(one, limits), strict=True)),
         correction=correction,
         best=shapes[chosen],
         shapes=shapes,
-        traffic=_traffic(op, asked, silicon, law, shapes[chosen]),
+        traffic=traffic,
         mapping=map_tile(chip, op.dtype, shapes[chosen].rows, shapes[chosen].columns),
         flop_per_cycle=_flop_per_cycle(chip, op.dtype),
     )
@@ -261,17 +200,8 @@ def _flop_per_cycle(chip: Accelerator, dtype: str) -> float | None:
     return whole / (hertz * count)
 
 
-def _check_room(chip: Accelerator, needed: float) -> None:
-    capacity = chip.get("memory.capacity")
-    if capacity and needed > capacity:
-        raise BadInput(
-            f"this product's matrices take {needed / GIBI:,.0f} GiB and {chip.name} has "
-            f"{capacity / GIBI:,.0f} GiB; name a smaller one"
-        )
-
-
 def _shapes(at: Tiling, w: MatmulWork, seconds: Array) -> tuple[TileShape, ...]:
-    m, n = round(_one(w.m)), round(_one(w.n))
+    m, n = round(one(w.m)), round(one(w.n))
     columns = (at.waves, at.split, at.busy, at.padded, at.quantised, seconds)
     numbers = np.stack([_each(column, at) for column in columns], axis=1).tolist()
     sides = zip(np.ravel(at.rows).tolist(), np.ravel(at.columns).tolist(), strict=True)
@@ -287,7 +217,7 @@ def _traffic(op: Op, w: MatmulWork, chip: Silicon, law: Curve, tile: TileShape) 
     A matrix that the cache can keep is loaded once, and so is the other; else a band of the region
     stays while the other matrix passes; else both are loaded again for every region.
     """
-    x, weight, y = (_one(t.bytes) for t in (op.inputs[0], op.weights[0], op.outputs[0]))
+    x, weight, y = (one(t.bytes) for t in (op.inputs[0], op.weights[0], op.outputs[0]))
     side = sqrt(chip.units * tile.rows * tile.columns)
     down = min(max(1, round(side / tile.rows)), tile.down)
     across = min(max(1, ceil(chip.units / down)), tile.across)
@@ -301,13 +231,9 @@ def _traffic(op: Op, w: MatmulWork, chip: Silicon, law: Curve, tile: TileShape) 
     if weight * across / tile.across <= kept:
         ways.append((times_x, 1))
     loads = min(ways, key=lambda way: x * way[0] + weight * way[1])
-    hot = _one(hot_share(w, chip, law.values))
+    hot = one(hot_share(w, chip, law.values))
     known = kept if chip.l2_bytes else None
     return Traffic(x, weight, y, tile.across, tile.down, known, hot, *loads)
-
-
-def _one(size: Size) -> float:
-    return float(np.ravel(size)[0])
 
 
 def _each(size: Size, at: Tiling) -> Array:

@@ -1,4 +1,4 @@
-"""A product explained: tables of 80 columns, and the same numbers as JSON."""
+"""A product explained: its tiles, its traffic and the walk down to the instruction."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.predict.explain import MatmulExplained, TileShape
-from trueflops.report.encode import estimate
-from trueflops.report.roofline import draw_roofline
-from trueflops.report.tables import bar, grid, plural, ranged
+from trueflops.report.explain.page import (
+    count_units,
+    encode_kernel,
+    show_answer,
+    show_bytes,
+    show_curve,
+    show_limits,
+    show_roofline,
+)
+from trueflops.report.grid import grid
 
 BOUND = {
     "compute": "the units' arithmetic",
@@ -29,60 +36,27 @@ LIMIT = {
 
 def show_matmul(out: Console, p: MatmulExplained) -> None:
     """Everything, from the answer down to the instruction."""
-    out.print(Text(f"{shape_name(p)} on {p.chip.name}", style="bold"))
-    out.print(Text(f"y[m,n] = x[m,k]·W[n,k]ᵀ, {units.show(p.flop, 'flop')}; profile: {p.profile}"))
+    out.print(Text(f"{p.name} on {p.chip.name}", style="bold"))
+    out.print(Text(f"y[m,n] = x[m,k]·W[n,k]ᵀ, {units.show(p.flop, 'flop')}"))
     if p.form != p.dtype:
         out.print(f"{p.form}: weights are stored so and multiplied in {p.dtype}")
     out.print()
-    _show_answer(out, p)
-    _show_limits(out, p)
-    out.print(Text("Roofline", style="bold"))
-    side = "compute" if p.intensity >= p.ridge else "memory"
-    ridges = f"{units.digits(p.ridge)} ({units.digits(p.delivered_ridge)} as delivered)"
-    out.print(f"{units.digits(p.intensity)} flop/byte, ridge {ridges}: the side of {side}")
-    for line in draw_roofline(p):
-        out.print(line)
-    out.print()
+    show_answer(out, p, BOUND)
+    show_limits(out, p, LIMIT)
+    show_roofline(out, p, _beyond(p))
     _show_tiling(out, p)
     _show_shapes(out, p)
     _show_traffic(out, p)
     _show_levels(out, p)
-
-
-def shape_name(p: MatmulExplained) -> str:
-    """'bf16 4096×11008×4096'."""
-    return f"{p.form} {p.m}×{p.n}×{p.k}"
-
-
-def _show_answer(out: Console, p: MatmulExplained) -> None:
-    rate = p.flop_per_second
-    share = float(rate.value) / p.peak
-    table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it takes")
-    table.add_row("time", *ranged(p.seconds, "seconds"), f"origin: {p.seconds.origin}")
-    peak = f"{_percent(share)} of dense {_tera(p.peak)}"
-    table.add_row("rate", *ranged(rate, "flop_per_second"), peak)
-    moved, has = p.bytes_per_second, units.show(p.bandwidth, "bytes_per_second")
-    moved_share = f"{_percent(moved / p.bandwidth)} of {has}"
-    table.add_row("memory", units.show(moved, "bytes_per_second"), "", moved_share)
-    table.add_row("bound by", p.bound, "", BOUND[p.bound])
-    out.print(table)
     out.print()
+    show_curve(out, p)
 
 
-def _show_limits(out: Console, p: MatmulExplained) -> None:
-    table = grid("", ("", "right"), "", "", title="What each limit alone would take")
-    longest = max(p.limits)
-    for name, taken in zip(p.limits._fields, p.limits, strict=True):
-        row = (name, units.show(taken, "seconds"), bar(taken / longest, 16), LIMIT[name])
-        table.add_row(*row)
-    out.print(table)
-    together = units.show(float(p.seconds.value) / p.correction, "seconds")
-    learnt = ""
-    if abs(p.correction - 1.0) > 0.005:
-        why = "as measured near this shape" if p.law.landmarks else "to stay below the dense peak"
-        learnt = f"; × {p.correction:.2f} {why}"
-    out.print(Text(f"they overlap to {together}{learnt}", style="dim"))
-    out.print()
+def _beyond(p: MatmulExplained) -> str:
+    """Why something binds that flop and compulsory bytes do not tell of."""
+    if p.bound == "compute" and p.best.padding_lost > 0.1:
+        return f"{100 * p.best.padding_lost:.0f} % of the flop computed are padding"
+    return f"{BOUND[p.bound]} takes longer than {p.roofline_side}"
 
 
 def _show_tiling(out: Console, p: MatmulExplained) -> None:
@@ -94,7 +68,7 @@ def _show_tiling(out: Console, p: MatmulExplained) -> None:
     if t.waves <= 1.0:
         fill = f"{100 * t.last_wave:.0f} % of them have work"
     known = "" if p.units_known else " (assumed)"
-    table.add_row("waves", f"{units.digits(t.waves)} over {_units(p)}{known}; {fill}")
+    table.add_row("waves", f"{units.digits(t.waves)} over {count_units(p)}{known}; {fill}")
     charged = 1.0 - t.quantised ** -p.law["wave_loss"] if t.waves > 1.0 else t.quantisation_lost
     lost = f"{100 * t.quantisation_lost:.1f} % of the units' time idle"
     table.add_row("quantisation", f"{lost}; this chip's law charges {100 * charged:.1f} %")
@@ -131,17 +105,17 @@ def _show_shapes(out: Console, p: MatmulExplained) -> None:
 def _show_traffic(out: Console, p: MatmulExplained) -> None:
     t = p.traffic
     table = grid("", ("bytes", "right"), ("flop/byte", "right"), "", title="Traffic")
-    x, w, y = (_bytes(b) for b in (t.input_bytes, t.weight_bytes, t.output_bytes))
-    table.add_row("compulsory", _bytes(t.compulsory_bytes), units.digits(p.intensity),
+    x, w, y = (show_bytes(b) for b in (t.input_bytes, t.weight_bytes, t.output_bytes))
+    table.add_row("compulsory", show_bytes(t.compulsory_bytes), units.digits(p.intensity),
                   f"x {x} + W {w} + y {y}, once")  # fmt: skip
     if t.memory_bytes is not None:
         again = f"x {_times(t.input_loads)}, W {_times(t.weight_loads)}"
-        again += f"; {_cache(p)} keeps {_bytes(t.kept_bytes or 0.0)}"
-        table.add_row("memory, about", _bytes(t.memory_bytes),
+        again += f"; {_cache(p)} keeps {show_bytes(t.kept_bytes or 0.0)}"
+        table.add_row("memory, about", show_bytes(t.memory_bytes),
                       units.digits(p.flop / t.memory_bytes), again)  # fmt: skip
     reads = f"x {_times(t.input_reads)}, W {_times(t.weight_reads)}"
     table.add_row(
-        "block tiles read", _bytes(t.cache_bytes), units.digits(p.flop / t.cache_bytes), reads
+        "block tiles read", show_bytes(t.cache_bytes), units.digits(p.flop / t.cache_bytes), reads
     )
     out.print(table)
     if t.memory_bytes is None:
@@ -179,7 +153,7 @@ def levels(p: MatmulExplained) -> list[tuple[str, str, str, str]]:
     t, at = p.best, p.mapping
     found = [
         ("product", f"{p.m}×{p.n}×{p.k}", units.digits(p.intensity), "memory, once"),
-        ("block tile", f"{t.rows}×{t.columns}, {t.tiles:,} of them over {_units(p)}",
+        ("block tile", f"{t.rows}×{t.columns}, {t.tiles:,} of them over {count_units(p)}",
          units.digits(p.tile_intensity(t.rows, t.columns)), _cache(p)),
     ]  # fmt: skip
     if at is None:
@@ -194,24 +168,8 @@ def levels(p: MatmulExplained) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def _units(p: MatmulExplained) -> str:
-    return plural(p.units, p.unit)
-
-
-def _bytes(count: float) -> str:
-    return units.show(count, "bytes")
-
-
-def _tera(rate: float) -> str:
-    return units.show(rate, "flop_per_second")
-
-
 def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share >= 0.01 else f"{100 * share:.2g} %"
 
 
 def _cache(p: MatmulExplained) -> str:
@@ -225,32 +183,13 @@ def encode_matmul(p: MatmulExplained) -> dict[str, Any]:
     """The same for JSON, SI units in the key names."""
     t, at = p.traffic, p.mapping
     return {
-        "on": p.chip.name,
-        "profile": p.profile,
+        **encode_kernel(p),
         "m": p.m,
         "n": p.n,
         "k": p.k,
         "format": p.form,
         "compute_dtype": p.dtype,
         "weight_copies": p.copies,
-        **estimate("seconds", p.seconds),
-        **estimate("flop_per_second", p.flop_per_second),
-        "flop": p.flop,
-        "peak_flop_per_second": p.peak,
-        "share_of_peak": float(p.flop_per_second.value) / p.peak,
-        "bytes_per_second": p.bytes_per_second,
-        "bandwidth_bytes_per_second": p.bandwidth,
-        "bound": p.bound,
-        "limits": {f"{name}_seconds": s for name, s in p.limits._asdict().items()},
-        "measured_correction": p.correction,
-        "intensity_flop_per_byte": p.intensity,
-        "ridge_flop_per_byte": p.ridge,
-        "delivered_peak_flop_per_second": p.delivered_peak,
-        "delivered_bandwidth_bytes_per_second": p.delivered_bandwidth,
-        "delivered_ridge_flop_per_byte": p.delivered_ridge,
-        "units": p.units,
-        "units_known": p.units_known,
-        "unit": p.unit,
         "tile": encode_shape(p.best),
         "tile_shapes": [encode_shape(shape) for shape in p.shapes],
         "traffic": {

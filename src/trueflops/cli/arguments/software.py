@@ -1,0 +1,37 @@
+"""Frameworks that train and engines that serve, as --help lists them (a test compares the data).
+
+Names alone, so that --help needs no file; what each is stands in profile/data/frameworks.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+FRAMEWORKS: Final = (
+    "megatron", "torchtitan", "fsdp", "fsdp-compiled", "deepspeed", "megatron-deepspeed", "maxtext",
+    "composer", "internevo", "neuron", "xla-gpu", "plain", "compiled",
+)  # fmt: skip
+ENGINES: Final = ("vllm", "sglang", "trt-llm", "llama.cpp", "mlx")
+
+
+def framework_flag(p: argparse.ArgumentParser) -> None:
+    """Whose launches, overlap and kernels train is priced with."""
+    p.add_argument(
+        "--framework",
+        metavar="NAME",
+        default=None,
+        help=f"what trains it: {', '.join(FRAMEWORKS)} (default: usual, fused kernels and overlap)",
+    )
+
+
+def engine_flag(p: argparse.ArgumentParser) -> None:
+    """Whose kernels and scheduler infer is priced with."""
+    p.add_argument(
+        "--engine",
+        "--framework",
+        dest="framework",
+        metavar="NAME",
+        default=None,
+        help=f"what serves it: {', '.join(ENGINES)} (default: serving, as most of them are)",
+    )

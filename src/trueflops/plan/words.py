@@ -1,0 +1,104 @@
+"""A plan in one line, in the words of the flags that ask for it: 'tp 8 · sp · pp 4 · vpp 2 · dp 2'.
+
+Each word is a flag without its dashes, so that a plan that was found can be typed back
+(`flags_of`); what is as usual is left out.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from trueflops.plan.plan import Plan
+
+
+def describe_plan(plan: Plan) -> str:
+    """'tp 4 · sp · cp 2 · pp 2 · vpp 10 · dp 4 · zero 1 · mb 1'."""
+    return " · ".join(_words(plan))
+
+
+def flags_of(plan: Plan) -> str:
+    """The same as it is typed: '--tp 4 --sp --cp 2 …'."""
+    return " ".join(f"--{word}" for word in _words(plan))
+
+
+def serving_words(plan: Plan) -> list[str]:
+    """The flags of a plan that serves: replicas are what tp and pp leave of the cluster."""
+    return [f"tp {plan.tp:g}", *_if_not("pp", plan.pp, 1), *_if_not("ep", plan.ep, 1)]
+
+
+def serving_flags(plan: Plan) -> str:
+    """The same as they are typed."""
+    return " ".join(f"--{word}" for word in serving_words(plan))
+
+
+def changed_flags(before: Plan, after: Plan) -> str:
+    """The flags to type beside those of one plan to get another."""
+    words = _words(after)
+    if _is_hybrid(before):  # dp beside dp-replicate and dp-shard would be refused
+        words = [*_halves(after), *(word for word in words if not word.startswith("dp "))]
+    return " ".join(f"--{word}" for word in words if word not in _words(before))
+
+
+def _words(plan: Plan) -> list[str]:
+    words = []
+    if plan.tp > 1:
+        words += [f"tp {plan.tp:g}", "sp" if plan.sp else "no-sp"]
+    if plan.cp > 1:
+        words.append(f"cp {plan.cp:g}")
+        words += _if_not("cp-kind", plan.cp_kind, "ring")
+    if plan.pp > 1:
+        words.append(f"pp {plan.pp:g}")
+        words += _if_not("vpp", plan.vpp, 1)
+        words += _if_not("schedule", plan.schedule, "1f1b")
+        words += _if_not("first-stage-layers", plan.first_stage_layers, 0)
+        words += _if_not("last-stage-layers", plan.last_stage_layers, 0)
+    words += _replicas(plan)
+    words += _if_not("ep", plan.ep, 1)
+    words += _if_not("etp", plan.etp, 1)
+    words += _if_not("dispatch", plan.dispatch, "all-to-all")
+    words.append(f"mb {plan.micro_batch:g}")
+    words += _if_not("recompute", plan.recompute, "none")
+    if isfinite(plan.recompute_layers):
+        words.append(f"recompute-layers {plan.recompute_layers:g}")
+    return words + _unusual(plan)
+
+
+def _replicas(plan: Plan) -> list[str]:
+    """Data parallelism; HSDP by both of its degrees."""
+    zero = [f"zero {plan.zero:g}"] if plan.dp * plan.cp > 1 else []
+    engine = _if_not("dp-engine", plan.engine, "ddp")
+    degrees = _halves(plan) if _is_hybrid(plan) else [f"dp {plan.dp:g}"]
+    return [*degrees, *zero, *engine]
+
+
+def _is_hybrid(plan: Plan) -> bool:
+    return bool(plan.dp_replicate > 1 and plan.dp_shard > 1)
+
+
+def _halves(plan: Plan) -> list[str]:
+    return [f"dp-replicate {plan.dp_replicate:g}", f"dp-shard {plan.dp_shard:g}"]
+
+
+def _unusual(plan: Plan) -> list[str]:
+    """Whatever departs from bf16 AdamW with flash attention, fusion and overlap."""
+    words = []
+    for what in ("optimizer", "parameters", "activations"):
+        words += _if_not(f"offload-{what}", getattr(plan, f"offload_{what}"), 0)
+    if words:
+        words += _if_not("offload-to", plan.offload_to, "host")
+    words += _if_not("compute", plan.compute, "bf16")
+    words += _if_not("optimizer", plan.optimizer, "adamw")
+    kept = {"fp16": "fp16", "tf32": "fp32", "fp32": "fp32"}.get(plan.compute, "bf16")
+    words += _if_not("parameter-dtype", plan.parameter_dtype, kept)
+    words += _if_not("gradient-dtype", plan.gradient_dtype, kept)
+    if plan.fused_loss:
+        words.append("fused-loss")
+    return words + [
+        f"no-{name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)
+    ]
+
+
+def _if_not(flag: str, value: object, usual: object) -> list[str]:
+    if value == usual:
+        return []
+    return [f"{flag} {value:g}" if isinstance(value, int | float) else f"{flag} {value}"]

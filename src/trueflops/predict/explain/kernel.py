@@ -1,0 +1,135 @@
+"""What every explained kernel has: its time, its rate, the limits of its law and the roofline.
+
+What binds a kernel is said in one place, `bound`: the limit of its law that alone takes longest.
+Where the roofline would have said otherwise, because a kernel computes or waits for more than its
+flop and bytes tell, `beyond_roofline` says so; nothing else on a page speaks of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trueflops.catalog import Accelerator
+from trueflops.clock import Clock, curve_name
+from trueflops.clock.law import Law
+from trueflops.errors import BadInput, MissingFact
+from trueflops.graph.ir import Op
+from trueflops.predict.terms import Estimate
+from trueflops.profile import Curve
+from trueflops.sizes import Size
+from trueflops.units import GIBI
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelExplained(ABC):
+    """One kernel on one chip, in SI units."""
+
+    chip: Accelerator
+    profile: str
+    curve: str  # the name of the law's curve in the profile
+    law: Curve
+    form: str
+    dtype: str  # that it is computed in
+    seconds: Estimate
+    flop: float
+    moved_bytes: float  # that must move at least
+    peak: float  # flop per second
+    bandwidth: float  # bytes per second
+    efficiency: float  # of the peak, that such kernels reach at best
+    units: float
+    units_known: bool
+    limits: Mapping[str, float]  # what each alone would take, in seconds
+    correction: float  # what measurements of this chip taught, over the law's formula
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The kernel in a few words."""
+
+    @property
+    def flop_per_second(self) -> Estimate:
+        """The rate that the prediction comes to."""
+        return self.seconds.under(self.flop)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Compulsory bytes over the predicted time."""
+        return self.moved_bytes / float(self.seconds.value)
+
+    @property
+    def bound(self) -> str:
+        """The limit that alone would take longest: what binds."""
+        return max(self.limits, key=lambda name: self.limits[name])
+
+    @property
+    def roofline_side(self) -> str:
+        """Which roof of the datasheet is the lower one at this intensity."""
+        return "compute" if self.intensity >= self.ridge else "memory"
+
+    @property
+    def beyond_roofline(self) -> bool:
+        """Whether something binds that flop and bytes alone do not tell of."""
+        return self.bound != self.roofline_side
+
+    @property
+    def intensity(self) -> float:
+        """Flop per byte that must move at least."""
+        return self.flop / self.moved_bytes
+
+    @property
+    def ridge(self) -> float:
+        """Flop per byte from which on the datasheet's peak is the lower roof."""
+        return self.peak / self.bandwidth
+
+    @property
+    def delivered_peak(self) -> float:
+        """The roof that such kernels reach at best, flop per second."""
+        return self.peak * self.efficiency
+
+    @property
+    def delivered_bandwidth(self) -> float:
+        """The slope that such kernels reach, bytes per second."""
+        return self.bandwidth * self.law["bandwidth"]
+
+    @property
+    def delivered_ridge(self) -> float:
+        """Flop per byte at which the two delivered roofs meet."""
+        return self.delivered_peak / self.delivered_bandwidth
+
+    @property
+    def unit(self) -> str:
+        """What the chip's units are called."""
+        fact = self.chip.facts.get("compute.units")
+        name = fact.note.partition(";")[0].rpartition(":")[2].strip() if fact else ""
+        return name or "unit"
+
+
+def curve_of(clock: Clock, op: Op, law: Law) -> tuple[str, Curve]:
+    """The curve that prices an op, under the name that the profile has it by."""
+    name = curve_name(op)
+    curve = clock.profile.curve(name)
+    while name not in clock.profile.curves:
+        name = name.rpartition(".")[0]
+    if missing := sorted(law.parameters.keys() - curve.values.keys()):
+        kind = name.partition(".")[0].replace("_", " ")
+        raise MissingFact(f"profile {clock.profile.name}: its {kind} curve lacks {missing[0]}")
+    return name, curve
+
+
+def check_room(chip: Accelerator, needed: float, what: str) -> None:
+    """Refuse what the chip's memory cannot hold."""
+    capacity = chip.get("memory.capacity")
+    if capacity and needed > capacity:
+        raise BadInput(
+            f"{what} take {needed / GIBI:,.0f} GiB and {chip.name} has "
+            f"{capacity / GIBI:,.0f} GiB; name a smaller one"
+        )
+
+
+def one(size: Size) -> float:
+    """The only number of a size."""
+    return float(np.ravel(size)[0])

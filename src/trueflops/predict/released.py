@@ -1,0 +1,41 @@
+"""The format that weights are served in where nobody says: as the checkpoint is released.
+
+A chip that cannot multiply in the released format keeps the weights as narrow as they are and
+multiplies in 16 bits, as engines do (vLLM's Marlin kernels for fp8 on Ampere).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from trueflops.catalog import Accelerator
+from trueflops.graph.passes import number_format
+from trueflops.model import Model
+
+WIDE: Final = "bf16"
+_WEIGHTS_ONLY: Final = {"fp8": "w8a16", "int8": "w8a16", "fp4": "nvfp4-weights"}
+
+
+class Weights(NamedTuple):
+    """A weight format, and why it is this one."""
+
+    name: str
+    why: str
+
+
+def served_weights(model: Model, chip: Accelerator, asked: str | None = None) -> Weights:
+    """The format asked for; else the released one; else 16 bits."""
+    if asked is not None:
+        return Weights(number_format(asked).name, "as asked for")
+    released = model.released
+    if not released.format:
+        if released.method:
+            said = f"its quantization_config ({released.method}) is of no known kind: --weights"
+            return Weights(WIDE, f"taken as 16 bits, since {said} says better")
+        return Weights(WIDE, f"{model.name} is released in 16 bits")
+    compute = number_format(released.format).compute
+    if compute and not chip.computes(compute):
+        narrow = _WEIGHTS_ONLY[compute]
+        why = f"{model.name} is released in {released.format}, and {chip.name} has no {compute}"
+        return Weights(narrow, f"{why}: stored narrow, multiplied in 16 bits")
+    return Weights(released.format, f"as {model.name} is released (its quantization_config)")

@@ -1,0 +1,162 @@
+"""What a model does on several chips, equally many of each: two tables, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from trueflops import units
+from trueflops.catalog import price
+from trueflops.predict import TrainingStep, training_bill
+from trueflops.report.grid import Column, Grid, grid
+from trueflops.report.tables import count, plural
+from trueflops.search.chips import (
+    BATCH_TOKENS,
+    OUTPUT,
+    PROMPT,
+    REQUESTS_PER_CHIP,
+    ChipAnswer,
+    Comparison,
+    Outcome,
+)
+
+RATE: Final[Column] = ("tokens/s", "right")
+COST: Final[Column] = ("$/M tokens", "right")
+FEWEST: Final[Column] = ("fewest", "right")
+
+
+def print_comparison(out: Console, found: Comparison, model: str, asked: int | None) -> None:
+    """Training, then serving; then why some cannot, and under which conditions."""
+    answers = found.answers
+    fewest = [[a.training.fewest for a in answers], [a.serving.fewest for a in answers]]
+    heading = _heading(f"Training {model} on", found.training_count, asked, fewest[0])
+    out.print(_training(found, heading, asked))
+    tokens = units.show(BATCH_TOKENS, "count")
+    out.print(
+        Text(f"mixed-precision AdamW, best plan found, at least {tokens} tokens a step", "dim")
+    )
+    out.print()
+    heading = _heading(f"Serving {model} from", found.serving_count, asked, fewest[1])
+    out.print(_serving(found, heading, asked))
+    formats = _formats(answers)
+    weights = f"{formats[0]} weights" if len(formats) == 1 else "weights as released, or as narrow"
+    asked_of = [a.serving.result.workload for a in answers if a.serving.result]
+    prompt = asked_of[0].input if asked_of else PROMPT
+    load = f"{prompt:,} tokens in, {OUTPUT} out, {REQUESTS_PER_CHIP} requests a chip"
+    out.print(Text(f"{weights}, {load}", style="dim"))
+    fewest_means = "" if asked else "; fewest: of this chip that can"
+    out.print(Text(f"tokens/s are per chip{fewest_means}", style="dim"))
+    for line in _reasons(answers):
+        out.print(Text(line, style="dim"))
+
+
+def _heading(does: str, common: int | None, asked: int | None, fewest: Sequence[int | None]) -> str:
+    """'Training Llama-3.1-8B on 16 of each, the fewest on which all can'."""
+    if common is None:
+        return f"{does} {asked or 'any number'} of each: none of them can"
+    if asked:
+        return f"{does} {asked:,} of each"
+    able = [size for size in fewest if size is not None]
+    who = "all can" if max(able) <= common else "three in four can"
+    if len(able) < len(fewest) and who == "all can":
+        who = "all can that can at all"
+    return f"{does} {plural(common, 'chip') if len(fewest) == 1 else f'{common:,} of each'}, " + (
+        "the fewest that can" if len(fewest) == 1 else f"the fewest on which {who}"
+    )
+
+
+def _formats(answers: Sequence[ChipAnswer]) -> list[str]:
+    return list(dict.fromkeys(answer.weights.name for answer in answers))
+
+
+def _training(found: Comparison, title: str, asked: int | None) -> Grid:
+    more = () if asked else (FEWEST,)
+    table = grid("chip", RATE, ("MFU", "right"), COST, *more, title=title)
+    for answer in found.answers:
+        step = answer.training.result
+        cells = [_no(answer.training), "", ""]
+        if step:
+            bill = training_bill(step)
+            each = float(bill.tokens_per_second.value) / step.cluster.count
+            mfu = f"{100 * float(bill.mfu.value):.0f} %"
+            cells = [count(each), mfu, _usd(training_usd_per_million(step))]
+        table.add_row(answer.chip.name, *cells, *([] if asked else [_fewest(answer.training)]))
+    return table
+
+
+def _serving(found: Comparison, title: str, asked: int | None) -> Grid:
+    mixed = len(_formats(found.answers)) > 1
+    more = [*([] if asked else [FEWEST]), *(["weights"] if mixed else [])]
+    table = grid("chip", RATE, ("per token", "right"), COST, *more, title=title)
+    for answer in found.answers:
+        point = answer.serving.result
+        cells = [_no(answer.serving), "", ""]
+        if point:
+            each = float(point.tokens_per_second.value) / point.cluster.count
+            usd = point.usd_per_million_tokens
+            tpot = units.show(float(point.tpot.value), "seconds")
+            cells = [count(each), tpot, _usd(float(usd.value) if usd else None)]
+        cells += [] if asked else [_fewest(answer.serving)]
+        table.add_row(answer.chip.name, *cells, *([answer.weights.name] if mixed else []))
+    return table
+
+
+def _no(outcome: Outcome[Any]) -> str:
+    return "needs more" if outcome.fewest else "no"
+
+
+def _fewest(outcome: Outcome[Any]) -> str:
+    return f"{outcome.fewest:,}" if outcome.fewest else "–"
+
+
+def _usd(dollars: float | None) -> str:
+    return "·" if dollars is None else units.show(dollars, "usd")
+
+
+def _reasons(answers: Sequence[ChipAnswer]) -> list[str]:
+    """Why some chips cannot at all, one line each."""
+    lines = []
+    for answer in answers:
+        why = [o.why for o in (answer.training, answer.serving) if o.fewest is None and o.why]
+        if why:
+            lines.append(f"no: {answer.chip.name}: {'; '.join(dict.fromkeys(why))}")
+    return lines
+
+
+def training_usd_per_million(step: TrainingStep) -> float | None:
+    """Dollars per million tokens trained on."""
+    rent = price(step.cluster.accelerator)
+    if rent is None:
+        return None
+    per_second = rent.usd_per_hour * step.cluster.count / units.SECONDS_PER_HOUR
+    return per_second / float(training_bill(step).tokens_per_second.value) * units.MILLION
+
+
+def encode_answer(answer: ChipAnswer) -> dict[str, Any]:
+    """One chip's training and serving for JSON."""
+    step, point = answer.training.result, answer.serving.result
+    bill = training_bill(step) if step else None
+    usd = point.usd_per_million_tokens if point else None
+    return {
+        "training": step and bill and {
+            "accelerators": step.cluster.count,
+            "tokens_per_second": float(bill.tokens_per_second.value),
+            "mfu": float(bill.mfu.value),
+            "usd_per_million_tokens": training_usd_per_million(step),
+        },
+        "training_fewest_accelerators": answer.training.fewest,
+        "why_not_training": answer.training.why or None,
+        "serving": point and {
+            "accelerators": point.cluster.count,
+            "weights": point.weights.name,
+            "tokens_per_second": float(point.tokens_per_second.value),
+            "ttft_seconds": float(point.ttft.value),
+            "tpot_seconds": float(point.tpot.value),
+            "usd_per_million_tokens": float(usd.value) if usd else None,
+        },
+        "serving_fewest_accelerators": answer.serving.fewest,
+        "why_not_serving": answer.serving.why or None,
+    }  # fmt: skip

@@ -1,0 +1,59 @@
+"""A line on stderr while an answer takes longer than a second.
+
+Only where stderr is a terminal: nothing of it reaches a file, a pipe or the answer on stdout.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Final
+
+from rich.status import Status
+
+from trueflops.report.tables import console
+
+PATIENCE_SECONDS: Final = 1.0
+
+
+class Waiting:
+    """`with Waiting("searching") as wait: wait.say("…")`: gone when the block ends."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._lock = threading.Lock()
+        self._status: Status | None = None
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Waiting:
+        if sys.stderr.isatty():
+            self._timer = threading.Timer(PATIENCE_SECONDS, self._begin)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def say(self, text: str) -> None:
+        """What is being done now."""
+        self.text = text
+        if self._status is not None:
+            self._status.update(text)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._status = Status(self.text, console=console(stderr=True))
+                self._status.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._status is not None:
+                self._status.stop()

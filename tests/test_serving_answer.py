@@ -1,0 +1,75 @@
+"""What infer says of caches and of requests that wait."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trueflops.cli import main
+
+Capture = pytest.CaptureFixture[str]
+FULL = ("infer", "Llama-3.1-8B", "--on", "H100", "--concurrency", "2000", "--input", "8192")
+
+
+def ask(capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
+    assert main([*words, "--json"]) == code
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def said(capsys: Capture, *words: str, code: int = 0) -> str:
+    assert main(list(words)) == code
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_cache_of_a_request_whole_and_on_one_accelerator(capsys: Capture) -> None:
+    words = ("infer", "Llama-3.1-70B", "--on", "8xH100", "--tp", "8")
+    answer = ask(capsys, *words)
+    whole = 80 * 8 * (128 + 128) * 2 * (1024 + 256)  # layers, key heads, keys and values, bf16
+    assert answer["kv_cache_bytes_per_request"] == whole
+    assert answer["kv_cache_bytes_per_request_and_accelerator"] == whole / 8
+    assert "KV cache of a request 400 MiB" in said(capsys, *words)
+    assert "… on one accelerator 50.0 MiB" in said(capsys, *words)
+
+
+def test_a_latent_cache_lies_whole_on_each(capsys: Capture) -> None:
+    answer = ask(capsys, "infer", "DeepSeek-V3", "--on", "8xH200", "--tp", "8")
+    here = answer["kv_cache_bytes_per_request_and_accelerator"]
+    assert answer["kv_cache_bytes_per_request"] == here
+
+
+def test_what_runs_and_what_waits(capsys: Capture) -> None:
+    answer = ask(capsys, *FULL, code=1)
+    runs, waits = (answer[f"{what}_requests_per_replica"] for what in ("running", "waiting"))
+    assert runs + waits == answer["requests_per_replica"] == 2000
+    assert 0 < runs < 2000
+    text = said(capsys, *FULL, code=1)
+    assert f"plan tp 1, {runs} of 2,000 requests at once" in text
+    assert f"batch {runs}" in text
+    assert "batch 2" not in text
+    assert f"{waits:,} requests wait for room" in text
+    assert f"{runs} run at once and {waits:,} wait, as the times above have it" in text
+
+
+def test_nobody_waits_where_there_is_room(capsys: Capture) -> None:
+    words = ("infer", "Llama-3.1-8B", "--on", "2xH100", "--tp", "1")
+    answer = ask(capsys, *words)
+    assert answer["waiting_requests_per_replica"] == 0
+    assert answer["running_requests_per_replica"] == 32
+    text = said(capsys, *words)
+    assert "plan tp 1, 2 replicas, 32 requests each" in text
+    assert "wait for room" not in text
+
+
+def test_a_short_model_gets_a_prompt_that_it_can_read(capsys: Capture) -> None:
+    assert "768 tokens in, 256 out" in said(capsys, "infer", "GPT-2", "--on", "H100")
+
+
+def test_the_cut_that_was_found_can_be_typed(capsys: Capture) -> None:
+    words = ("infer", "Qwen3-30B-A3B", "--on", "4xH100")
+    found = ask(capsys, *words)
+    typed = ask(capsys, *words, *found["plan_flags"].split())
+    assert typed["plan"] == found["plan"]
+    assert typed["tokens_per_second"] == found["tokens_per_second"]

@@ -1,0 +1,159 @@
+"""Which framework trains, which engine serves, in which format: chosen, named, or refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trueflops.catalog import accelerator, cluster
+from trueflops.cli import main
+from trueflops.cli.arguments.software import ENGINES, FRAMEWORKS
+from trueflops.graph.passes import FORMATS
+from trueflops.model import read_model
+from trueflops.model.config import Config
+from trueflops.model.quantization import read_released
+from trueflops.predict import Server
+from trueflops.predict.released import served_weights
+from trueflops.profile import profile_of
+from trueflops.profile.frameworks import SERVING, frameworks
+from trueflops.search import Limits, search_serving
+from trueflops.workload import Serving
+
+Capture = pytest.CaptureFixture[str]
+
+
+def ask(capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
+    assert main([*words, "--json"]) == code
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+class TestSoftware:
+    def test_help_lists_what_there_is_and_nothing_of_the_other_kind(self, capsys: Capture) -> None:
+        assert set(FRAMEWORKS) == set(frameworks(serving=False))
+        assert {*ENGINES, SERVING} == set(frameworks(serving=True))
+        for command, own, others in (
+            ("train", FRAMEWORKS, ENGINES),
+            ("infer", ENGINES, FRAMEWORKS),
+        ):
+            assert main([command, "--help"]) == 0
+            said = capsys.readouterr().out.replace(",", " ").split()
+            assert set(own) <= set(said)
+            assert not set(others) & set(said)
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (["train", "GPT-2", "--framework", "vllm"], "vllm serves; write --framework with"),
+            (["train", "GPT-2", "--framework", "vllm"], "trueflops infer … --engine vllm"),
+            (["infer", "GPT-2", "--engine", "fsdp"], "fsdp trains; write --engine with one of"),
+            (["infer", "GPT-2", "--engine", "vlm"], "did you mean vllm"),
+            (["infer", "GPT-2", "--engine", "megatrn"], "unknown engine 'megatrn'; known: llama"),
+            (["train", "GPT-2", "--framework", "torchtitn"], "did you mean torchtitan? [UNK"),
+        ],
+    )
+    def test_the_other_kind_is_refused(self, capsys: Capture, words: list[str], says: str) -> None:
+        assert main([*words, "--on", "8xH100"]) == 2
+        assert says in " ".join(capsys.readouterr().err.split())
+
+    def test_the_default_is_named(self, capsys: Capture) -> None:
+        words = ("train", "GPT-2", "--on", "8xH100", "--dp", "8")
+        assert ask(capsys, *words)["framework"] == {
+            "name": "usual",
+            "given": False,
+            "about": "compiled or hand-fused kernels; gradients overlap with the backward",
+        }
+        assert main(list(words)) == 0
+        assert "framework usual, as none was named: compiled" in capsys.readouterr().out
+        given = ask(capsys, *words, "--framework", "maxtext")["framework"]
+        assert (given["name"], given["given"]) == ("xla-gpu", True)  # what it is on a GPU
+        infer = ("infer", "GPT-2", "--on", "H100", "--input", "100", "--output", "20")
+        assert ask(capsys, *infer)["engine"]["name"] == "serving"
+        assert ask(capsys, *infer, "--framework", "vllm")["engine"]["name"] == "vllm"
+        assert main(list(infer)) == 0
+        assert "engine serving, as none was named: an engine" in capsys.readouterr().out
+
+
+RELEASED = {
+    "DeepSeek-V3": "fp8_block",
+    "DeepSeek-R1": "fp8_block",
+    "Kimi-K2": "fp8_block",
+    "MiniMax-M2": "fp8_block",
+    "GPT-OSS-20B": "mxfp4-experts",
+    "GPT-OSS-120B": "mxfp4-experts",
+    "Llama-3.1-8B": "",
+    "Qwen3-235B-A22B": "",
+}
+INT4 = {"weights": {"num_bits": 4, "type": "int"}, "input_activations": None}
+MXFP4 = {"weights": {"num_bits": 4, "type": "float", "group_size": 32}}
+NVFP4 = {"weights": {"num_bits": 4, "type": "float"}, "input_activations": {"num_bits": 4}}
+FP8 = {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}
+
+
+class TestReleased:
+    @pytest.mark.parametrize(("name", "found"), RELEASED.items())
+    def test_of_the_catalog(self, name: str, found: str) -> None:
+        assert read_model(name).released.format == found
+
+    @pytest.mark.parametrize(
+        ("said", "is_moe", "found"),
+        [
+            ({"quant_method": "fp8"}, False, "fp8"),
+            ({"quant_method": "fbgemm_fp8"}, False, "fp8"),
+            ({"quant_method": "awq", "bits": 4}, False, "int4"),
+            ({"quant_method": "gptq", "bits": 8}, False, "w8a16"),
+            ({"quant_method": "gptq", "bits": 3}, False, ""),
+            ({"quant_method": "bitsandbytes", "load_in_4bit": True}, False, "int4"),
+            ({"quant_method": "compressed-tensors", "config_groups": {"a": INT4}}, False, "int4"),
+            ({"quant_method": "compressed-tensors", "config_groups": {"a": INT4},
+              "ignore": ["lm_head", "re:.*self_attn.*"]}, True, "int4-experts"),
+            ({"quant_method": "compressed-tensors", "config_groups": {"a": MXFP4}}, True, "mxfp4"),
+            ({"quant_method": "modelopt", "config_groups": {"a": NVFP4}}, False, "nvfp4"),
+            ({"config_groups": {"a": FP8}, "quant_algo": "FP8"}, False, "fp8"),
+            ({"config_groups": {"a": FP8, "b": NVFP4}}, False, ""),
+            ({"config_groups": {"a": {"weights": None}}}, False, ""),
+            ({"quant_algo": "NVFP4"}, False, "nvfp4"),
+            ({"quant_method": "aqlm"}, False, ""),
+            ({}, False, ""),
+        ],
+        ids=str,
+    )  # fmt: skip
+    def test_as_hugging_face_spells_it(
+        self, said: dict[str, Any], is_moe: bool, found: str
+    ) -> None:
+        released = read_released(Config({"quantization_config": said}, "test"), is_moe)
+        assert released.format == found
+        assert found in ("", *FORMATS)
+
+    def test_the_answer_says_which_and_why(self, capsys: Capture) -> None:
+        words = ("infer", "GPT-OSS-20B", "--on", "H100")
+        found = ask(capsys, *words)
+        assert found["weights"] == "mxfp4-experts"
+        assert found["weights_why"] == "as GPT-OSS-20B is released (its quantization_config)"
+        assert ask(capsys, *words, "--weights", "bf16")["weights"] == "bf16"
+        assert main(list(words)) == 0
+        assert "weights mxfp4-experts: as GPT-OSS-20B is released" in capsys.readouterr().out
+        assert ask(capsys, "infer", "Llama-3.1-8B", "--on", "H100")["weights"] == "bf16"
+
+    def test_a_chip_without_the_format_keeps_the_weights_narrow(self) -> None:
+        model = read_model("DeepSeek-V3")
+        found = served_weights(model, accelerator("A100"))
+        assert found.name == "w8a16"
+        assert "has no fp8" in found.why
+        where = cluster("16xA100")
+        server = Server(
+            model, Serving(1024, 256, 16), where, profile_of(where.accelerator, SERVING),
+            weights=found.name,
+        )  # fmt: skip
+        assert search_serving(server, Limits(), 1)[0].fits
+
+    def test_an_unknown_method_is_said(self) -> None:
+        raw = {"model_type": "gpt2", "n_embd": 64, "n_head": 2, "n_layer": 1, "vocab_size": 99,
+               "n_positions": 64, "quantization_config": {"quant_method": "aqlm"}}  # fmt: skip
+        from trueflops.model.read import model_from
+
+        found = served_weights(model_from(Config(raw, "x"), "x"), accelerator("H100"))
+        assert found.name == "bf16"
+        assert "aqlm" in found.why
