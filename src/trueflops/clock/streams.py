@@ -32,6 +32,11 @@ class StreamWork(NamedTuple):
     kind: Array
 
 
+def kind_index(kind: str) -> float:
+    """The place of a kind in KINDS; a plain copy has none."""
+    return float(KINDS.index(kind)) if kind in KINDS else -1.0
+
+
 def _kind(w: StreamWork) -> Array:
     """Of each op, for all plans."""
     kind = np.asarray(w.kind)

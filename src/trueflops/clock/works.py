@@ -13,7 +13,7 @@ from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.experts import EXPERTS, ExpertWork
 from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
-from trueflops.clock.streams import KINDS, STREAM, StreamWork
+from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import Work, total_bytes
 from trueflops.graph.shapes import (
@@ -141,7 +141,7 @@ def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
     moved = stack([done.bytes_read + done.bytes_written for done in works])
-    return StreamWork(moved, stack([_index(stream_kind(op)) for op in ops]))
+    return StreamWork(moved, stack([kind_index(stream_kind(op)) for op in ops]))
 
 
 def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
@@ -163,10 +163,6 @@ def stream_kind(op: Op) -> str:
     kinds = {part.kind for part in forward.fused} or {forward.kind}
     name = next((kind for kind in _COSTLIEST if kind in kinds), "")
     return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name
-
-
-def _index(kind: str) -> float:
-    return float(KINDS.index(kind)) if kind in KINDS else -1.0
 
 
 _COSTLIEST: Final = (
