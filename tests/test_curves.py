@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from trueflops.catalog import cluster
+from trueflops.calibrate.collectives import PARAMETERS
+from trueflops.calibrate.fit import Sample
+from trueflops.calibrate.kernels import own_curves
+from trueflops.calibrate.samples import Split
+from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
-from trueflops.graph import Op, Tensor
+from trueflops.clock.attention import ATTENTION, AttentionWork
+from trueflops.clock.silicon import Silicon
+from trueflops.clock.works import LAWS, curve_name
+from trueflops.graph import Op, Pass, Tensor, compile_program
 from trueflops.graph.rules import work
+from trueflops.graph.shapes import AttentionShape
+from trueflops.interop.kernels import read_kernels
 from trueflops.model import read_model
 from trueflops.plan import Plan
+from trueflops.predict import Server
 from trueflops.predict.memory import Held
 from trueflops.predict.muon import Matrix, matrices_of, newton_schulz_seconds, products
-from trueflops.profile import profile_of
+from trueflops.profile import Profile, profile_of, read_profile, write_profile
+from trueflops.profile.stored import DATA
+from trueflops.workload import Serving
 
 
 def clock_on(name: str) -> Clock:
@@ -58,3 +72,133 @@ def test_muon_orthogonalises_matrices_alone() -> None:
     assert matrices_of(parts["experts.up"]) == {Matrix(2048.0, 7168.0): 256}
     assert not matrices_of(parts["attention.norm"])
     assert not matrices_of(parts["attention.kv_norm"])
+
+
+# ── which curve an attention asks for ────────────────────────────────────────────────────────────
+
+
+def attention_of(name: str, *, cache_bits: float) -> Op:
+    """The attention over a prompt of 4096 tokens."""
+    model = read_model(name)
+    run = Pass(1.0, 4096.0, training=False, cache_bits=cache_bits)
+    program = compile_program(model, Plan(), run)
+    return next(op for op in program.blocks[-1] if isinstance(op, Op) and op.kind == "attention")
+
+
+def test_a_latent_prompt_reads_no_narrow_cache() -> None:
+    narrow, wide = (attention_of("DeepSeek-V3", cache_bits=bits) for bits in (8.0, 16.0))
+    assert curve_name(narrow) == curve_name(wide) == "attention"
+    clock = clock_on("8xB200")
+    seconds = clock.op_seconds([narrow, wide], [work(narrow), work(wide)])
+    assert seconds[0] == pytest.approx(seconds[1])
+    assert work(wide).flop / seconds[1] > 0.3 * clock.chip.peak_flop_per_second("bf16")
+
+
+def test_heads_of_a_plain_model_over_a_narrow_cache() -> None:
+    assert curve_name(attention_of("Llama-3.1-8B", cache_bits=16.0)) == "attention"
+    assert curve_name(attention_of("Llama-3.1-8B", cache_bits=8.0)) == "attention.kv8"
+
+
+def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    rows = [
+        "gpu,attn_dtype,kv_dtype,head_dim,num_heads,num_kv_heads,window,batch,isl,kernel",
+        "b200,bfloat16,fp8,192,8,8,0,1,4096,vllm_triton_attn",
+        "b200,bfloat16,fp8,192,8,8,0,1,4096,vllm_flashinfer_trtllmprefill",
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    ops = [batch.ops[-1] for batch in read_kernels(tmp_path / "rows.csv")]
+    assert [curve_name(op) for op in ops] == ["attention.kv8.triton", "attention.kv8"]
+    slow, fast = clock_on("1xB200").op_seconds(ops, [work(op) for op in ops])
+    assert np.sum(slow) > 5.0 * np.sum(fast)
+
+
+def test_only_an_engine_that_runs_the_fallback_is_priced_by_it() -> None:
+    def names(chip: str, framework: str) -> set[str]:
+        curves = profile_of(accelerator(chip), framework).curves
+        return {name for name in curves if name.endswith("odd_heads")}
+
+    both = {"attention.kv8.odd_heads", "attention_decode.kv8.odd_heads"}
+    assert names("B200", "vllm") == names("L40S", "vllm") == both
+    assert not names("B200", "trt-llm")
+    assert not names("H100", "vllm")  # FlashAttention-3 takes any head
+
+
+# ── fits that end at a bound ─────────────────────────────────────────────────────────────────────
+
+
+def slow_kernels(efficiency: float) -> Split:
+    """Prompts at a share of the peak, by the law itself."""
+    silicon, size = Silicon.of(accelerator("H100")), np.array([2048.0, 4096.0, 8192.0, 16384.0])
+    one = np.ones_like(size)
+    shape = AttentionShape(one, size, 8 * one, 8 * one, size, size / 2, 128 * one, 128 * one)
+    asked = AttentionWork(shape, size * 4096, size * 4096, one, "bf16")
+    fast = ATTENTION.formula(asked, silicon, {**ATTENTION.usual(), "efficiency_128": 0.5})
+    sample = Sample(silicon, asked, fast * 0.5 / efficiency)
+    return Split("attention", sample, sample)
+
+
+def test_a_fit_that_ends_at_a_bound_is_reported_and_not_used(tmp_path: Path) -> None:
+    sound = own_curves("attention", slow_kernels(0.4), "rows")
+    failed = own_curves("attention.kv8", slow_kernels(0.001), "rows")
+    assert not sound["attention"].at_bounds
+    assert "efficiency_128" in failed["attention.kv8"].at_bounds
+    assert sound["attention"].used
+    assert not failed["attention.kv8"].used
+    write_profile(Profile("both", "H100-SXM5-80GB", sound | failed), tmp_path / "both.json")
+    stored = read_profile(tmp_path / "both.json")
+    assert stored.curves["attention.kv8"].at_bounds == failed["attention.kv8"].at_bounds
+    assert stored.usable["attention.kv8"] is stored.usable["attention"]
+    write_profile(Profile("one", "H100-SXM5-80GB", failed), tmp_path / "one.json")
+    alone = read_profile(tmp_path / "one.json")
+    assert not alone.usable
+    used = profile_of(accelerator("L4"), given=alone).curve("attention.kv8")
+    assert used == profile_of(accelerator("L4")).curve("attention.kv8")
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
+def test_a_shipped_profile_says_which_fits_ended_at_a_bound(path: Path) -> None:
+    for name, curve in read_profile(path).curves.items():
+        kind = "memory" if name.startswith("cast") else name.partition(".")[0]
+        law = PARAMETERS if kind == "collective" else LAWS[kind].parameters if kind in LAWS else {}
+        at = {key for key, value in curve.values.items() if key in law and law[key].at_bound(value)}
+        assert at <= set(curve.at_bounds), name
+        assert curve.used == (not any(law[key].decisive for key in at)), name
+
+
+# ── chips of one die ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_collectives_are_shared_in_nodes_of_one_kind() -> None:
+    def origin(chip: str) -> str:
+        return profile_of(accelerator(chip)).curve("collective.all_reduce").origin
+
+    assert origin("B200") == "measured"
+    for chip in ("B300", "B100-SXM", "H20", "H800-SXM5-80GB", "A800-SXM4-80GB", "L40"):
+        assert origin(chip) == "derived", chip
+    for chip in ("GB200", "GH200-96GB", "H100-PCIe-80GB", "A800-PCIe-80GB"):
+        assert origin(chip) == "assumed", chip
+
+
+def test_a_die_says_what_a_datasheet_leaves_out() -> None:
+    b300, b200 = (Silicon.of(accelerator(name)) for name in ("B300", "B200"))
+    assert b300.hertz == b200.hertz
+    assert Silicon.of(accelerator("B100-SXM")).units == b200.units
+    assert Silicon.of(accelerator("H20")).l2_bytes == Silicon.of(accelerator("H100")).l2_bytes
+
+
+def test_slow_tensor_cores_do_not_slow_what_memory_bounds() -> None:
+    """An H20 has 1.19 times the bandwidth of an H100 and 0.15 of its arithmetic."""
+    rows = np.array([1.0, 8.0, 16.0])
+    x = Tensor("x", (("rows", rows), ("inner", 5120.0)))
+    w = Tensor("w", (("columns", 13824.0), ("inner", 5120.0)), role="weight")
+    op = Op("ffn", "matmul", (x,), (Tensor("y", (("rows", rows), ("columns", 13824.0))),), (w,))
+    h20, h100 = (
+        np.asarray(clock_on(name).op_seconds([op], [work(op)])[0]) for name in ("1xH20", "1xH100")
+    )
+    assert (h100 / h20 > 1.05).all()
+    asked, steps = Serving(1024, 1024, 16), {}
+    for name in ("1xH20", "1xH100"):
+        where = cluster(name)
+        server = Server(read_model("Llama-2-13B"), asked, where, profile_of(where.accelerator))
+        steps[name] = float(server.predict(Plan()).decode.value)
+    assert steps["1xH100"] > 1.05 * steps["1xH20"]
