@@ -27,6 +27,7 @@ from trueflops.predict.memory import Held
 from trueflops.predict.muon import Matrix, matrices_of, newton_schulz_seconds, products
 from trueflops.profile import Profile, profile_of, read_profile, write_profile
 from trueflops.profile.stored import DATA
+from trueflops.verify.kernels import identity
 from trueflops.workload import Serving
 
 
@@ -202,3 +203,9 @@ def test_slow_tensor_cores_do_not_slow_what_memory_bounds() -> None:
         server = Server(read_model("Llama-2-13B"), asked, where, profile_of(where.accelerator))
         steps[name] = float(server.predict(Plan()).decode.value)
     assert steps["1xH100"] > 1.05 * steps["1xH20"]
+
+
+def test_a_column_of_what_goes_without_saying_moves_no_row_to_the_other_side() -> None:
+    row = {"gpu": "h200", "batch": "8", "isl": "4096", "latency_us": "10"}
+    assert identity({**row, "causal": "1"}) == identity(row)
+    assert identity({**row, "causal": "0"}) != identity(row)
