@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from trueflops.calibrate.fit import TOLERATED, solve_landmarks
+from trueflops.calibrate.fit import TOLERATED, at_bounds, solve_landmarks
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import PROTOCOLS, Tier, accelerator, cluster
 from trueflops.clock.collectives import REACH, collective_features, collective_transfer
@@ -35,17 +35,17 @@ PULL: Final = TOLERATED  # towards what is usual, where few rows cannot tell
 ROWS_PER_LANDMARK: Final = 2  # where rows are few
 NOISE: Final = 0.3
 PARAMETERS: Final = {
-    "base_ll": Parameter(7.0 * MICRO, 0.0, 60.0 * MICRO, "before the first hop"),
-    "base_ll128": Parameter(12.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop"),
-    "base_simple": Parameter(9.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop"),
-    "hop_ll": Parameter(0.6 * MICRO, 0.0, 8.0 * MICRO, "one step of a ring"),
-    "hop_ll128": Parameter(1.5 * MICRO, 0.0, 12.0 * MICRO, "one step of a ring"),
-    "hop_simple": Parameter(3.0 * MICRO, 0.0, 30.0 * MICRO, "one step of a ring"),
+    "base_ll": Parameter(7.0 * MICRO, 0.0, 60.0 * MICRO, "before the first hop", "both"),
+    "base_ll128": Parameter(12.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both"),
+    "base_simple": Parameter(9.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both"),
+    "hop_ll": Parameter(0.6 * MICRO, 0.0, 8.0 * MICRO, "one step of a ring", "low"),
+    "hop_ll128": Parameter(1.5 * MICRO, 0.0, 12.0 * MICRO, "one step of a ring", "low"),
+    "hop_simple": Parameter(3.0 * MICRO, 0.0, 30.0 * MICRO, "one step of a ring", "low"),
     "rate_ll": Parameter(0.2, 0.003, 1.0, "of the link, two words in four being flags"),
     "rate_ll128": Parameter(0.5, 0.01, 1.4, "of the link"),
     "rate_simple": Parameter(0.8, 0.03, 2.5, "of the link; switches that reduce exceed it"),
     "crowding": Parameter(0.1, -1.0, 2.5, "bandwidth lost with each doubling of the ranks"),
-    "blend": Parameter(6.0, 2.0, 40.0, "how sharply protocols are switched"),
+    "blend": Parameter(6.0, 2.0, 40.0, "how sharply protocols are switched", "both"),
 }
 
 
@@ -86,7 +86,8 @@ def fitted_collectives(
         held, error = summarise(np.concatenate(misses))
         rows = int(fitted.sum())
         name = f"collective.{sent.kind}" + (f".{sent.library}" if sent.library else "")
-        found[name] = Curve(_values(point), error, "measured", source, marks, rows, held)
+        ended = at_bounds(PARAMETERS, point / seen.slowness)
+        found[name] = Curve(_values(point), error, "measured", source, marks, rows, held, ended)
     return found
 
 
@@ -138,7 +139,7 @@ class _Seen:
     def fit(self, rows: NDArray[np.bool_]) -> tuple[Array, Landmarks | None]:
         """Parameters, and landmarks of what they leave over."""
         low, high, usual = (
-            np.array([getattr(p, bound) for p in PARAMETERS.values()]) * self._slowness
+            np.array([getattr(p, bound) for p in PARAMETERS.values()]) * self.slowness
             for bound in ("low", "high", "usual")
         )
         scale = np.maximum(np.abs(usual), (high - low) / 50.0)
@@ -160,7 +161,7 @@ class _Seen:
         return best, solve_landmarks(features, left, np.array(REACH), count, NOISE)
 
     @property
-    def _slowness(self) -> Array:
+    def slowness(self) -> Array:
         """How much longer than a GPU's the latencies are, where no GPU's explains the fastest."""
         base, hop = PARAMETERS["base_ll"], PARAMETERS["hop_ll"]
         fastest = float(self.seconds.min())

@@ -7,7 +7,7 @@ are robust: tables hold outliers (a kernel chosen badly, a clock that fell) that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from trueflops.clock.law import Law, kernel, residual
+from trueflops.clock.law import Law, Parameter, kernel, residual
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.streams import STREAM, StreamWork
 from trueflops.profile import Landmarks
@@ -89,10 +89,15 @@ def cast_seconds(sample: Sample, values: dict[str, float]) -> Array:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Parameters of a law, and of the cast before it where rows had one."""
+    """Parameters of a law, and of the cast before it where rows had one.
+
+    `at_bounds` names those that ended at a guard; `used` is false where a decisive one did.
+    """
 
     values: dict[str, float]
     cast: dict[str, float]
+    at_bounds: tuple[str, ...] = ()
+    used: bool = True
 
 
 def fit_values(
@@ -133,7 +138,15 @@ def fit_values(
         misses, start, bounds=(low, high), x_scale=scale,
         loss="soft_l1", f_scale=TOLERATED, diff_step=1e-3, max_nfev=60,
     )  # fmt: skip
-    return split(best.x)
+    ended = at_bounds(named, best.x)
+    used = not any(named[name].decisive for name in ended)
+    return replace(split(best.x), at_bounds=ended, used=used)
+
+
+def at_bounds(named: Mapping[str, Parameter], point: Array) -> tuple[str, ...]:
+    """The parameters of a fit that ended at a guard: a bound that is no limit of their meaning."""
+    found = zip(named.items(), point.tolist(), strict=True)
+    return tuple(name for (name, parameter), value in found if parameter.at_bound(value))
 
 
 def _thin(sample: Sample) -> Sample:

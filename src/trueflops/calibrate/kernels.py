@@ -7,14 +7,16 @@ curve has parameters alone, and its error is that of chips left out of the fit, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from trueflops.calibrate.fit import CAST, Fitted, Sample, fit_landmarks, fit_values, predict
 from trueflops.calibrate.samples import Split
+from trueflops.clock.attention import HEAD_DIMS, efficiency
 from trueflops.clock.law import Law, residual
-from trueflops.clock.works import LAWS
+from trueflops.clock.works import FALLBACK, LAWS
 from trueflops.profile import Curve, HeldOut, Landmarks
 
 Z90: Final = 1.6449
@@ -47,26 +49,45 @@ def own_curves(name: str, split: Split, source: str, like: Curve | None = None) 
     """
     law, detail = LAWS[split.kind], DETAILS.get(split.kind, Detail(0, 0.0))
     fitted = fit_values(law, [split.fitted], like.values if like else {})
+    if name.endswith(FALLBACK):
+        fitted = replace(fitted, values=_any_head(fitted.values, split.fitted))
     rows = len(split.fitted.seconds)
     count = detail.landmarks if rows >= FEW else 0
     marks = fit_landmarks(law, split.fitted, fitted, count, detail.noise)
-    judged = split.held_out if len(split.held_out.seconds) else split.fitted
-    held, error = judge(law, judged, fitted, marks)
-    curves = {name: Curve(fitted.values, error, "measured", source, marks, rows, held)}
+    held, error = judge(law, split.judged, fitted, marks)
+    ended = (fitted.at_bounds, fitted.used)
+    curve = Curve(fitted.values, error, "measured", source, marks, rows, held, *ended)
+    curves = {name: curve}
     if fitted.cast:
         form = name.rpartition(".")[2]
         curves[f"cast.{form}"] = Curve(fitted.cast, error, "measured", source, None, rows)
     return curves
 
 
+def _any_head(values: dict[str, float], sample: Sample) -> dict[str, float]:
+    """A fallback takes any head; of those that no row has it is taken to do as on those seen."""
+    seen = np.unique(sample.work.shape.head_dim)
+
+    def nearest(head_dim: float) -> float:
+        return float(seen[np.argmin(np.abs(np.log2(seen / head_dim)))])
+
+    named = {f"efficiency_{d:.0f}": d for d in HEAD_DIMS}
+    return {
+        name: float(efficiency(nearest(named[name]), values)) if name in named else value
+        for name, value in values.items()
+    }
+
+
 def transferred_curve(
-    splits: Sequence[Split], source: str, like: Curve | None = None
+    name: str, splits: Sequence[Split], source: str, like: Curve | None = None
 ) -> tuple[Curve, Fitted]:
     """One curve for chips without data: parameters fitted across all others."""
     law = LAWS[splits[0].kind]
     samples = [split.fitted for split in splits]
     near = like.values if like else {}
     fitted = fit_values(law, samples, near)
+    if name.endswith(FALLBACK):
+        fitted = replace(fitted, values=_any_head(fitted.values, samples[0]))
     misses = [
         log_error(
             law,
@@ -77,10 +98,11 @@ def transferred_curve(
         if len(splits) > 1 and len(left.held_out.seconds)
     ]
     if not misses:  # one chip alone cannot say how well it speaks for others
-        misses = [ALONE * log_error(law, splits[0].held_out, fitted)]
+        misses = [ALONE * log_error(law, splits[0].judged, fitted)]
     held, error = summarise(np.concatenate(misses))
     rows = sum(len(s.seconds) for s in samples)
-    return Curve(fitted.values, error, "derived", source, None, rows, held), fitted
+    ended = (fitted.at_bounds, fitted.used)
+    return Curve(fitted.values, error, "derived", source, None, rows, held, *ended), fitted
 
 
 def judge(

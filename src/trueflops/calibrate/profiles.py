@@ -37,6 +37,9 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
     samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
     sent = collective_curves((t for t in tables if t.has("gpus", "bytes")), TABLES)
     power = [power_curves(table, OURS) for table in found if table.has(*POWER_COLUMNS)]
+    for chip, of_kinds in sorted(sent.items()):
+        for name, curve in of_kinds.items():
+            say(f"{chip}: {name}{_ended(curve)}")
     written = []
     for chip, splits in sorted(samples.items()):
         curves: dict[str, Curve] = dict(sent.get(chip, {}))
@@ -44,8 +47,9 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
             curves |= of_chips.get(chip, {})
         for name, split in _plain_first(splits).items():
             like = curves.get(name.partition(".")[0])
-            curves |= own_curves(name, split, _source(name, chip), like)
-            say(f"{chip}: {name}")
+            fitted = own_curves(name, split, _source(name, chip), like)
+            curves |= fitted
+            say(f"{chip}: {name}{_ended(fitted[name])}")
         written.append(_write(Profile(f"{chip}, fitted", chip, curves), into))
     across = transfer(samples, say)
     for of_chips in power:  # relative to cap and peak: a first guess for any chip like it
@@ -63,9 +67,9 @@ def transfer(samples: Mapping[str, Mapping[str, Split]], say: Callable[[str], No
     curves: dict[str, Curve] = {}
     for name, found in _plain_first(classes).items():
         like = curves.get(name.partition(".")[0])
-        curve, fitted = transferred_curve(found, _source(name, ""), like)
+        curve, fitted = transferred_curve(name, found, _source(name, ""), like)
         curves[name] = curve
-        say(f"across chips: {name}")
+        say(f"across chips: {name}{_ended(curve)}")
         if fitted.cast:
             curves[f"cast.{name.rpartition('.')[2]}"] = _cast(curve, fitted)
     curves["cast"] = curves["memory"]
@@ -80,6 +84,14 @@ def _plain_first(found: Mapping[str, Found]) -> dict[str, Found]:
 
 def _cast(curve: Curve, fitted: Fitted) -> Curve:
     return Curve(fitted.cast, curve.error, curve.origin, curve.source, None, curve.fitted_rows)
+
+
+def _ended(curve: Curve) -> str:
+    """What is said of a fit that ended at bounds which are no limits of what they bound."""
+    if not curve.at_bounds:
+        return ""
+    named = ", ".join(curve.at_bounds)
+    return f" (ended at a bound of {named}{'' if curve.used else ': not used'})"
 
 
 def _source(name: str, chip: str) -> str:

@@ -28,6 +28,11 @@ class Split:
     fitted: Sample
     held_out: Sample
 
+    @property
+    def judged(self) -> Sample:
+        """Those kept apart; of few rows none may have been, and then those fitted."""
+        return self.held_out if len(self.held_out.seconds) else self.fitted
+
 
 def tables_in(*folders: Path) -> list[Table]:
     """Every table in these folders."""
@@ -62,7 +67,7 @@ def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[str, Split]]
 
 
 def _split(kind: str, fitted: Sample, apart: list[Sample]) -> Split:
-    """Of a few rows, none may have been set apart."""
+    """One sample of each side."""
     return Split(kind, fitted, join(apart) if apart else fitted.take(np.arange(0)))
 
 

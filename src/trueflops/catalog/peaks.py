@@ -103,13 +103,15 @@ _FMA: Final[Mapping[str, Mapping[str, float]]] = {
         "fp4": 8192,
     },
 }
-# Forms and chips whose tensor rates, with fp32 accumulation or at all, are half of their dies'.
+# Forms and chips whose tensor rates, with fp32 sums or at all, are cut: of which dtypes, and how.
 _GEFORCE: Final = ("tf32", "fp16", "bf16", "fp8")
 _SHARED: Final = re.compile(r"(Ampere GA10|Ada AD10|Blackwell GB20)[2-9B]$")  # one kind of SM
-_HALF: Final[Mapping[str, tuple[str, ...]]] = {
-    "consumer": _GEFORCE,
-    "L40": (*_GEFORCE, "int8", "int4"),
+_CUT: Final[Mapping[str, tuple[tuple[str, ...], float]]] = {
+    "consumer": (_GEFORCE, 2.0),
+    "L40": ((*_GEFORCE, "int8", "int4"), 2.0),
+    "H20-96GB": ((*_GEFORCE, "int8"), 4.0),
 }
+_WHOLE: Final[tuple[tuple[str, ...], float]] = ((), 1.0)
 
 
 def computed_peak(chip: Accelerator, dtype: str) -> float | None:
@@ -127,9 +129,10 @@ def computed_peak(chip: Accelerator, dtype: str) -> float | None:
     fma = _FMA.get(name, {}).get(dtype)
     if fma is None or clock is None or count is None:
         return None
-    form = () if name.startswith("Volta") else _HALF.get(chip.form, ())  # TITAN V is not cut
-    if dtype in _HALF.get(chip.name, form):
-        fma /= 2.0
+    form = _WHOLE if name.startswith("Volta") else _CUT.get(chip.form, _WHOLE)  # not TITAN V
+    dtypes, ways = _CUT.get(chip.name, form)
+    if dtype in dtypes:
+        fma /= ways
     return count * fma * 2.0 * clock
 
 
@@ -138,6 +141,10 @@ DEPARTURES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "B200-SXM-180GB": (
         ("tf32", "fp16", "bf16", "fp8", "int8", "fp6", "fp4"),
         "printed at 1.856 GHz, below the boost clock",
+    ),
+    "H20-96GB": (
+        ("fp64", "fp32"),
+        "fp64 cut; fp32 printed at 2.2 GHz, which no GH100 runs at: unresolved",
     ),
     "TITAN V": (("fp16",), "printed at 1.34 GHz, below the boost clock"),
     **dict.fromkeys(

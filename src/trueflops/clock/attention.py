@@ -158,19 +158,23 @@ def _decode_features(work: AttentionWork, chip: Silicon) -> Array:
 
 
 _HEAD_PARAMETERS = {
-    f"efficiency_{d:.0f}": Parameter(usual, 0.03, 1.1, f"of the peak at head dimension {d:.0f}")
+    f"efficiency_{d:.0f}": Parameter(
+        usual, 0.005, 1.1, f"of the peak, heads of {d:.0f}", "high", True
+    )
     for d, usual in zip(HEAD_DIMS, (0.5, 0.65, 0.65, 0.6, 0.4), strict=True)
 }
 ATTENTION: Final = Law(
     _prompt,
     {
-        "start_cycles": Parameter(15000.0, 0.0, 60000.0, "cycles before the first block runs"),
+        "start_cycles": Parameter(
+            15000.0, 0.0, 60000.0, "cycles before the first block runs", "low"
+        ),
         **_HEAD_PARAMETERS,
-        "sharpness": Parameter(1.5, 1.05, 8.0, "exponent with which limits overlap"),
-        "block_cycles": Parameter(300.0, 0.0, 6000.0, "cycles to set up one block"),
-        "bandwidth": Parameter(0.5, 0.1, 1.2, "of the memory's"),
-        "serial": Parameter(0.8, 0.0, 2.0, "how much of the longest block shows"),
-        "short_blocks": Parameter(0.5, 0.0, 1.0, "how far blocks shrink for short prompts"),
+        "sharpness": Parameter(1.5, 1.05, 8.0, "exponent with which limits overlap", "both"),
+        "block_cycles": Parameter(300.0, 0.0, 6000.0, "cycles to set up one block", "low"),
+        "bandwidth": Parameter(0.5, 0.1, 1.2, "of the memory's", "high", True),
+        "serial": Parameter(0.8, 0.0, 2.0, "how much of the longest block shows", "low"),
+        "short_blocks": Parameter(0.5, 0.0, 1.0, "how far blocks shrink for short prompts", "both"),
     },
     _prompt_features,
     reach=(3.0, 4.0, 2.0, 6.0, 8.0, 3.0),
@@ -178,13 +182,15 @@ ATTENTION: Final = Law(
 DECODE: Final = Law(
     _decode,
     {
-        "start_cycles": Parameter(12000.0, 0.0, 60000.0, "cycles before the first key is read"),
-        "bandwidth": Parameter(0.75, 0.1, 1.3, "of the memory's"),
-        "sharpness": Parameter(2.0, 1.05, 10.0, "exponent with which limits overlap"),
-        "idle_loss": Parameter(0.5, 0.0, 1.2, "bandwidth lost when few units have work"),
-        "efficiency": Parameter(0.3, 0.02, 1.5, "of the dense peak"),
-        "wave_loss": Parameter(0.5, 0.0, 1.5, "how much of a ragged last wave is lost"),
-        "cache_gain": Parameter(0.5, 0.0, 8.0, "how much faster keys come from cache"),
+        "start_cycles": Parameter(
+            12000.0, 0.0, 60000.0, "cycles before the first key is read", "low"
+        ),
+        "bandwidth": Parameter(0.75, 0.1, 1.3, "of the memory's", "high", True),
+        "sharpness": Parameter(2.0, 1.05, 10.0, "exponent with which limits overlap", "both"),
+        "idle_loss": Parameter(0.5, 0.0, 1.2, "bandwidth lost when few units have work", "low"),
+        "efficiency": Parameter(0.3, 0.02, 1.5, "of the dense peak", "high", True),
+        "wave_loss": Parameter(0.5, 0.0, 1.0, "how much of a ragged last wave is lost", "both"),
+        "cache_gain": Parameter(0.5, 0.0, 8.0, "how much faster keys come from cache", "low"),
     },
     _decode_features,
     reach=(3.0, 3.0, 2.0, 4.0, 8.0),

@@ -16,6 +16,7 @@ from trueflops.catalog import Cluster
 from trueflops.clock.collectives import Placement, collective_transfer, stage_links
 from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
+from trueflops.clock.streams import StreamWork, kind_index
 from trueflops.clock.transfer import Transfer
 from trueflops.clock.works import (
     LAWS,
@@ -159,10 +160,9 @@ class Clock:
 
     def stream(self, moved_bytes: Size, kind: str, kernels: float = 1.0) -> Size:
         """Seconds of memory-bound work that is not in a graph, such as the optimizer's step."""
-        law = self.profile.curve("memory")
-        share = law.values.get(kind, law["bandwidth"])
-        start = law["start_cycles"] / self.silicon.hertz
-        return kernels * start + moved_bytes / (share * self.silicon.bandwidth)
+        asked = StreamWork(moved_bytes / kernels, np.array(kind_index(kind)))
+        each = LAWS["memory"].seconds(asked, self.silicon, self.profile.curve("memory"))
+        return kernels * each[()]
 
     def _sum(
         self,

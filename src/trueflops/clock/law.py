@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,16 +19,30 @@ from trueflops.profile import Curve, Landmarks
 from trueflops.sizes import Array, Size
 
 Values = Mapping[str, float]
+AT_A_BOUND: Final = 2e-3  # of the distance between its bounds: a fit that ended this near
 ROWS_AT_ONCE: Final = 1 << 13  # so that a table of 60,000 kernels stays within a few MiB
 
 
 class Parameter(NamedTuple):
-    """Where a fit starts, between which bounds it stays, and what the number means."""
+    """Where a fit starts, between which bounds it stays, and what the number means.
+
+    A bound is either a limit of that meaning (`limits`: no cycles, all of the bandwidth), where a
+    fit may well end, or only a guard, whose reaching is reported. A fit in which a `decisive` one,
+    the rate itself, ends at a guard is of other kernels than the law's, and is not used.
+    """
 
     usual: float
     low: float
     high: float
     meaning: str
+    limits: Literal["", "low", "high", "both"] = ""
+    decisive: bool = False
+
+    def at_bound(self, value: float) -> bool:
+        """Whether a fitted value ended at a bound that is no limit of its meaning."""
+        near = AT_A_BOUND * (self.high - self.low)
+        below = value <= self.low + near and self.limits not in ("low", "both")
+        return below or (value >= self.high - near and self.limits not in ("high", "both"))
 
 
 @dataclass(frozen=True)

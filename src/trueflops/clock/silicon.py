@@ -1,7 +1,7 @@
 """What the laws need to know of a chip: units, clock, cache, bandwidth and peaks, in SI units.
 
-Where the catalog does not know a fact, a usual value stands in; a law depends on it only weakly
-(a wave over unknown units, a start in cycles of an unknown clock).
+Where the catalog does not know a fact, that of the same die does, else a usual value stands in; a
+law depends on it only weakly (a wave over unknown units, a start in cycles of an unknown clock).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trueflops.catalog import Accelerator
+from trueflops.profile import fact_of_die
 
 USUAL_UNITS = 128.0  # between an A100's 108 and an L40S's 142 multiprocessors
 USUAL_CLOCK = 1.7e9  # hertz
@@ -29,9 +30,9 @@ class Silicon:
     def of(cls, chip: Accelerator) -> Silicon:
         """The facts of one accelerator."""
         return cls(
-            chip.get("compute.units") or USUAL_UNITS,
-            chip.get("compute.clock") or USUAL_CLOCK,
-            chip.get("memory.l2") or 0.0,
+            fact_of_die(chip, "compute.units") or USUAL_UNITS,
+            fact_of_die(chip, "compute.clock") or USUAL_CLOCK,
+            fact_of_die(chip, "memory.l2") or 0.0,
             chip.need("memory.bandwidth"),
             chip.peak_flop_per_second,
         )

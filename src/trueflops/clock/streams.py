@@ -32,6 +32,11 @@ class StreamWork(NamedTuple):
     kind: Array
 
 
+def kind_index(kind: str) -> float:
+    """The place of a kind in KINDS; a plain copy has none."""
+    return float(KINDS.index(kind)) if kind in KINDS else -1.0
+
+
 def _kind(w: StreamWork) -> Array:
     """Of each op, for all plans."""
     kind = np.asarray(w.kind)
@@ -53,10 +58,14 @@ STREAM: Final = Law(
     _formula,
     {
         "start_cycles": Parameter(4000.0, 500.0, 20000.0, "cycles before the first byte moves"),
-        "reduce_cycles": Parameter(4000.0, 0.0, 30000.0, "more before a row is summed"),
-        "bandwidth": Parameter(0.8, 0.05, 1.0, "of the memory's, for a copy or an add"),
+        "reduce_cycles": Parameter(4000.0, 0.0, 30000.0, "more before a row is summed", "low"),
+        "bandwidth": Parameter(
+            0.8, 0.05, 1.0, "of the memory's, for a copy or an add", "high", True
+        ),
         **{
-            kind: Parameter(0.6, 0.02, 1.0, f"of the memory's, for {kind.replace('_', ' ')}")
+            kind: Parameter(
+                0.6, 0.02, 1.0, f"of the memory's, for {kind.replace('_', ' ')}", "high", True
+            )
             for kind in KINDS
         },
     },

@@ -13,7 +13,7 @@ from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.experts import EXPERTS, ExpertWork
 from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
-from trueflops.clock.streams import KINDS, STREAM, StreamWork
+from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import Work, total_bytes
 from trueflops.graph.shapes import (
@@ -38,6 +38,11 @@ LAWS: Final[dict[str, Law]] = {
 }
 _EAGER: Final = ("pointwise", "reduction", "movement")  # kernels of a captured program
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
+EIGHT_BITS: Final = 8.0
+FALLBACK: Final = "triton"  # the attention that takes any shape, where no faster one does
+# Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
+SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
+ODD_HEADS: Final = "odd_heads"  # the curve of others
 _HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
@@ -71,10 +76,22 @@ def curve_name(op: Op) -> str:
     if op.kind == "cast" and op.form:
         return f"cast.{op.form}"
     if kind.startswith("attention"):
-        bits = op.facts.get("key_bits", op.inputs[1].bits)
-        kernel = op.form or ("kv8" if bits == 8.0 else "")
-        return f"{kind}.{kernel}" if kernel else kind
+        return _attention_curve(kind, op)
     return kind
+
+
+def _attention_curve(kind: str, op: Op) -> str:
+    """Kernels over an 8-bit cache have curves of their own, and so has what runs in their stead.
+
+    Rows of a table name their kernel; of a model whose heads those kernels are not built for, the
+    engine's settings say whether the fallback runs (`odd_heads`).
+    """
+    narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
+    if op.form != FALLBACK and (op.form or not narrow):
+        return f"{kind}.{op.form}" if op.form else kind
+    heads = attention_shape(op).head_dim
+    odd = not op.form and np.ndim(heads) == 0 and heads not in SERVED_HEADS
+    return ".".join(filter(None, (kind, "kv8" * narrow, op.form, ODD_HEADS * odd)))
 
 
 def law_work(kind: str, ops: Sequence[Op], works: Sequence[Work]) -> Any:
@@ -141,7 +158,7 @@ def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
     moved = stack([done.bytes_read + done.bytes_written for done in works])
-    return StreamWork(moved, stack([_index(stream_kind(op)) for op in ops]))
+    return StreamWork(moved, stack([kind_index(stream_kind(op)) for op in ops]))
 
 
 def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
@@ -163,10 +180,6 @@ def stream_kind(op: Op) -> str:
     kinds = {part.kind for part in forward.fused} or {forward.kind}
     name = next((kind for kind in _COSTLIEST if kind in kinds), "")
     return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name
-
-
-def _index(kind: str) -> float:
-    return float(KINDS.index(kind)) if kind in KINDS else -1.0
 
 
 _COSTLIEST: Final = (

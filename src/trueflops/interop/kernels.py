@@ -28,12 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.clock.eager import KINDS as EAGER_KINDS
+from trueflops.clock.works import FALLBACK
 from trueflops.errors import BadInput, UnknownName, shorten
 from trueflops.graph.ir import Collective, Op
 from trueflops.interop.kernel_ops import COLLECTIVES, DTYPES, KINDS, MEMORY_KINDS, Columns, Form
 from trueflops.interop.tables import Row, Table, read_table
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
+_FALLBACK: Final = ("triton_attn", FALLBACK)  # as tables call the kernel that takes any shape
 _SAID: Final = {
     "collective": ("op",),
     "memory": ("kind",),
@@ -154,6 +156,8 @@ def _form(kind: str, row: Row) -> Form:
                 name = "fp32"
             kernel = row.get("kernel", "").strip().lower()
             variant = kernel if kernel in ("fa2", "cudnn", "cudnn_masked") else ""
+            if kernel.endswith(_FALLBACK):
+                variant = FALLBACK
             back = row.get("direction", "").strip().lower() == "backward"
             return Form(name, f"{variant} backward" if back else variant)
         case "experts":

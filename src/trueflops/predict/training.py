@@ -31,6 +31,7 @@ from trueflops.predict.memory import (
     kept_bytes,
     stage_memory,
 )
+from trueflops.predict.muon import newton_schulz_seconds
 from trueflops.predict.pipeline import (
     USEFUL,
     MeanStage,
@@ -340,12 +341,14 @@ class Trainer:
         each = clipping + gradient + weight + 2.0 * plan.state_bytes
         if not plan.has_master:
             each += weight  # the weights themselves are read and updated
-        seconds = self.clock.stream(own * each, "optimizer", kernels=8.0)
-        if plan.optimizer == "muon":
-            # Five Newton–Schulz steps of three products: 30·hidden flop a parameter (Jordan 2024).
-            rate = self.clock.matmul_rate(plan.wide_dtype)
-            seconds = seconds + 30.0 * self.model.hidden * own / rate
-        return leaf("optimizer", seconds, self.profile.curve("memory"), "memory")
+        law = self.profile.curve("memory")
+        # Three walks over the list of tensors: their norm, its scaling, the update.
+        update = self.clock.stream(own * each, "optimizer", kernels=3.0)
+        if plan.optimizer != "muon":
+            return leaf("optimizer", update, law, "memory")
+        steps = newton_schulz_seconds(self.model, plan, held, self.clock)
+        products = leaf("Newton–Schulz", steps, self.profile.curve("matmul"), "matmul")
+        return total("optimizer", leaf("update", update, law, "memory"), products)
 
     def _offload(
         self, plan: Plan, held: Held, kept: Size, m: Size, beside: Size

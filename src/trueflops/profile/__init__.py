@@ -3,6 +3,7 @@
 profile.py    Profile, Curve, Landmarks
 datasheet.py  the best that is known of a chip, and a profile for one known by its datasheet alone
 frameworks.py what a framework adds to or takes from what a chip delivers
+siblings.py   what chips of one die share
 stored.py     profiles as files
 data/         profiles fitted by `trueflops calibrate`, and what is assumed where nothing is fitted
 """
@@ -14,5 +15,6 @@ from trueflops.profile.profile import Curve as Curve
 from trueflops.profile.profile import HeldOut as HeldOut
 from trueflops.profile.profile import Landmarks as Landmarks
 from trueflops.profile.profile import Profile as Profile
+from trueflops.profile.siblings import fact_of_die as fact_of_die
 from trueflops.profile.stored import read_profile as read_profile
 from trueflops.profile.stored import write_profile as write_profile

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from math import inf
-from pathlib import Path
 from typing import Any, Final
 
 from trueflops import units
@@ -18,21 +17,21 @@ from trueflops.catalog import Accelerator, Origin, accelerator
 from trueflops.catalog.facts import read_toml
 from trueflops.profile.frameworks import USUAL, on_vendor, under
 from trueflops.profile.profile import Curve, Profile
+from trueflops.profile.siblings import ASSUMED, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
 
-_ASSUMED: Final = Path(__file__).parent / "data" / "assumed.toml"
 _TRANSFER: Final = DATA / "transfer.json"
 _FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
+_TAKES_ANY_HEAD: Final = "Hopper"  # FlashAttention-3, over 8-bit caches too: no fallback runs
 # The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
 _REFERENCES: Final = {"Hopper": "H200", "Ampere": "A100", "Ada": "L40S", "Blackwell": "B200"}
-OTHER_PACKAGE: Final = 0.03  # what another package of the same die adds to the error of log(time)
 UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
 _MATRIX: Final = ("matmul", "experts", "attention")
 
 
 @cache
 def _assumed() -> dict[str, Any]:
-    return read_toml(_ASSUMED)
+    return read_toml(ASSUMED)
 
 
 @cache
@@ -50,24 +49,11 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
     'H20-96GB by datasheet'
     """
     best = _general(chip)
-    for own in (_of_sibling(chip), shipped(chip.name), given):
+    for own in (of_sibling(chip, best), shipped(chip.name), given):
         if own is not None:
-            best = best.having(own.curves).named(own.name)
+            best = best.having(own.usable).named(own.name)
     own_kind = on_vendor(framework, chip.vendor)
     return under(_with_joules(best, chip), own_kind, _half_sums(chip))
-
-
-def _of_sibling(chip: Accelerator) -> Profile | None:
-    """Curves of the measured chip that has the same die, but for its links and its power."""
-    for measured, others in _assumed()["siblings"].items():
-        if chip.name.replace(" ", "-") in others and (own := shipped(measured)):
-            curves = {
-                name: replace(curve, origin="derived", error=curve.error + OTHER_PACKAGE)
-                for name, curve in own.curves.items()
-                if not name.startswith(("collective", "power"))
-            }
-            return Profile(f"{chip.name} by {measured}", chip.name, curves)
-    return None
 
 
 def from_datasheet(chip: Accelerator) -> Profile:
@@ -97,7 +83,7 @@ def _general(chip: Accelerator) -> Profile:
     }
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curves["matmul"]["efficiency"]
-    for name, curve in _transferred().curves.items():
+    for name, curve in _transferred().usable.items():
         if name.partition("_")[0].partition(".")[0] not in _MATRIX:
             if name != "power" or chip.vendor == "NVIDIA":
                 curves[name] = replace(curve, origin="derived")
@@ -115,6 +101,8 @@ def _general(chip: Accelerator) -> Profile:
     if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):
             curves.pop(f"{kind}.fa2", None)  # the chip's best kernels are FlashAttention-2 itself
+    if _TAKES_ANY_HEAD in chip.architecture:
+        curves = {name: curve for name, curve in curves.items() if not name.endswith(".triton")}
     vendor = _assumed()["vendors"].get(chip.vendor, {})
     typical = {"typical": float(vendor.get("typical", 1.0))}
     curves["models"] = Curve(typical, UNTUNED_ERROR, "assumed", vendor.get("why", "no loss known"))

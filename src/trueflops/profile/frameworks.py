@@ -25,9 +25,9 @@ _OF_THE_STEP: Final = (
     "experts_error",
 )  # fmt: skip
 _WORDS: Final = (
-    "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "fused_casts",
-    "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack", "memory_error",
-    "habits", "serves", "elsewhere",
+    "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
+    "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
+    "memory_error", "habits", "serves", "elsewhere",
 )  # fmt: skip
 
 
@@ -116,6 +116,9 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
         curves[reduce] = profile.curve(f"{reduce}.{said['all_reduce']}")
     if "cache8" in said:
         curves["attention_decode.kv8"] = profile.curve(said["cache8"])
+    for kind in ("attention.kv8", "attention_decode.kv8") if "odd_heads" in said else ():
+        if fallback := profile.curves.get(f"{kind}.{said['odd_heads']}"):
+            curves[f"{kind}.odd_heads"] = fallback
     if "vector_rows" in said:
         curves |= _own_products(profile, min(said["matmul_speed"] * half_sums, 1.0), said)
     if said["experts_speed"] != 1.0:

@@ -30,7 +30,11 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Curve:
-    """Parameters of one law of `clock/`. `error` is one standard deviation of log(time)."""
+    """Parameters of one law of `clock/`. `error` is one standard deviation of log(time).
+
+    `at_bounds` names parameters whose fit ended at a bound that is no limit of their meaning. Where
+    that is the rate itself the rows are of other kernels: the curve is kept to be seen, not used.
+    """
 
     values: Mapping[str, float]
     error: float
@@ -39,6 +43,8 @@ class Curve:
     landmarks: Landmarks | None = None
     fitted_rows: int = 0
     held_out: HeldOut | None = None
+    at_bounds: tuple[str, ...] = ()
+    used: bool = True
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
@@ -68,6 +74,19 @@ class Profile:
                 return found
             name = name.rpartition(".")[0]
         raise MissingFact(f"profile {self.name} has no curve for {asked}")
+
+    @property
+    def usable(self) -> Mapping[str, Curve]:
+        """Its curves; instead of one that is not used the next more general, if there is any."""
+        sound = {name: curve for name, curve in self.curves.items() if curve.used}
+        found = dict(sound)
+        for name in self.curves.keys() - sound.keys():
+            general = name.rpartition(".")[0]
+            while general and general not in sound:
+                general = general.rpartition(".")[0]
+            if general:
+                found[name] = sound[general]
+        return found
 
     def having(self, curves: Mapping[str, Curve]) -> Profile:
         """The same profile with some curves replaced or added."""

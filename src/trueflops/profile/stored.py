@@ -4,6 +4,8 @@
 "error": 0.05, "origin": "measured", "source": …, "fitted_rows": 3520,
 "held_out": {"rows": 880, "median": 0.04, "p90": 0.12},
 "landmarks": {"reach": […], "points": [[…], …], "weights": […]}}}}
+"at_bounds": ["fill"] are parameters whose fit ended at a bound that is no limit of their meaning;
+"used": false says that one of them is the rate itself, so that a more general curve is taken.
 A measured one also holds its rows (`measured`, see measure/record.py) and, where the catalog does
 not know the device, what it is: "chip": {"kind": "cpu", "values": {"peak.fp32": 1.2e11, …}}.
 """
@@ -93,6 +95,8 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
         landmarks,
         int(raw.get("fitted_rows", 0)),
         HeldOut(int(held["rows"]), float(held["median"]), float(held["p90"])) if held else None,
+        tuple(str(parameter) for parameter in raw.get("at_bounds", ())),
+        bool(raw.get("used", True)),
     )
 
 
@@ -161,6 +165,10 @@ def _record(curve: Curve) -> dict[str, Any]:
         record["held_out"] = {
             "rows": held.rows, "median": _short(held.median), "p90": _short(held.p90)
         }  # fmt: skip
+    if curve.at_bounds:
+        record["at_bounds"] = list(curve.at_bounds)
+    if not curve.used:
+        record["used"] = False
     if curve.landmarks:
         marks = curve.landmarks
         record["landmarks"] = {

@@ -31,9 +31,15 @@ _ASIDE: Final = (
 )  # fmt: skip
 
 
+_UNSAID: Final = ("causal", "1")  # what rows of a table without that column are
+
+
 def identity(row: Row) -> str:
-    """What a measured kernel is, whatever it took and whichever release ran it."""
-    return " ".join(f"{k}={v.strip()}" for k, v in sorted(row.items()) if k not in _ASIDE)
+    """What a measured kernel is, whatever it took, whichever release ran it, and however fully
+    its table says so: a column of what goes without saying makes it no other one.
+    """
+    said = ((k, v.strip()) for k, v in sorted(row.items()) if k not in _ASIDE)
+    return " ".join(f"{k}={v}" for k, v in said if (k, v) != _UNSAID)
 
 
 def by_chip(table: Table) -> Iterator[tuple[str, Table]]:

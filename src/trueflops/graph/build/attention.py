@@ -123,7 +123,8 @@ def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     facts: dict[str, Any] = {
         "keys": run.keys_read(a.window, a.chunked),
         "seen": run.keys_seen(a.window, a.chunked),
-        "key_bits": run.bits if run.training else run.cache_bits,
+        # A latent cache is widened to keys and values of the usual dtype before a prompt reads it.
+        "key_bits": run.bits if run.training or a.latent else run.cache_bits,
         "window": float(a.window),
     }
     at.op("scores", "attention.scores", [q, k], [scores], part="core", inner=a.head_dim, **facts)

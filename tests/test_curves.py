@@ -1,0 +1,211 @@
+"""Curves: one law for one kind of work, fits that may be used, and what chips of one die share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trueflops.calibrate.collectives import PARAMETERS
+from trueflops.calibrate.fit import Sample
+from trueflops.calibrate.kernels import own_curves
+from trueflops.calibrate.samples import Split
+from trueflops.catalog import accelerator, cluster
+from trueflops.clock import Clock
+from trueflops.clock.attention import ATTENTION, AttentionWork
+from trueflops.clock.silicon import Silicon
+from trueflops.clock.works import LAWS, curve_name
+from trueflops.graph import Op, Pass, Tensor, compile_program
+from trueflops.graph.rules import work
+from trueflops.graph.shapes import AttentionShape
+from trueflops.interop.kernels import read_kernels
+from trueflops.model import read_model
+from trueflops.plan import Plan
+from trueflops.predict import Server
+from trueflops.predict.memory import Held
+from trueflops.predict.muon import Matrix, matrices_of, newton_schulz_seconds, products
+from trueflops.profile import Profile, profile_of, read_profile, write_profile
+from trueflops.profile.stored import DATA
+from trueflops.verify.kernels import identity
+from trueflops.workload import Serving
+
+
+def clock_on(name: str) -> Clock:
+    where = cluster(name)
+    return Clock(where, profile_of(where.accelerator))
+
+
+def test_work_outside_a_graph_is_priced_by_the_law_of_streams() -> None:
+    clock, million = clock_on("1xH200"), (("parameters", 1e6),)
+    inputs, outputs = (
+        tuple(Tensor(f"{way}{i}", million, 32.0) for i in range(count))
+        for way, count in (("in", 4), ("out", 3))
+    )
+    adamw = Op("adamw", "optimizer", inputs, outputs)
+    by_law = clock.op_seconds([adamw], [work(adamw)])[0]
+    assert clock.stream(28e6, "optimizer") == pytest.approx(by_law)
+    several = clock.stream(np.array([28e6, 56e6]), "optimizer", kernels=2.0)
+    assert several == pytest.approx(2.0 * clock.stream(np.array([14e6, 28e6]), "optimizer"))
+
+
+def test_muon_is_products_that_the_clock_prices() -> None:
+    square, wide = Matrix(4096.0, 4096.0), Matrix(1024.0, 4096.0)
+    assert sum(work(op).flop for op in products(square)) == pytest.approx(6.0 * 4096.0**3)
+    flop = [work(op).flop for op in products(wide)]
+    assert flop == pytest.approx([2.0 * 1024**2 * 4096, 2.0 * 1024**3, 2.0 * 1024**2 * 4096])
+
+    model, clock = read_model("Llama-2-7B"), clock_on("8xH100")
+    held = Held(np.array([6.7e9, 3.4e9]), 0.0, 0.0)
+    plan = Plan(dp_replicate=np.array([1.0, 2.0]), optimizer="muon", zero=0)
+    many = np.asarray(newton_schulz_seconds(model, plan, held, clock))
+    assert many[0] == pytest.approx(2.0 * many[1], rel=0.02)
+    # Whole matrices at what such products reach: slower than the peak, and not by much.
+    ideal = 30.0 * model.hidden * 6.7e9 / clock.chip.peak_flop_per_second("bf16")
+    assert 1.0 < many[0] / ideal < 1.6
+
+
+def test_muon_orthogonalises_matrices_alone() -> None:
+    model = read_model("DeepSeek-V3")
+    parts = {p.name: p for b in model.blocks for p in b.parameters(model.hidden)}
+    assert matrices_of(parts["attention.out"]) == {Matrix(7168.0, 128.0 * 128.0): 1}
+    assert matrices_of(parts["attention.kv_up"]) == {Matrix(512.0, 128.0 * 256.0): 1}
+    assert matrices_of(parts["experts.up"]) == {Matrix(2048.0, 7168.0): 256}
+    assert not matrices_of(parts["attention.norm"])
+    assert not matrices_of(parts["attention.kv_norm"])
+
+
+# ── which curve an attention asks for ────────────────────────────────────────────────────────────
+
+
+def attention_of(name: str, *, cache_bits: float) -> Op:
+    """The attention over a prompt of 4096 tokens."""
+    model = read_model(name)
+    run = Pass(1.0, 4096.0, training=False, cache_bits=cache_bits)
+    program = compile_program(model, Plan(), run)
+    return next(op for op in program.blocks[-1] if isinstance(op, Op) and op.kind == "attention")
+
+
+def test_a_latent_prompt_reads_no_narrow_cache() -> None:
+    narrow, wide = (attention_of("DeepSeek-V3", cache_bits=bits) for bits in (8.0, 16.0))
+    assert curve_name(narrow) == curve_name(wide) == "attention"
+    clock = clock_on("8xB200")
+    seconds = clock.op_seconds([narrow, wide], [work(narrow), work(wide)])
+    assert seconds[0] == pytest.approx(seconds[1])
+    assert work(wide).flop / seconds[1] > 0.3 * clock.chip.peak_flop_per_second("bf16")
+
+
+def test_heads_of_a_plain_model_over_a_narrow_cache() -> None:
+    assert curve_name(attention_of("Llama-3.1-8B", cache_bits=16.0)) == "attention"
+    assert curve_name(attention_of("Llama-3.1-8B", cache_bits=8.0)) == "attention.kv8"
+
+
+def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    rows = [
+        "gpu,attn_dtype,kv_dtype,head_dim,num_heads,num_kv_heads,window,batch,isl,kernel",
+        "b200,bfloat16,fp8,192,8,8,0,1,4096,vllm_triton_attn",
+        "b200,bfloat16,fp8,192,8,8,0,1,4096,vllm_flashinfer_trtllmprefill",
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    ops = [batch.ops[-1] for batch in read_kernels(tmp_path / "rows.csv")]
+    assert [curve_name(op) for op in ops] == ["attention.kv8.triton", "attention.kv8"]
+    slow, fast = clock_on("1xB200").op_seconds(ops, [work(op) for op in ops])
+    assert np.sum(slow) > 5.0 * np.sum(fast)
+
+
+def test_only_an_engine_that_runs_the_fallback_is_priced_by_it() -> None:
+    def names(chip: str, framework: str) -> set[str]:
+        curves = profile_of(accelerator(chip), framework).curves
+        return {name for name in curves if name.endswith("odd_heads")}
+
+    both = {"attention.kv8.odd_heads", "attention_decode.kv8.odd_heads"}
+    assert names("B200", "vllm") == names("L40S", "vllm") == both
+    assert not names("B200", "trt-llm")
+    assert not names("H100", "vllm")  # FlashAttention-3 takes any head
+
+
+# ── fits that end at a bound ─────────────────────────────────────────────────────────────────────
+
+
+def slow_kernels(efficiency: float) -> Split:
+    """Prompts at a share of the peak, by the law itself."""
+    silicon, size = Silicon.of(accelerator("H100")), np.array([2048.0, 4096.0, 8192.0, 16384.0])
+    one = np.ones_like(size)
+    shape = AttentionShape(one, size, 8 * one, 8 * one, size, size / 2, 128 * one, 128 * one)
+    asked = AttentionWork(shape, size * 4096, size * 4096, one, "bf16")
+    fast = ATTENTION.formula(asked, silicon, {**ATTENTION.usual(), "efficiency_128": 0.5})
+    sample = Sample(silicon, asked, fast * 0.5 / efficiency)
+    return Split("attention", sample, sample)
+
+
+def test_a_fit_that_ends_at_a_bound_is_reported_and_not_used(tmp_path: Path) -> None:
+    sound = own_curves("attention", slow_kernels(0.4), "rows")
+    failed = own_curves("attention.kv8", slow_kernels(0.001), "rows")
+    assert not sound["attention"].at_bounds
+    assert "efficiency_128" in failed["attention.kv8"].at_bounds
+    assert sound["attention"].used
+    assert not failed["attention.kv8"].used
+    write_profile(Profile("both", "H100-SXM5-80GB", sound | failed), tmp_path / "both.json")
+    stored = read_profile(tmp_path / "both.json")
+    assert stored.curves["attention.kv8"].at_bounds == failed["attention.kv8"].at_bounds
+    assert stored.usable["attention.kv8"] is stored.usable["attention"]
+    write_profile(Profile("one", "H100-SXM5-80GB", failed), tmp_path / "one.json")
+    alone = read_profile(tmp_path / "one.json")
+    assert not alone.usable
+    used = profile_of(accelerator("L4"), given=alone).curve("attention.kv8")
+    assert used == profile_of(accelerator("L4")).curve("attention.kv8")
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
+def test_a_shipped_profile_says_which_fits_ended_at_a_bound(path: Path) -> None:
+    for name, curve in read_profile(path).curves.items():
+        kind = "memory" if name.startswith("cast") else name.partition(".")[0]
+        law = PARAMETERS if kind == "collective" else LAWS[kind].parameters if kind in LAWS else {}
+        at = {key for key, value in curve.values.items() if key in law and law[key].at_bound(value)}
+        assert at <= set(curve.at_bounds), name
+        assert curve.used == (not any(law[key].decisive for key in at)), name
+
+
+# ── chips of one die ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_collectives_are_shared_in_nodes_of_one_kind() -> None:
+    def origin(chip: str) -> str:
+        return profile_of(accelerator(chip)).curve("collective.all_reduce").origin
+
+    assert origin("B200") == "measured"
+    for chip in ("B300", "B100-SXM", "H20", "H800-SXM5-80GB", "A800-SXM4-80GB", "L40"):
+        assert origin(chip) == "derived", chip
+    for chip in ("GB200", "GH200-96GB", "H100-PCIe-80GB", "A800-PCIe-80GB"):
+        assert origin(chip) == "assumed", chip
+
+
+def test_a_die_says_what_a_datasheet_leaves_out() -> None:
+    b300, b200 = (Silicon.of(accelerator(name)) for name in ("B300", "B200"))
+    assert b300.hertz == b200.hertz
+    assert Silicon.of(accelerator("B100-SXM")).units == b200.units
+    assert Silicon.of(accelerator("H20")).l2_bytes == Silicon.of(accelerator("H100")).l2_bytes
+
+
+def test_slow_tensor_cores_do_not_slow_what_memory_bounds() -> None:
+    """An H20 has 1.19 times the bandwidth of an H100 and 0.15 of its arithmetic."""
+    rows = np.array([1.0, 8.0, 16.0])
+    x = Tensor("x", (("rows", rows), ("inner", 5120.0)))
+    w = Tensor("w", (("columns", 13824.0), ("inner", 5120.0)), role="weight")
+    op = Op("ffn", "matmul", (x,), (Tensor("y", (("rows", rows), ("columns", 13824.0))),), (w,))
+    h20, h100 = (
+        np.asarray(clock_on(name).op_seconds([op], [work(op)])[0]) for name in ("1xH20", "1xH100")
+    )
+    assert (h100 / h20 > 1.05).all()
+    asked, steps = Serving(1024, 1024, 16), {}
+    for name in ("1xH20", "1xH100"):
+        where = cluster(name)
+        server = Server(read_model("Llama-2-13B"), asked, where, profile_of(where.accelerator))
+        steps[name] = float(server.predict(Plan()).decode.value)
+    assert steps["1xH100"] > 1.05 * steps["1xH20"]
+
+
+def test_a_column_of_what_goes_without_saying_moves_no_row_to_the_other_side() -> None:
+    row = {"gpu": "h200", "batch": "8", "isl": "4096", "latency_us": "10"}
+    assert identity({**row, "causal": "1"}) == identity(row)
+    assert identity({**row, "causal": "0"}) != identity(row)
