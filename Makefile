@@ -4,16 +4,18 @@
 # Each makes the .venv it needs with pip.
 
 PYTHON ?= python3
+# Processes that the tests run on: one a core.
+WORKERS ?= auto
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check tiny bench replay clean
+.PHONY: demo test check tiny bench bench-cpu replay clean
 
 demo: .venv/base
 	@$(BIN)/python -m trueflops.cli.demo
 
 test: .venv/test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 tiny: .venv/test
 	$(BIN)/python -m pytest tests/test_tiny.py
@@ -31,18 +33,20 @@ bench: .venv/base
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/plans_per_second.py
 
+# Predictions beside real steps on this CPU. The machine must be quiet, so no test asks for it.
+bench-cpu: .venv/test
+	@mkdir -p build
+	$(BIN)/trueflops measure --device cpu --budget 75s --fresh -o build/cpu.json
+	$(BIN)/python benchmarks/small_llamas.py build/cpu.json
+	$(BIN)/python benchmarks/captured_on_cpu.py build/cpu.json
+
 .venv/base: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) --editable .
 	@touch $@
 
-.venv/test: .venv/base constraints.txt
-	$(PIP) --constraint constraints.txt --editable '.[plot,calibrate]' \
-		torch==2.13.0 transformers hypothesis ml_dtypes pint pytest
-	@touch $@
-
-.venv/check: .venv/test
-	$(PIP) mypy ruff
+.venv/test .venv/check: .venv/base constraints.txt
+	$(PIP) --constraint constraints.txt --editable '.[$(@F)]'
 	@touch $@
 
 clean:

@@ -22,22 +22,28 @@ from trueflops.verify.regimes import REGIMES, Regime, reach
 from trueflops.verify.score import overall
 
 ROOT = Path(__file__).parent.parent
+PUBLISHED = ROOT / "truth" / "published" / "train_runs.csv"
+UNSEEN = sorted((ROOT / "truth" / "h200_unseen").glob("*.csv"))
 ELSEWHERE = Path(os.environ.get("TRUEFLOPS_TRUTH") or ROOT.parent / "shared" / "truth")
+
+
+@cache
+def verified(path: Path) -> Findings:
+    """One table, judged once for all tests."""
+    return verify_tables([read_table(path)], best_known)
 
 
 @cache
 def findings() -> Findings:
     """Everything that can be judged here."""
-    paths = [ROOT / "truth" / "published" / "train_runs.csv"]
-    paths += sorted((ROOT / "truth" / "h200").glob("steps*.csv"))
+    paths = [PUBLISHED, *sorted((ROOT / "truth" / "h200").glob("steps*.csv"))]
     if ELSEWHERE.is_dir():
         paths += sorted((ELSEWHERE / "ops").glob("*.csv"))
         runs = ("vtrain_single_node.csv", "serving_points.csv", "infer_runs.csv")
         paths += [ELSEWHERE / name for name in runs]
-    tables = [read_table(path) for path in paths if path.is_file()]
-    found = verify_tables([table for table in tables if known(table)], best_known)
-    unseen = map(read_table, sorted((ROOT / "truth" / "h200_unseen").glob("*.csv")))
-    return found.extend([judge_measured(unseen, "H200-SXM-141GB")])
+    found = [verified(path) for path in paths if path.is_file() and known(read_table(path))]
+    measured = judge_measured(map(read_table, UNSEEN), "H200-SXM-141GB")
+    return Findings().extend([*found, measured])
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)
@@ -57,19 +63,16 @@ def test_intervals_cover_what_they_say(quantity: str) -> None:
 
 
 def test_a_measured_profile_is_sharper_than_what_is_shipped() -> None:
-    paths = sorted((ROOT / "truth" / "h200_unseen").glob("*.csv"))
-    tables = [read_table(path) for path in paths]
-    assert len(tables) == 3
-    for table in tables:
-        shipped, own = verify_tables([table], best_known), judge_measured([table], "H200")
-        assert overall(own)[0].median < overall(shipped)[0].median
+    assert len(UNSEEN) == 3
+    for path in UNSEEN:
+        own = judge_measured([read_table(path)], "H200")
+        assert overall(own)[0].median < overall(verified(path))[0].median
 
 
 def test_every_published_row_is_judged_or_refused_for_a_reason() -> None:
-    table = read_table(ROOT / "truth" / "published" / "train_runs.csv")
-    found = verify_tables([table], best_known)
+    found = verified(PUBLISHED)
     judged = {row.id for row in found.rows} | {row.id for row in found.refused}
-    assert len(judged) == len(table.rows)
+    assert len(judged) == len(read_table(PUBLISHED).rows)
     assert not found.refused
 
 

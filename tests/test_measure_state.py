@@ -72,34 +72,65 @@ def test_joules_without_a_counter_or_with_a_false_one() -> None:
     assert before.joules(-2.0, 3.0) == pytest.approx(1500.0)  # the counter does not reach back
 
 
-def test_a_meter_listens_and_stops_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trueflops.measure.state.SUMMARY", 0.3)
+class Moments:
+    """A clock, and the event that stops a meter: to wait is to put the clock forward."""
+
+    def __init__(self, end: float) -> None:
+        self.now, self.end = 0.0, end
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.now > self.end
+
+    def is_set(self) -> bool:
+        return self.now > self.end
+
+    def set(self) -> None:
+        self.end = -1.0
+
+
+def test_a_meter_listens_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments: Any = Moments(end=2.45)
+    monkeypatch.setattr("trueflops.measure.state.time", moments)
     record = Record({}, {}, spent_seconds=100.0)
-    with Meter(CPU, record, Fake((500.0, 1980.0, 60.0, POWER_CAP, NAN))) as meter:
-        time.sleep(0.6)
-        asked = time.monotonic()
+    meter = Meter(CPU, record, Fake((500.0, 1980.0, 60.0, POWER_CAP, NAN)))
+    meter._stop = moments
+    with meter:
+        meter._thread.join()
+        assert [sample.at for sample in meter.samples] == pytest.approx(
+            [0.1 * i for i in range(25)]
+        )
         assert meter.now() == (500.0, 1980.0, 60.0)
-        assert meter.joules(asked - 0.5, asked) == pytest.approx(250.0)
-        leaving = time.monotonic()
-    assert time.monotonic() - leaving < 1.0
-    assert 3 <= len(meter.samples) <= 9
-    assert len(record.states) >= 2
-    line = dict(zip(COLUMNS, record.states[0], strict=True))
-    assert line["seconds"] == pytest.approx(100.3, abs=0.3)
-    assert (line["mhz"], line["watts"], line["celsius"]) == (1980.0, 500.0, 60.0)
-    assert words(line["reasons"]) == "software power cap"
+        assert meter.joules(1.0, 1.5) == pytest.approx(250.0)
+    lines = [dict(zip(COLUMNS, state, strict=True)) for state in record.states]
+    assert [line["seconds"] for line in lines] == pytest.approx([101.0, 102.0, 102.5], abs=0.11)
+    for line in lines:
+        assert (line["mhz"], line["watts"], line["celsius"]) == (1980.0, 500.0, 60.0)
+        assert words(line["reasons"]) == "software power cap"
     assert not record.warnings
 
 
-def test_what_is_not_known_is_nan_and_the_file_stays_json() -> None:
+def test_a_meter_stops_without_waiting_for_its_next_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trueflops.measure.state.PERIOD", 3600.0)
+    with Meter(CPU, reader=Fake((NAN,) * 5)) as meter:
+        pass
+    meter._thread.join(600.0)
+    assert not meter._thread.is_alive()
+
+
+def test_what_is_not_known_is_nan_and_the_file_stays_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trueflops.measure.state.time", Moments(end=0.0))
     record = Record({}, {})
     with Meter(CPU, record, Fake()) as meter:  # a driver that raises
         assert all(math.isnan(value) for value in meter.now())
-        assert math.isnan(meter.joules(time.monotonic() - 1.0, time.monotonic()))
+        assert math.isnan(meter.joules(-1.0, 0.0))
     assert record.states == []
     with Meter(CPU, record, Fake((NAN, 1000.0, NAN, NAN, NAN))):
         pass
-    assert record.states == [[pytest.approx(0.0, abs=0.3), 1000.0, 0.0, 0.0, 0.0]]
+    assert record.states == [[0.0, 1000.0, 0.0, 0.0, 0.0]]
     json.dumps(record.encoded(), allow_nan=False)
 
 
@@ -290,7 +321,8 @@ def test_caches_and_nodes_of_a_machine(tmp_path: Path) -> None:
     assert asked == [(0, 0), (2, 2), (0, 2), (2, 0)]
 
 
-def test_a_node_reads_its_own_memory() -> None:
+def test_a_node_reads_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "NODE_SECONDS", 600.0)  # a busy machine takes long to load torch
     jobs = streams.numa_jobs()
     nodes = {job.cells["node"] for job in jobs}
     assert len(jobs) == len(nodes) ** 2

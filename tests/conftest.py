@@ -1,0 +1,56 @@
+"""What every test stands on: one thread a process, and luck that is the same every time.
+
+`make test` runs the tests on several processes (pytest-xdist). Each takes the next test that is
+left, so tests may run in any order and side by side. To add one:
+
+- What is expensive and shared (a measurement, a verified table) is a fixture of scope "module" or
+  a @cache, and its module stands in TOGETHER, so that one process makes it, once. All other
+  modules are spread test by test.
+- No test asks how long something took: the machine may be busy. tests/made_up_cpu.py is a CPU
+  whose seconds are counted and not waited for; what needs a real and quiet machine is a program in
+  benchmarks/.
+- A door is asked in this process (`trueflops.cli.main`). A process of its own is for what only
+  it can show: signals, a bare folder, ranks. It is given many minutes before it is taken for hung.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import pytest
+
+TOGETHER: Final = (
+    "test_accuracy.py", "test_docs.py", "test_made_up_cpu.py", "test_measure_collectives.py",
+)  # fmt: skip
+"""Modules whose tests share what takes seconds to make."""
+
+# Before torch is loaded, and for all processes that tests start. Tensors here are small: more
+# threads would only fight with those of the other processes, and spin while they wait.
+for library in ("OMP", "MKL", "OPENBLAS"):
+    os.environ[f"{library}_NUM_THREADS"] = "1"
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+# Neither a deadline nor the time that drawing takes: a busy machine would fail both. Examples are
+# the same every time; `pytest -n 0 --hypothesis-profile search` looks for new ones.
+slow = [HealthCheck.too_slow]
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=slow)
+settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=slow)
+settings.load_profile("same")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests one by one to whichever process is free; modules of TOGETHER whole, and first.
+
+    That is what --dist loadgroup is for, whose marks xdist 3.8 loses under pytest 9.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Spread(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return module if module.rpartition("/")[2] in TOGETHER else nodeid
+
+    return Spread(config, log)
