@@ -46,7 +46,7 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
 
     >>> import trueflops as tf
     >>> tf.profile_of(tf.accelerator("H20"), "megatron").name
-    'H20-96GB by datasheet'
+    'H20-96GB by H100-SXM5-80GB'
     """
     best = _general(chip)
     for own in (of_sibling(chip, best), shipped(chip.name), given):
