@@ -4,10 +4,12 @@ one Overall per quantity, in which every scored group counts the same, however m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.verify.findings import Finding, Findings
 
@@ -79,15 +81,25 @@ def _score(group: str, quantity: str, scored: bool, rows: list[Finding]) -> Scor
         float(np.mean(off)),
         float(np.median(off)),
         float(np.percentile(off, 90)),
-        float(np.mean([row.error for row in rows])),
+        float(np.mean(_errors(rows))),
         _coverage(rows),
         scored,
     )
 
 
-def _misses(rows: Iterable[Finding]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.abs(np.array([row.error for row in rows], dtype=np.float64))
+def _misses(rows: Sequence[Finding]) -> NDArray[np.float64]:
+    return np.abs(_errors(rows))
 
 
-def _coverage(rows: Iterable[Finding]) -> float:
-    return float(np.mean([row.covered for row in rows]))
+def _errors(rows: Sequence[Finding]) -> NDArray[np.float64]:
+    predicted, measured = (_column(rows, name) for name in ("predicted", "measured"))
+    return predicted / measured - 1.0
+
+
+def _coverage(rows: Sequence[Finding]) -> float:
+    low, measured, high = (_column(rows, name) for name in ("low", "measured", "high"))
+    return float(np.mean((low <= measured) & (measured <= high)))
+
+
+def _column(rows: Sequence[Finding], name: str) -> NDArray[np.float64]:
+    return np.fromiter(map(attrgetter(name), rows), np.float64, len(rows))

@@ -23,7 +23,7 @@ from trueflops.cli.arguments.programs import (
     explain_flags,
     ops_flags,
 )
-from trueflops.errors import nearest, printable
+from trueflops.errors import nearest, printable, visible
 
 
 class Parser(argparse.ArgumentParser):
@@ -60,7 +60,11 @@ def refuse(message: str, program: str) -> NoReturn:
 def wrapped(message: str, width: int = 80) -> str:
     """An error on as many lines as it needs, indented under the program's name."""
     return textwrap.fill(
-        message, width, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
+        visible(message),
+        width,
+        subsequent_indent=" " * 11,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 
