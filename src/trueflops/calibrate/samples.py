@@ -20,7 +20,6 @@ from trueflops.interop.tables import Table, read_table
 from trueflops.verify.kernels import by_chip, identity, measured_seconds
 from trueflops.verify.split import held_out
 
-
 FEWEST: Final = 5  # rows to fit, of one curve: fewer teach nothing
 
 

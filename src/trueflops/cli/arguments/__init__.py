@@ -6,6 +6,7 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from typing import NoReturn
 
 from trueflops import __version__
@@ -84,6 +85,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+@cache
 def parser() -> Parser:
     """The whole command line."""
     top = Parser(
