@@ -109,7 +109,7 @@ def _raised_at(err: str) -> str:
 
 
 def fuzz(name: str, seed: int, inputs: int, seconds: float = float("inf"), first: int = 0) -> Tally:
-    """Run so many inputs of a class, or as many as the seconds allow; a seed gives the same again."""
+    """Run so many inputs of a class, or as many as the seconds allow; a seed repeats them."""
     tally, begun = Tally(), time.monotonic()
     with _limits(), tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
         for number in range(first, first + inputs):

@@ -35,7 +35,8 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
     tables = [table for table in found if table.has("gpu", MEASURED)]
     if not tables:
         raise BadInput(
-            f"{printable(str(folders[0]))}: holds no kernel tables (CSV files with the columns gpu and latency_us)"
+            f"{printable(str(folders[0]))}: holds no kernel tables (CSV files with the columns gpu "
+            "and latency_us)"
         )
     samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
     there = {name for splits in samples.values() for name in splits}
