@@ -238,6 +238,11 @@ def _events() -> tuple[list[dict[str, Any]], dict[int, list[dict[str, Any]]]]:
     return ops, linked
 
 
+_ODD_SHAPES: Final[tuple[Any, ...]] = (
+    5, None, "x", True, 1.5, {"a": 1}, [[1, 2], [3]], [["a"]], [[]], [[2, 2], [2, 2]],
+)  # fmt: skip
+
+
 def _other_arguments(op: dict[str, Any], chance: random.Random) -> None:
     """Shapes of any rank, types and scalars that need not go together."""
     if chance.random() < 0.7:
@@ -245,7 +250,18 @@ def _other_arguments(op: dict[str, Any], chance: random.Random) -> None:
     sizes = (0, 1, 2, 3, 16, 64, 128, 4096, 2**20, 2**45, -1)
     shapes: list[Any] = [chance.choices(sizes, k=chance.randrange(6)) for _ in range(7)]
     if chance.random() < 0.3:
-        odd = (5, None, "x", True, [[1, 2], [3]], [["a"]], [[]], [[2, 2], [2, 2]], {"a": 1}, 1.5)
+        odd: tuple[Any, ...] = (
+            5,
+            None,
+            "x",
+            True,
+            [[1, 2], [3]],
+            [["a"]],
+            [[]],
+            [[2, 2], [2, 2]],
+            {"a": 1},
+            1.5,
+        )
         shapes[chance.randrange(7)] = chance.choice(odd)
     args = op["args"]
     if chance.random() < 0.7:

@@ -178,7 +178,7 @@ def test_a_file_that_is_not_python(tmp_path: Path) -> None:
 
 
 def test_a_file_that_fails_while_it_is_imported(tmp_path: Path) -> None:
-    said = trouble(tmp_path, "import torch\nimport no_such_module\n")
+    said = trouble(tmp_path, "import torch\nimport no_such_module\ndef build(): pass\n")
     assert "train.py:2 (import no_such_module)" in said
     assert "ModuleNotFoundError" in said
 

@@ -56,7 +56,8 @@ def test_two_writers_never_share_a_temporary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one is in the middle of the file, another writes it: the last one wins, whole."""
-    path, real, inside = tmp_path / "a.json", os.fsync, []
+    path, real = tmp_path / "a.json", os.fsync
+    inside: list[bool] = []
 
     def slow(handle: int) -> None:
         real(handle)

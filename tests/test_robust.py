@@ -26,6 +26,7 @@ from trueflops.interop.kineto import file as kineto_file
 from trueflops.interop.kineto import stream
 from trueflops.interop.kineto.arguments import TracedOp
 from trueflops.interop.kineto.calls import call_of
+from trueflops.predict import kernels as predict_kernels
 from trueflops.units import read_number
 
 Capture = pytest.CaptureFixture[str]
@@ -89,7 +90,7 @@ def test_tables_of_eager_kernels_are_priced_and_judged(tmp_path: Path, capsys: C
 
 
 def test_equal_rows_are_priced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    priced, real = [], kernels.price_kernels
+    priced, real = [], predict_kernels.price_kernels
 
     def spy(clock: Any, ops: Any, collective: Any, rows: int) -> Any:
         priced.append(rows)

@@ -74,17 +74,17 @@ def _check(where: str, name: str, curve: Curve, chip: Accelerator) -> None:
             said = f"{name} has no {key!r}: it is not as trueflops measure writes it"
             raise BadInput(f"{where}: {said}")
     for key, value in curve.values.items():
-        of = known.get(key) or _of_power(kind, key)
-        if of is None:
+        may = known.get(key) or _of_power(kind, key)
+        if may is None:
             raise UnknownName(f"parameter of {name} in {where}", key, known)
-        if of.limit and value > of.high:
-            has = _shown(chip, of.limit)
+        if may.limit and value > may.high:
+            has = _shown(chip, may.limit)
             raise BadInput(
-                f"{where}: {name}: {key} = {value:g} beats {chip.name} itself: at most {of.high:g} "
-                f"of {of.limit}{has} can be"
+                f"{where}: {name}: {key} = {value:g} beats {chip.name} itself: at most "
+                f"{may.high:g} of {may.limit}{has} can be"
             )
-        if not of.low <= value <= of.high:
-            said = f"must lie between {of.low:g} and {of.high:g}"
+        if not may.low <= value <= may.high:
+            said = f"must lie between {may.low:g} and {may.high:g}"
             raise BadInput(f"{where}: {name}: {key} = {value:g} {said}")
     marks = curve.landmarks
     if marks is not None and np.max(np.abs(residual(marks.points, marks)), initial=0.0) > FARTHEST:

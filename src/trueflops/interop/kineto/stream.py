@@ -71,14 +71,17 @@ class JsonStream:
         self._at += 1
         self.listed = True
         count = 0
-        while self._next() != "]":
+        while self._text[self._at : self._at + 1] == "{" or self._next() != "]":
             count += 1
             if count > MOST_ENTRIES:
                 raise BadInput(
                     f"{self.where}: more than {MOST_ENTRIES:,} events; profile fewer steps"
                 )
             yield self._value()
-            self._separated("]")
+            if self._text[self._at : self._at + 2] == ",{":  # as profilers write them
+                self._at += 1
+            else:
+                self._separated("]")
         self._at += 1
 
     def _separated(self, end: str) -> None:
@@ -101,6 +104,16 @@ class JsonStream:
             self._more()
 
     def _value(self) -> Any:
+        try:
+            value, end = _READ.scan_once(self._text, self._at)
+            if end + LITERAL < len(self._text):
+                self._at = end
+                return value
+        except (StopIteration, ValueError, RecursionError):
+            pass  # a space before it, its end not read yet, or an error to be told
+        return self._slow_value()
+
+    def _slow_value(self) -> Any:
         if not self._next():
             self._cut_short()
         while True:
