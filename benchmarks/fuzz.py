@@ -34,7 +34,8 @@ from fuzz_checks import wrong_with
 from fuzz_inputs import CLASSES, Case
 from trueflops.cli import main as command_line
 
-LONGEST: Final = 10.0  # seconds of one input; a busy machine is slow
+LONGEST: Final = 10.0  # seconds of the processor for one input: a busy machine takes longer
+ASLEEP: Final = 300.0  # seconds after which it waits for something that never comes
 LARGEST: Final = 2 * 2**30  # bytes beyond what the process has when it begins
 HOME: Final = "fuzz-failures"
 _MEMORY: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no disk in between
@@ -80,7 +81,8 @@ def run(case: Case, folder: str) -> Result:
 
 def _ran(words: list[str], folder: str) -> tuple[int, str, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
+    signal.setitimer(signal.ITIMER_REAL, ASLEEP)
     try:
         with (
             contextlib.chdir(folder),
@@ -96,6 +98,7 @@ def _ran(words: list[str], folder: str) -> tuple[int, str, str, str]:
         place = f"{type(error).__name__} escapes, {frames[-1].filename}:{frames[-1].lineno}"
         return 101, "", "".join(traceback.format_exception(error)), place
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
@@ -132,7 +135,8 @@ def _limits() -> Iterator[None]:
     def ring(*_: Any) -> None:
         raise Hang
 
-    before = signal.signal(signal.SIGALRM, ring)
+    bells = (signal.SIGALRM, signal.SIGPROF)
+    before = [signal.signal(bell, ring) for bell in bells]
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
@@ -141,7 +145,8 @@ def _limits() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        signal.signal(signal.SIGALRM, before)
+        for bell, handler in zip(bells, before, strict=True):
+            signal.signal(bell, handler)
 
 
 # ── failures as files ────────────────────────────────────────────────────────────────────────────
