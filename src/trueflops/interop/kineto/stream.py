@@ -24,6 +24,7 @@ LITERAL: Final = 32  # letters within which a number or a word ends
 _ZIPPED: Final = b"\x1f\x8b"
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _READ: Final = json.JSONDecoder(strict=False)
+_SCAN: Final = _READ.scan_once  # type: ignore[attr-defined]  # as its own raw_decode does
 
 
 class JsonStream:
@@ -105,7 +106,7 @@ class JsonStream:
 
     def _value(self) -> Any:
         try:
-            value, end = _READ.scan_once(self._text, self._at)
+            value, end = _SCAN(self._text, self._at)
             if end + LITERAL < len(self._text):
                 self._at = end
                 return value
