@@ -119,6 +119,15 @@ def test_an_error_of_the_users_own(tmp_path: Path) -> None:
     assert "ValueError: no such thing" in raised
 
 
+def test_an_error_that_is_its_own_cause(tmp_path: Path) -> None:
+    text = """
+        def build():
+            error = ValueError("mine")
+            raise error from error
+    """
+    assert "ValueError: mine" in trouble(tmp_path, text)
+
+
 def test_an_error_while_building(tmp_path: Path) -> None:
     said = trouble(tmp_path, "def build():\n    x = 1\n    return x / 0\n")
     assert said == "building the program at train.py:3 (return x / 0): ZeroDivisionError: " + (
@@ -169,7 +178,7 @@ def test_a_file_that_is_not_python(tmp_path: Path) -> None:
 
 
 def test_a_file_that_fails_while_it_is_imported(tmp_path: Path) -> None:
-    said = trouble(tmp_path, "import torch\nimport no_such_module\n")
+    said = trouble(tmp_path, "import torch\nimport no_such_module\ndef build(): pass\n")
     assert "train.py:2 (import no_such_module)" in said
     assert "ModuleNotFoundError" in said
 

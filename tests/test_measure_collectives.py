@@ -120,7 +120,7 @@ def test_wrong_results_are_left_out_and_a_death_costs_no_row(folder: Path) -> No
 
 def fitted(measured: list[Row]) -> dict[str, HeldOut]:
     rows = [{name: str(cell) for name, cell in row.items()} for row in measured]
-    table = Table(Path("measured"), tuple(rows[0]), tuple(enumerate(rows)))
+    table = Table.of(Path("measured"), tuple(rows[0]), rows)
     batches, refused = batch_kernels(table)
     assert not refused
     curves = fitted_collectives(batches, plain_tiers(rows), "test")

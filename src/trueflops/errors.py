@@ -116,5 +116,10 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def printable(text: str, width: int = 120) -> str:
-    """What a user wrote, safe for a terminal: no control characters, not endless."""
+    """What a user wrote, safe for a terminal: one line, no control characters, not endless."""
     return shorten("".join(ch if ch.isprintable() else "?" for ch in text), width)
+
+
+def visible(text: str) -> str:
+    """A text of several lines without what moves a terminal's cursor or hides what it shows."""
+    return "".join(ch if ch.isprintable() or ch in "\n\t" else "?" for ch in text)

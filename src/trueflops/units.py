@@ -66,13 +66,33 @@ UNITS: Final = MappingProxyType(
 )
 """Dimension -> unit symbol -> how many SI base units one of it is. `count` knows 15T and 8B."""
 
-_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+# Python's own readers also take 1_000, ١٢ and nan; nobody who writes those means a number here.
+_DIGITS: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMBER: Final = re.compile(rf"\s*({_DIGITS})\s*")
+_QUANTITY: Final = re.compile(rf"\s*({_DIGITS})\s*(.*?)\s*")
+
+
+def read_number(text: str, *, what: str = "value") -> float:
+    """The one reader of plain numbers in text: finite, of ASCII digits, without underscores."""
+    match = _NUMBER.fullmatch(text)
+    value = float(match[1]) if match else math.nan
+    if not math.isfinite(value):
+        raise BadQuantity(f"{what}: {shorten(text)!r} is not a number; write for example 1.5")
+    return value
+
+
+def read_whole(text: str, *, what: str = "value") -> int:
+    """The same for whole numbers, which 1e3 and 3.0 are too."""
+    value = read_number(text, what=what)
+    if value != int(value):
+        raise BadQuantity(f"{what}: {shorten(text)!r} is not a whole number")
+    return int(value)
 
 
 def parse(text: str, dimension: str, *, what: str = "value") -> float:
     """Read '3.35 TB/s' as SI. The unit is obligatory, but for counts; signs and NaN are refused."""
     units = UNITS[dimension]
-    match = _NUMBER.fullmatch(text)
+    match = _QUANTITY.fullmatch(text)
     example = f"write for example {EXAMPLES[dimension]!r}"
     if match is None:
         raise BadQuantity(f"{what}: {shorten(text)!r} is not a number with a unit; {example}")
@@ -103,6 +123,32 @@ EXAMPLES: Final = MappingProxyType(
         "count": "15T",
     }
 )
+
+
+# Between what a figure of any machine can lie, built or imagined: beyond it, results overflow.
+SANE: Final = MappingProxyType(
+    {
+        "bytes": (1.0, 1e18),
+        "bytes_per_second": (1.0, 1e18),
+        "flop_per_second": (1.0, 1e21),
+        "seconds": (1e-12, 1e3),
+        "hertz": (1.0, 1e12),
+        "watts": (1e-3, 1e9),
+        "usd_per_hour": (0.0, 1e6),
+        "": (1e-6, 1e9),
+    }
+)
+
+
+def check_sane(value: float, dimension: str, *, what: str) -> float:
+    """The same value; BadQuantity where no machine has that much, or that little, of it."""
+    low, high = SANE[dimension]
+    if not low <= value <= high:
+        usual = f", as {EXAMPLES[dimension]!r} does" if dimension else ""
+        raise BadQuantity(
+            f"{what}: {value:g} must lie between {low:g} and {high:g} {dimension}{usual}"
+        )
+    return value
 
 
 def parse_count(text: str, *, what: str) -> int:

@@ -25,7 +25,7 @@ from trueflops.interop.tables import Table
 from trueflops.profile import Curve, Landmarks
 from trueflops.sizes import Array
 from trueflops.units import MICRO
-from trueflops.verify.kernels import MEASURED, by_chip, identity
+from trueflops.verify.kernels import MEASURED, by_chip, identity, measured_seconds
 from trueflops.verify.split import held_out
 
 LANDMARKS: Final = 30
@@ -57,8 +57,7 @@ def collective_curves(tables: Iterable[Table], source: str) -> dict[str, dict[st
             chip = accelerator(name).name
             for batch in batch_kernels(rows)[0]:
                 if batch.collective is not None:
-                    widest = int(np.max(batch.collective.group))
-                    tiers = cluster(f"{widest}x{chip}").tiers
+                    tiers = cluster(f"{batch.widest}x{chip}").tiers
                     found.setdefault(chip, {}).update(fitted_collectives([batch], tiers, source))
     return found
 
@@ -71,7 +70,7 @@ def fitted_collectives(
     for batch in batches:
         if (sent := batch.collective) is None:
             continue
-        seconds = np.array([float(row[MEASURED]) for row in batch.rows]) * MICRO
+        seconds = np.array([measured_seconds(row) for row in batch.rows])
         group, payload = np.asarray(sent.group), np.asarray(sent.payload.bytes)
         seen = _Seen(sent.kind, group, payload, seconds, tiers)
         if seen.few:

@@ -186,7 +186,7 @@ def _table(name: str, rows: list[Row]) -> Table:
     cells = [{k: str(v) for k, v in row.items()} for row in rows]
     columns = tuple(dict.fromkeys(k for row in cells for k in row))
     full = [{k: row.get(k, "") for k in columns} for row in cells]
-    return Table(Path(name), columns, tuple(enumerate(full, 1)))
+    return Table.of(Path(name), columns, full)
 
 
 def fitted_curve(rows: Rows, like: Curve | None, source: str) -> Curve:

@@ -16,6 +16,7 @@ from scipy.optimize import least_squares
 from trueflops import units
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import Accelerator, accelerator
+from trueflops.errors import BadInput, shorten
 from trueflops.interop.tables import Row, Table
 from trueflops.profile import Curve
 from trueflops.sizes import Array
@@ -66,16 +67,24 @@ def _tells(row: Row) -> bool:
     """Large products and copies: small ones live in caches, whose energy is not modelled."""
     if not row.get("watts") or not row.get("clock_mhz"):
         return False
-    large = float(row["flop"] or 0.0) >= LARGE_FLOP and row["load"] == "matmul"
+    large = _figure(row, "flop") >= LARGE_FLOP and row["load"] == "matmul"
     return large or row["load"] == "copy"
+
+
+def _figure(row: Row, column: str) -> float:
+    """A cell of at least 0, or above it where it divides; an empty one is 0."""
+    value = units.read_number(row.get(column, "").strip() or "0", what=column)
+    if value < 0.0 or (value == 0.0 and column in ("seconds_per_launch", "watts", "clock_mhz")):
+        raise BadInput(f"{column} = {shorten(row.get(column, ''), 30)!r} must be above 0")
+    return value
 
 
 def _curve(chip: Accelerator, rows: list[Row], source: str, like: Curve | None) -> Curve:
     cap, bandwidth = chip.need("power.tdp"), chip.need("memory.bandwidth")
-    dtypes = sorted({row["dtype"] for row in rows if float(row["flop"]) > 0})
+    dtypes = sorted({row["dtype"] for row in rows if _figure(row, "flop") > 0})
     which = np.array([dtypes.index(row["dtype"]) if row["dtype"] in dtypes else 0 for row in rows])
     flop, moved, seconds, watts, clock, idle = (
-        np.array([float(row[c]) for row in rows])
+        np.array([_figure(row, c) for row in rows])
         for c in ("flop", "bytes", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
     )
     peaks = np.array([chip.peak_flop_per_second(d) for d in dtypes])

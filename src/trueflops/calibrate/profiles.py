@@ -16,13 +16,16 @@ from trueflops.calibrate.fit import Fitted
 from trueflops.calibrate.kernels import own_curves, transferred_curve
 from trueflops.calibrate.power import POWER_COLUMNS, power_curves
 from trueflops.calibrate.samples import Split, kernel_samples, tables_in
-from trueflops.errors import BadInput
+from trueflops.errors import BadInput, printable
 from trueflops.profile import Curve, Profile, write_profile
 from trueflops.verify.kernels import MEASURED
 
 TABLES: Final = "kernel tables of ai-dynamo/aiconfigurator (Apache-2.0), ops/*.csv"
 OURS: Final = "our own measurements on an H200, truth/h200"
 TRANSFER: Final = "transfer"
+NEEDED: Final = (
+    "matmul", "attention", "attention_decode", "attention_backward.cudnn", "experts", "memory",
+)  # fmt: skip
 Found = TypeVar("Found")
 
 
@@ -32,15 +35,22 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
     tables = [table for table in found if table.has("gpu", MEASURED)]
     if not tables:
         raise BadInput(
-            f"{folders[0]}: holds no kernel tables (CSV files with the columns gpu and latency_us)"
+            f"{printable(str(folders[0]))}: holds no kernel tables (CSV files with the columns gpu "
+            "and latency_us)"
         )
     samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
+    there = {name for splits in samples.values() for name in splits}
+    if lacking := [name for name in NEEDED if name not in there]:
+        raise BadInput(
+            f"{printable(str(folders[0]))}: too few rows of {', '.join(lacking)}: a chip without "
+            "measurements is priced by what is fitted here, so that every kind of kernel must be"
+        )
     sent = collective_curves((t for t in tables if t.has("gpus", "bytes")), TABLES)
     power = [power_curves(table, OURS) for table in found if table.has(*POWER_COLUMNS)]
     for chip, of_kinds in sorted(sent.items()):
         for name, curve in of_kinds.items():
             say(f"{chip}: {name}{_ended(curve)}")
-    written = []
+    made = []
     for chip, splits in sorted(samples.items()):
         curves: dict[str, Curve] = dict(sent.get(chip, {}))
         for of_chips in power:
@@ -50,12 +60,11 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
             fitted = own_curves(name, split, _source(name, chip), like)
             curves |= fitted
             say(f"{chip}: {name}{_ended(fitted[name])}")
-        written.append(_write(Profile(f"{chip}, fitted", chip, curves), into))
+        made.append(Profile(f"{chip}, fitted", chip, curves))
     across = transfer(samples, say)
     for of_chips in power:  # relative to cap and peak: a first guess for any chip like it
-        across = across.having(next(iter(of_chips.values())))
-    written.append(_write(across, into))
-    return written
+        across = across.having(next(iter(of_chips.values()), {}))
+    return [_write(profile, into) for profile in (*made, across)]  # all, or none if a fit fails
 
 
 def transfer(samples: Mapping[str, Mapping[str, Split]], say: Callable[[str], None]) -> Profile:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from trueflops.clock.works import curve_name, law_work, op_class
 from trueflops.graph.rules import work
 from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.interop.tables import Table, read_table
-from trueflops.verify.kernels import MEASURED, by_chip, identity
+from trueflops.verify.kernels import by_chip, identity, measured_seconds
 from trueflops.verify.split import held_out
+
+FEWEST: Final = 5  # rows to fit, of one curve: fewer teach nothing
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[str, Split]]
         chip: {
             curve: _split(kind, join(fitted), apart)
             for curve, (kind, fitted, apart) in curves.items()
+            if sum(len(sample.seconds) for sample in fitted) >= FEWEST
         }
         for chip, curves in found.items()
     }
@@ -75,7 +79,7 @@ def sample_of(batch: Batch, chip: Silicon) -> Sample:
     """A batch's rows as the law's work; the casts before it are kept apart."""
     main = batch.ops[-1]
     asked = law_work(op_class(main), [main], [work(main)])
-    seconds = np.array([float(row[MEASURED]) for row in batch.rows]) * 1e-6
+    seconds = np.array([measured_seconds(row) for row in batch.rows])
     cast = None
     if len(batch.ops) > 1:
         done = work(batch.ops[0])

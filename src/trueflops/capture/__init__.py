@@ -1,5 +1,6 @@
 """A real PyTorch program, run without a device: program in, Recording out. Needs torch.
 
+named.py      FILE.py:FUNCTION as text, checked before torch is loaded
 program.py    finds FILE.py:FUNCTION, builds it, runs its step once to settle and once recorded
 recorder.py   the mode under which it runs: every op works out its shapes and is written down
 recording.py  what was written down, as plain data: calls, storages that came and went, waits

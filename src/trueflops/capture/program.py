@@ -8,12 +8,12 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
+from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_ghosts
 from trueflops.capture.pretend.compiled import marked_compile
@@ -26,22 +26,16 @@ from trueflops.capture.recorder import Recorder
 from trueflops.capture.recording import HOST, Recording
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
-from trueflops.files import is_file
 
 Step = Callable[[], Any]
 
 
 def load(text: str) -> Callable[[], Step]:
     """The function that FILE.py:FUNCTION names, its file run as a module."""
-    file, _, name = text.rpartition(":")
-    path = Path(file)
-    if not file or not name.isidentifier():
-        raise BadInput(f"{shorten(text)}: write FILE.py:FUNCTION, such as train.py:build")
-    if not is_file(path):
-        raise BadInput(f"{printable(file)}: no such file")
+    path, name = named_program(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise BadInput(f"{printable(file)}: not a Python file")
+        raise BadInput(f"{printable(str(path))}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent.resolve()))
@@ -53,9 +47,7 @@ def load(text: str) -> Callable[[], Step]:
             k for k, v in vars(module).items()
             if inspect.isfunction(v) and v.__module__ == module.__name__ and not k.startswith("_")
         ]  # fmt: skip
-        raise BadInput(
-            f"{path.name} has no function {name!r}; it has: {', '.join(functions[:8]) or 'none'}"
-        )
+        raise no_function(path, name, functions)
     return found
 
 
@@ -153,9 +145,11 @@ def _told(doing: str) -> Iterator[None]:
         raise CannotCapture(f"{doing}{at}: the program ended itself ({error.code})") from None
     except BaseException as error:
         cause: BaseException | None = error
-        while cause is not None:
+        seen: set[int] = set()
+        while cause is not None and id(cause) not in seen:  # `raise e from e` is its own cause
             if isinstance(cause, TrueflopsError):
                 raise cause from None
+            seen.add(id(cause))
             cause = cause.__cause__ or cause.__context__
         said = shorten(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         raise CannotCapture(f"{doing}{place_of(error)}: {said}") from error

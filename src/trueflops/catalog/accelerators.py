@@ -14,7 +14,7 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog.facts import NONE, Fact, facts_of, read_toml
 from trueflops.catalog.names import find_or_suggest, index
-from trueflops.errors import BadCatalog, MissingFact, printable
+from trueflops.errors import BadCatalog, MissingFact, printable, shorten
 
 DTYPES: Final = (
     "fp64",
@@ -222,9 +222,8 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
             facts[path] = Fact(str(text), "assumed", where)
             dimension = _dimension(path)
             if dimension is not None:
-                values[path] = _si(str(text), dimension, f"{where}: {path}")
-                if not values[path]:
-                    raise BadCatalog(f"{where}: {path} must be above zero")
+                value = _si(str(text), dimension, f"{where}: {path}")
+                values[path] = units.check_sane(value, dimension, what=f"{where}: {path}")
     name = printable(str(described.get("name", f"{base.name} ({where})")), 60)
     return replace(base, name=name, facts=facts, values=values)
 
@@ -233,6 +232,9 @@ def accelerator_measured(
     name: str, kind: str, values: Mapping[str, float], source: str
 ) -> Accelerator:
     """A device of which nothing was printed: its ceilings are those that were measured."""
+    for path, value in values.items():
+        dimension = "seconds" if path == "links.latency" else _dimension(path)
+        units.check_sane(value, dimension or "", what=f"{printable(name, 60)}: {path}")
     return Accelerator(
         name=printable(name, 60),
         vendor="",
@@ -257,7 +259,7 @@ def _dimension(path: str) -> str | None:
 def _si(text: str, dimension: str, where: str) -> float:
     if dimension:
         return units.parse(text, dimension, what=where)
-    try:
-        return float(text)
-    except ValueError:
-        raise BadCatalog(f"{where}: {text!r} is not a number") from None
+    value = units.read_number(text, what=where)
+    if value < 0.0:
+        raise BadCatalog(f"{where}: {shorten(text)!r} must be at least 0")
+    return value

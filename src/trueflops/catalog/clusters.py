@@ -19,6 +19,7 @@ from trueflops.catalog.links import link
 from trueflops.catalog.names import find, index
 from trueflops.catalog.nodes import TOPOLOGIES, Node, default_node, find_node, node
 from trueflops.errors import BadInput, UnknownName, printable, shorten
+from trueflops.files import own_path
 
 MOST_ACCELERATORS: Final = 10_000_000
 
@@ -63,7 +64,7 @@ def cluster(text: str) -> Cluster:
     (128, 'DGX-H100')
     """
     if text.endswith(".toml"):
-        return _from_file(Path(text).expanduser())
+        return _from_file(own_path(text))
     match = _SIZED.fullmatch(text.strip())
     if match is None:
         return _named(text)
@@ -239,7 +240,8 @@ def _from_file(path: Path) -> Cluster:
 def _given(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if "price" in raw:
-        given["price"] = units.parse(str(raw["price"]), "usd_per_hour", what=f"{path}: price")
+        rent = units.parse(str(raw["price"]), "usd_per_hour", what=f"{path}: price")
+        given["price"] = units.check_sane(rent, "usd_per_hour", what=f"{path}: price")
     for table, keys in _TABLES.items():
         found = raw.get(table, {})
         if not isinstance(found, Mapping):
@@ -255,9 +257,8 @@ def _given(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
                     raise UnknownName("topology", str(value), TOPOLOGIES)
                 given[f"{table}.{key}"] = value
             else:
-                given[f"{table}.{key}"] = units.parse(str(value), keys[key], what=where)
-                if not given[f"{table}.{key}"]:
-                    raise BadInput(f"{where} must be above zero")
+                found_value = units.parse(str(value), keys[key], what=where)
+                given[f"{table}.{key}"] = units.check_sane(found_value, keys[key], what=where)
     return given
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trueflops.errors import BadInput
+from trueflops.errors import BadInput, printable
 from trueflops.files import is_folder
 from trueflops.profile.stored import DATA
 
@@ -22,14 +22,14 @@ def run(options: argparse.Namespace) -> int:
     folders = [Path(folder) for folder in options.folders]
     for folder in folders:
         if not is_folder(folder):
-            raise BadInput(f"{folder}: no such folder")
+            raise BadInput(f"{printable(str(folder))}: no such folder")
     into = Path(options.output) if options.output else DATA
     if not is_folder(into):
-        raise BadInput(f"{into}: no such folder")
+        raise BadInput(f"{printable(str(into))}: no such folder")
 
     def say(what: str) -> None:
         print(f"fitted {what}", file=sys.stderr, flush=True)
 
     for path in rebuild(folders, into, say):
-        print(path)
+        print(printable(str(path), 4096))
     return 0

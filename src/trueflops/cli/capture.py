@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from threading import active_count
+from typing import TextIO
 
+from trueflops.capture.named import named_program
 from trueflops.catalog import Cluster
 from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
-from trueflops.errors import BadInput
+from trueflops.errors import BadInput, printable
+from trueflops.files import check_writable
 from trueflops.predict.captured.program import CapturedProgram, predict_program
+from trueflops.profile import Profile
 from trueflops.report import encode
 from trueflops.report.captured import encode_program, show_program
 from trueflops.report.captured_files import write_trace
 from trueflops.report.captured_graph import encode_graph, show_graph
+from trueflops.report.plots import check_name
+from trueflops.report.tables import answers_on
+
+STDOUT, STDERR = 1, 2  # descriptors, whatever Python calls its streams
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the program on tensors without data, then price what it launched."""
     where = _cluster(options)
-    found = _captured(options, where)
+    named_program(options.program)
+    for picture in (options.roofline, options.timeline):
+        if picture:
+            check_name(Path(picture))
+    if options.trace:
+        check_writable(Path(options.trace))
+    profile = profile_for(options, where.accelerator, framework="plain")
+    with program_apart() as answers, answers_on(answers):
+        return _answer(options, _captured(options, where, profile), answers)
+
+
+def _answer(options: argparse.Namespace, found: CapturedProgram, answers: TextIO) -> int:
     if options.trace:
         write_trace(found, Path(options.trace))
     if options.roofline:
@@ -34,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         plot_memory(found, Path(options.timeline))
     if options.json:
         graph = encode_graph(found) if options.graph else {}
-        print(encode.to_json(encode_program(found) | graph))
+        print(encode.to_json(encode_program(found) | graph), file=answers)
     elif options.graph:
         show_graph(found, options.top)
     else:
@@ -42,7 +64,37 @@ def run(options: argparse.Namespace) -> int:
     return 0 if found.fitting.fits else 1
 
 
-def _captured(options: argparse.Namespace, where: Cluster) -> CapturedProgram:
+@contextmanager
+def program_apart() -> Iterator[TextIO]:
+    """Where the answer goes, while standard output is standard error for everybody else.
+
+    For Python, for whoever writes to the descriptor itself, for child processes and for threads
+    that live longer than the step: nothing that a program prints gets between the answer's lines.
+    """
+    sys.stdout.flush()
+    answers, number = sys.stdout, None
+    with suppress(OSError, ValueError):  # a stream of memory has no descriptor
+        number = answers.fileno()
+    if number is None or number != STDOUT:
+        with redirect_stdout(sys.stderr):
+            yield answers
+        return
+    kept, alone = os.dup(number), active_count()
+    encoding = answers.encoding
+    os.dup2(STDERR, number)
+    try:
+        with (
+            redirect_stdout(sys.stderr),
+            open(kept, "w", encoding=encoding, errors="replace", closefd=False) as real,
+        ):
+            yield real
+    finally:
+        if active_count() <= alone:  # a thread of the program's that still runs may still print
+            os.dup2(kept, number)
+        os.close(kept)
+
+
+def _captured(options: argparse.Namespace, where: Cluster, profile: Profile) -> CapturedProgram:
     try:
         from trueflops.capture.pretend.machine import Machine
         from trueflops.capture.program import arguments, capture, load
@@ -51,12 +103,12 @@ def _captured(options: argparse.Namespace, where: Cluster) -> CapturedProgram:
     words = [options.program.rpartition(":")[0], *(options.words or ())]
     machine = Machine.like(where.accelerator, where.per_node)
     world, rank = options.world or where.count, options.rank or 0
-    print(f"running {options.program} without a device", file=sys.stderr, flush=True)
-    with arguments(words), contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
+    program = printable(options.program)
+    print(f"running {program} without a device", file=sys.stderr, flush=True)
+    with arguments(words):
         recording = capture(
             lambda: load(options.program), machine, world=world, rank=rank, per_node=where.per_node
         )
-    profile = profile_for(options, where.accelerator, framework="plain")
     return predict_program(recording, Clock(where, profile))
 
 

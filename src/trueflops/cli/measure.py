@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from trueflops.catalog import accelerator
+from trueflops.clock.given import given_profile
 from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable, shorten
 from trueflops.measure.record import Record, Refused
 from trueflops.model import read_model
-from trueflops.profile import read_profile, write_profile
+from trueflops.profile import write_profile
 from trueflops.profile.library import SHIPPED, find_profile, profiles
 from trueflops.profile.stored import read_record
 from trueflops.report import encode
@@ -116,7 +117,7 @@ def _fit(record: Record, path: Path, options: argparse.Namespace) -> None:
 def _show(path: Path, options: argparse.Namespace) -> int:
     from trueflops.report.measured import encode_measured, plot_measured, show_measured
 
-    profile, record = read_profile(path), read_record(path)
+    profile, record = given_profile(path), read_record(path)
     chip = profile.chip or accelerator(profile.accelerator)
     if options.plot:
         plot_measured(profile, record, chip, Path(options.plot))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
-from trueflops.predict.kernels import KernelPrice, price_kernels
+from trueflops.interop.tables import Row
+from trueflops.predict.kernels import KernelPrice
 from trueflops.report import encode
 from trueflops.report.grid import grid
 from trueflops.report.tables import console, plural
@@ -27,54 +30,61 @@ def run(options: argparse.Namespace) -> int:
     """Price every row of the file, in its order."""
     where = cluster_of(options)
     batches = read_kernels(Path(options.file))
-    if any(batch.collective for batch in batches):
-        widest = max(int(np.max(b.collective.group)) for b in batches if b.collective)
-        if where.count < widest:
-            if where.count > 1:
-                raise BadInput(f"the file has collectives of {widest} ranks: say --on {widest}x…")
-            options.on = f"{widest}x{where.accelerator.name}"
-            where = cluster_of(options)
+    widest = max(batch.widest for batch in batches)
+    if where.count < widest:
+        if where.count > 1:
+            raise BadInput(f"the file has collectives of {widest} ranks: say --on {widest}x…")
+        options.on = f"{widest}x{where.accelerator.name}"
+        where = cluster_of(options)
     clock = Clock(where, profile_for(options, where.accelerator))
-    rows: list[dict[str, Any]] = []
+    found: list[tuple[Batch, KernelPrice]] = []
     refused: list[dict[str, Any]] = []
     for batch in batches:
         try:
-            priced = price_kernels(clock, batch.ops, batch.collective, len(batch.lines))
+            found.append((batch, batch.price(clock)))
         except MissingFact as error:  # this chip cannot run that format; the others still count
             refused += [{"line": line, "reason": str(error)} for line in batch.lines]
-            continue
-        rows += [record(batch, priced, i) for i in range(len(batch.lines))]
-    rows.sort(key=lambda row: row["line"])
+    if not found:
+        raise MissingFact(f"no row can be priced: {refused[0]['reason']}")
+    shown = None if options.json else LISTED  # no later row of a batch can be among the first
+    rows = [row for batch, priced in found for row in records(batch, priced, shown)]
+    rows = sorted(rows, key=lambda row: row["line"])[:shown]
     if options.json:
         print(encode.to_json({"on": where.name, "rows": rows, "refused": refused}))
     else:
-        show(rows)
-        for reason in sorted({row["reason"] for row in refused}):
-            lines = sum(row["reason"] == reason for row in refused)
+        count = sum(len(batch.table.at) for batch, _ in found)
+        every = (priced.take(batch.table.at).seconds.value for batch, priced in found)
+        show(rows, count, sum(float(np.sum(seconds)) for seconds in every))
+        for reason, lines in sorted(Counter(row["reason"] for row in refused).items()):
             print(wrapped(f"trueflops: {lines:,} rows refused: {reason}"), file=sys.stderr)
     return 0 if rows else 2
 
 
-def record(batch: Batch, priced: KernelPrice, i: int) -> dict[str, Any]:
-    """One row's answer."""
-    estimate = priced.seconds.pick(i)
-    return {
-        "line": batch.lines[i],
-        "kind": batch.kind,
-        "what": describe(batch, i),
-        "seconds": float(estimate.value),
-        "low": float(estimate.low),
-        "high": float(estimate.high),
-        "origin": estimate.origin,
-        "flop": float(priced.flop[i]),
-        "bytes": float(priced.moved_bytes[i]),
-        "bound": priced.bound[i],
-    }
+def records(batch: Batch, priced: KernelPrice, most: int | None) -> Iterator[dict[str, Any]]:
+    """The answers of the first rows, or of all."""
+    first = priced.take(batch.table.at[:most])
+    of = first.seconds
+    columns = (of.value, of.low, of.high, first.flop, first.moved_bytes, first.bound)
+    cells = zip(*(np.broadcast_to(c, first.flop.shape).tolist() for c in columns), strict=True)
+    for (line, row), (seconds, low, high, flop, moved, bound) in zip(
+        batch.table.rows, cells, strict=False
+    ):
+        yield {
+            "line": line,
+            "kind": batch.kind,
+            "what": describe(batch, row),
+            "seconds": seconds,
+            "low": low,
+            "high": high,
+            "origin": of.origin,
+            "flop": flop,
+            "bytes": moved,
+            "bound": bound,
+        }
 
 
-def describe(batch: Batch, i: int) -> str:
+def describe(batch: Batch, row: Row) -> str:
     """The row in a few words."""
-    row = batch.rows[i]
     match batch.kind:
         case "matmul":
             return f"{row.get('dtype') or 'bf16'} {row['m']}×{row['n']}×{row['k']}"
@@ -82,6 +92,8 @@ def describe(batch: Batch, i: int) -> str:
             return f"{row['op']} {units.show(float(row['bytes']), 'bytes')} on {row['gpus']}"
         case "memory":
             return f"{row['kind']} {row['rows']}×{row['columns']}"
+        case "eager":
+            return f"{batch.form.name} {units.show(float(row['bytes']), 'bytes')}"
         case "experts":
             return (
                 f"{row['num_tokens']} tokens, {row['experts']} experts of "
@@ -93,7 +105,7 @@ def describe(batch: Batch, i: int) -> str:
             return f"batch {row['batch']}, length {length}, {heads}"
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: list[dict[str, Any]], count: int, seconds_in_all: float) -> None:
     """A table of the first rows and a total."""
     table = grid(
         "kernel",
@@ -104,7 +116,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         "bound by",
         gives_way=0,
     )
-    for row in rows[:LISTED]:
+    for row in rows:
         seconds = row["seconds"] or 1e-30
         between = units.show_between(row["low"], row["seconds"], row["high"], "seconds")
         table.add_row(
@@ -117,8 +129,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         )
     out = console()
     out.print(table)
-    if len(rows) > LISTED:
-        out.print(f"[dim]… {len(rows) - LISTED:,} more rows; --json lists them all[/]")
-    total = sum(row["seconds"] for row in rows)
-    whole = units.show(total, "seconds")
-    out.print(f"{plural(len(rows), 'kernel')}, {whole} if run one after another")
+    if count > len(rows):
+        out.print(f"[dim]… {count - len(rows):,} more rows; --json lists them all[/]")
+    whole = units.show(seconds_in_all, "seconds")
+    out.print(f"{plural(count, 'kernel')}, {whole} if run one after another")

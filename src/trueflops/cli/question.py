@@ -11,11 +11,12 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
 from trueflops.catalog.clusters import cluster_measured
 from trueflops.cli.arguments import parse
+from trueflops.clock.given import given_profile as read_given
 from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.model import Model
 from trueflops.model.config import decode_json
-from trueflops.profile import Profile, frameworks, profile_of, read_profile
+from trueflops.profile import Profile, frameworks, profile_of
 from trueflops.profile.frameworks import USUAL, about, on_vendor, serves
 from trueflops.profile.library import find_profile
 
@@ -91,7 +92,7 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
 def given_profile(options: argparse.Namespace) -> Profile | None:
     """What --profile names: a file, or a profile of the library."""
-    return read_profile(find_profile(options.profile)) if options.profile else None
+    return read_given(find_profile(options.profile)) if options.profile else None
 
 
 def profile_for(options: argparse.Namespace, chip: Accelerator, framework: str = USUAL) -> Profile:

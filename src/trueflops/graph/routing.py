@@ -50,7 +50,10 @@ def _power_law(tokens: float, copies: float, experts: int, power: float) -> np.n
     low, high = (0.01, 2.0) if few else (1.0, max(_HEAVIEST_SHARE * tokens, 1.0001))
     at = (np.arange(experts) + 0.5) / experts
     inverse = 1.0 - power
-    shares = ((high**inverse - low**inverse) * at + low**inverse) ** (1.0 / inverse)
+    if inverse == 0.0:  # the limit: quantiles of 1/x
+        shares = low * (high / low) ** at
+    else:
+        shares = ((high**inverse - low**inverse) * at + low**inverse) ** (1.0 / inverse)
     for _ in range(3):  # capping some raises the others
         shares = np.minimum(shares / shares.sum() * copies, tokens)
     return shares

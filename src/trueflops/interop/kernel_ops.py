@@ -13,7 +13,7 @@ from trueflops.graph.passes import Format, number_format
 from trueflops.graph.passes.quantise import EIGHT_BITS, STORED
 from trueflops.graph.routing import load
 from trueflops.sizes import Array, Size
-from trueflops.units import BITS_PER_BYTE
+from trueflops.units import BITS_PER_BYTE, read_number
 
 # How measured tables call a format -> ours.
 DTYPES: Final[Mapping[str, str]] = {
@@ -156,7 +156,7 @@ def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op
 def _experts(c: Columns, form: Form) -> Built:
     """Gate and up, activation, down in one kernel: the fullest rank and the tokens it gets."""
     numbers = format_of(form.name)
-    power = float(form.variant or 0.0)
+    power = read_number(form.variant) if form.variant else 0.0
     names = ("num_tokens", "topk", "experts", "moe_ep")
     loads = [load(*map(float, row), power) for row in zip(*(c[n] for n in names), strict=True)]
     rows, touched = (np.array(column) for column in zip(*loads, strict=True))

@@ -17,25 +17,38 @@ Rows of one format are one Batch whose sizes are arrays: the clock prices them i
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trueflops.clock import Clock
 from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.works import FALLBACK
-from trueflops.errors import BadInput, UnknownName, shorten
+from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.graph.ir import Collective, Op
-from trueflops.interop.kernel_ops import COLLECTIVES, DTYPES, KINDS, MEMORY_KINDS, Columns, Form
+from trueflops.interop.kernel_ops import (
+    COLLECTIVES,
+    DTYPES,
+    KINDS,
+    MEMORY_KINDS,
+    Built,
+    Columns,
+    Form,
+)
 from trueflops.interop.tables import Row, Table, read_table
+from trueflops.predict.kernels import KernelPrice, price_kernels
+from trueflops.units import read_number
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
 _FALLBACK: Final = ("triton_attn", FALLBACK)  # as tables call the kernel that takes any shape
+MOST_EXPERTS: Final = 10**5  # each has its own share of the tokens, worked out one by one
+STEEPEST: Final = 8.0  # exponent of a power law: beyond it one expert has everything
 _SAID: Final = {
     "collective": ("op",),
     "memory": ("kind",),
@@ -43,16 +56,51 @@ _SAID: Final = {
 }  # columns that hold words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of one kind and form: their ops (run one after another), and where they stood."""
+    """Rows of one kind and form. Each kernel among them is priced once, however often it stands."""
 
     kind: str
     form: Form
-    lines: tuple[int, ...]
-    ops: tuple[Op, ...]
-    collective: Collective | None
-    rows: tuple[Row, ...]
+    table: Table  # of these rows alone
+    columns: Columns  # sizes of the distinct kernels
+    kernel: NDArray[np.intp]  # which of those each distinct row of the table is
+
+    @property
+    def lines(self) -> list[int]:
+        """Where the rows stood."""
+        return self.table.lines.tolist()
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, line by line."""
+        return [row for _, row in self.table.rows]
+
+    def price(self, clock: Clock) -> KernelPrice:
+        """What every distinct row takes."""
+        ops, collective = KINDS[self.kind].build(self.columns, self.form)
+        count = len(next(iter(self.columns.values())))
+        return price_kernels(clock, ops, collective, count).take(self.kernel)
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops of every row, run one after another; none of a collective."""
+        return self._every[0]
+
+    @property
+    def collective(self) -> Collective | None:
+        """The collective of every row."""
+        return self._every[1]
+
+    @cached_property
+    def _every(self) -> Built:
+        at = self.kernel[self.table.at]
+        return KINDS[self.kind].build({n: a[at] for n, a in self.columns.items()}, self.form)
+
+    @property
+    def widest(self) -> int:
+        """Ranks of the largest collective; 1 where there is none."""
+        return int(np.max(self.columns["gpus"])) if self.kind == "collective" else 1
 
 
 class RefusedRow(NamedTuple):
@@ -76,7 +124,8 @@ def read_kernels(path: Path) -> list[Batch]:
     """Read a table of which every row must be usable: the first that is not is an error."""
     batches, refused = batch_kernels(read_table(path))
     if refused:
-        raise BadInput(f"{path}:{refused[0].line}: {refused[0].reason}")
+        where = printable(str(path))
+        raise BadInput(f"{where}:{refused[0].line}: {refused[0].reason}")
     return batches
 
 
@@ -91,41 +140,58 @@ def batch_kernels(table: Table) -> tuple[list[Batch], list[RefusedRow]]:
         raise BadInput(f"{table.where}: the header names no kernels; it must hold one of: {known}")
     if kind == "attention" and table.has("kv_len"):
         raise BadInput(f"{table.where}: isl and kv_len in one table; split it in two")
-    refused: list[RefusedRow] = []
-    forms: dict[Form, list[tuple[int, Row, list[float]]]] = defaultdict(list)
-    for line, row in table.rows:
+    wrong: dict[int, str] = {}
+    forms: dict[Form, _Members] = defaultdict(_Members)
+    for at, row in enumerate(table.distinct):
         try:
-            numbers = [_number(row, name, usual) for name, usual in KINDS[kind].columns.items()]
-            forms[_form(kind, row)].append((line, row, numbers))
+            form, sizes = _read(kind, row)
         except BadInput as error:
-            refused.append(RefusedRow(line, row, str(error)))
+            wrong[at] = str(error)
+            continue
+        members = forms[form]
+        members.rows.append(at)
+        members.kernel.append(members.kernels.setdefault(sizes, len(members.kernels)))
     batches = []
     for form, members in forms.items():
-        matrix = np.array([numbers for _, _, numbers in members])
-        columns = dict(zip(KINDS[kind].columns, matrix.T, strict=True))
-        fine = np.ones(len(members), bool)
-        for holds, why in _rules(columns):
-            refused += [
-                RefusedRow(members[i][0], members[i][1], why) for i in np.flatnonzero(fine & ~holds)
-            ]
-            fine &= holds
-        kept = np.flatnonzero(fine)
-        if not kept.size:
-            continue
-        ops, collective = KINDS[kind].build({n: a[kept] for n, a in columns.items()}, form)
-        lines, rows = (tuple(members[i][at] for i in kept) for at in (0, 1))
-        batches.append(Batch(kind, form, lines, ops, collective, rows))  # type: ignore[arg-type]
-    return batches, sorted(refused, key=lambda r: r.line)
+        columns = dict(zip(KINDS[kind].columns, np.array(list(members.kernels)).T, strict=True))
+        rows = table.take(members.rows)
+        batches.append(Batch(kind, form, rows, columns, np.array(members.kernel)))
+    apart, reasons = table.take(list(wrong)), list(wrong.values())
+    refused = [
+        RefusedRow(line, apart.distinct[at], reasons[at])
+        for line, at in zip(apart.lines.tolist(), apart.at.tolist(), strict=True)
+    ]
+    return batches, refused
 
 
-def _rules(c: Columns) -> list[tuple[NDArray[np.bool_], str]]:
-    """Numbers that cannot go together, row by row."""
-    rules: list[tuple[NDArray[np.bool_], str]] = []
+@dataclass
+class _Members:
+    """Distinct rows of one form, and which of its kernels each is."""
+
+    kernels: dict[tuple[float, ...], int] = field(default_factory=dict)
+    rows: list[int] = field(default_factory=list)
+    kernel: list[int] = field(default_factory=list)
+
+
+def _read(kind: str, row: Row) -> tuple[Form, tuple[float, ...]]:
+    """A row's form and sizes; BadInput where it cannot be used."""
+    columns = KINDS[kind].columns
+    sizes = {name: _number(row.get(name, ""), name, usual) for name, usual in columns.items()}
+    for holds, why in _rules(sizes):
+        if not holds:
+            raise BadInput(why)
+    return _form(kind, row), tuple(sizes.values())
+
+
+def _rules(c: Mapping[str, float]) -> list[tuple[bool, str]]:
+    """Numbers that cannot go together."""
+    rules: list[tuple[bool, str]] = []
     if "num_kv_heads" in c:
         rules.append(
             (c["num_heads"] % c["num_kv_heads"] == 0, "num_kv_heads must divide num_heads")
         )
     if "topk" in c:
+        rules.append((c["experts"] <= MOST_EXPERTS, f"more than {MOST_EXPERTS:,} experts"))
         rules.append((c["topk"] <= c["experts"], "topk is larger than experts"))
         rules.append((c["experts"] % c["moe_ep"] == 0, "moe_ep must divide experts"))
     return rules
@@ -161,14 +227,29 @@ def _form(kind: str, row: Row) -> Form:
             back = row.get("direction", "").strip().lower() == "backward"
             return Form(name, f"{variant} backward" if back else variant)
         case "experts":
-            skew = re.search(r"power_law_([\d.]+)", row.get("distribution", ""))
-            return Form(
-                _known(DTYPES, row.get("dtype") or "bf16", "dtype"), skew[1] if skew else ""
-            )
+            dtype = _known(DTYPES, row.get("dtype") or "bf16", "dtype")
+            return Form(dtype, _skew(row.get("distribution", "").strip().lower()))
         case _:
             cast = row.get("cast", "").strip() != "0"
             window = row.get("window", "").strip() if "input_bytes" in row else ""
             return Form(_known(DTYPES, row.get("dtype") or "bf16", "dtype"), window, cast=cast)
+
+
+def _skew(distribution: str) -> str:
+    """The exponent of a power law of tokens over experts; nothing where they are balanced."""
+    if distribution in ("", "balanced", "uniform", "random"):
+        return ""
+    power = distribution.removeprefix("power_law_")
+    try:
+        value = read_number(power)
+    except BadInput:
+        value = -1.0
+    if power == distribution or not 0.0 < value <= STEEPEST:
+        raise BadInput(
+            f"distribution = {shorten(distribution)!r} must be balanced, or power_law_ and an "
+            f"exponent of at most {STEEPEST:g}, such as power_law_1.2"
+        )
+    return power
 
 
 def _known(names: Mapping[str, str], text: str, what: str) -> str:
@@ -186,13 +267,14 @@ def _library(library: str, kernel: str) -> str:
     return library + ("_eager" if kernel.strip().lower().endswith("eager") else "")
 
 
-def _number(row: Row, name: str, usual: float | None) -> float:
-    text = row.get(name, "").strip()
+@lru_cache(maxsize=1 << 16)
+def _number(cell: str, name: str, usual: float | None) -> float:
+    text = cell.strip()
     if not text and usual is not None:
         return usual
     try:
-        value = float(text)
-    except ValueError:
+        value = read_number(text)
+    except BadInput:
         raise BadInput(f"{name} = {shorten(text)!r} is not a number") from None
     least = 0 if name in ("window", "walked", "causal", "input_bytes") else 1
     if not least <= value < LARGEST or value != int(value):

@@ -2,7 +2,7 @@
 
 Needs torch and numpy alone and imports nothing else of the package, so that this folder copied to
 a bare cluster node works: python -m trueflops.measure -o PROFILE.json
-record.py       the file: rows with their conditions; written whole or not at all, resumed
+record.py       the file: rows with their conditions, resumed; whole.py: written whole or not at all
 device.py       which device, what it is and how to wait for it
 timing.py       seconds of one launch: graph replay, cold rotating buffers, random data, quantiles
 sensors.py      what NVML, amdsmi and sysfs say; state.py samples it while something runs

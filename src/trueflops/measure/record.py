@@ -8,7 +8,6 @@ fitted, verified and priced as any other table is. Times are medians, with their
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -19,6 +18,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from trueflops.measure.whole import Refused as Refused
+from trueflops.measure.whole import own_path, write_whole
+
 SCHEMA: Final = 1
 METHOD: Final = 1  # how things are timed; figures of two methods are never mixed
 MEASURED: Final = "latency_us"
@@ -27,10 +29,6 @@ SAVE_EVERY: Final = 1.0  # seconds; a killed run loses at most so much
 FITTED: Final = ("name", "accelerator", "chip", "curves")
 Cell = str | int | float
 Row = dict[str, Cell]
-
-
-class Refused(Exception):
-    """Something that was asked for cannot be done; the message says what to do instead."""
 
 
 @dataclass
@@ -77,7 +75,7 @@ class Record:
         """Write the file, whole or not at all; what was fitted to fewer rows stays usable."""
         if self.path is None:
             return
-        write_whole(self.path, json.dumps(self.encoded()))
+        write_whole(self.path, json.dumps(self.encoded()).encode())
         self._saved = time.monotonic()
 
     def encoded(self) -> dict[str, Any]:
@@ -213,21 +211,6 @@ def _identity(device: Mapping[str, Any]) -> str:
     return f"{device.get('name', '?')} ({device.get('uuid') or 'no uuid'})"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it, and whenever we are killed, it is whole."""
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        with beside.open("w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise Refused(f"{path}: cannot be written ({error.strerror})") from None
-
-
 def _packed(rows: list[Row]) -> dict[str, Any]:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return {"columns": columns, "rows": [[row.get(name, "") for name in columns] for row in rows]}
@@ -246,14 +229,18 @@ def _unpacked(table: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def data_folder() -> Path:
-    """Where a user's profiles lie: $TRUEFLOPS_PROFILES, else the platform's data folder."""
+def data_folder() -> Path | None:
+    """Where a user's profiles lie: $TRUEFLOPS_PROFILES, else the platform's data folder.
+
+    None for a user without a home, as in a container that runs under a bare number.
+    """
     if given := os.environ.get("TRUEFLOPS_PROFILES"):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "trueflops" / "profiles"
+        return own_path(given)
+    said = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_DATA_HOME")
+    if base := os.environ.get(said):
+        return Path(base) / "trueflops" / "profiles"
+    usual = {"win32": "AppData/Local", "darwin": "Library/Application Support"}
+    home = own_path("~")
+    if not home.is_absolute():
+        return None
+    return home / usual.get(sys.platform, ".local/share") / "trueflops" / "profiles"

@@ -21,6 +21,7 @@ from trueflops.measure.node import measure_all
 from trueflops.measure.record import Record, Refused, begin, data_folder
 from trueflops.measure.run import measure
 from trueflops.measure.state import Meter
+from trueflops.measure.whole import own_path
 
 LimitsOf = Callable[[dict[str, Any]], Limits]
 Sides = Sequence[tuple[int, int]]
@@ -95,8 +96,10 @@ def _of_rank(local: str) -> str:
 def output_of(options: argparse.Namespace, device: Device) -> Path:
     """Where the profile goes: what -o says, else the user's data folder."""
     if options.output:
-        return Path(options.output).expanduser()
+        return own_path(options.output)
     folder = data_folder()
+    if folder is None:
+        raise Refused("there is no home folder to keep it in: give -o FILE")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,7 +111,7 @@ def output_of(options: argparse.Namespace, device: Device) -> Path:
 def sides_of_config(path: str) -> Sides:
     """Weights (n, k) of a model from its config.json, as Hugging Face writes it."""
     try:
-        raw = json.loads(Path(path).expanduser().read_text())
+        raw = json.loads(own_path(path).read_text())
         hidden, ffn, heads = (
             int(raw[key]) for key in ("hidden_size", "intermediate_size", "num_attention_heads")
         )

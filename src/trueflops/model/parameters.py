@@ -149,10 +149,12 @@ def head_parameters(model: Model) -> list[Parameter]:
     parts = []
     if model.final_norm:
         parts.append(norm_parameter("head.norm", model.hidden, model.blocks[-1].norm_bias))
+    width = h
     if model.embedding_dim and model.embedding_dim != model.hidden:
-        parts.append(Parameter("head.project", (("embedding_dim", model.embedding_dim), h)))
+        width = ("embedding_dim", model.embedding_dim)
+        parts.append(Parameter("head.project", (width, h)))
     if not model.tied:
-        parts.append(_linear("head.logits", (vocab,), h, model.head_bias))
+        parts.append(_linear("head.logits", (vocab,), width, model.head_bias))
     return parts
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.catalog import weakest
 from trueflops.clock import Clock, curve_name, eager, op_class
@@ -35,7 +36,13 @@ class KernelPrice:
     seconds: Estimate
     flop: Array
     moved_bytes: Array
-    bound: tuple[str, ...]
+    bound: NDArray[np.str_]
+
+    def take(self, rows: NDArray[np.intp]) -> KernelPrice:
+        """Some of the rows, perhaps several times."""
+        return KernelPrice(
+            self.seconds.take(rows), self.flop[rows], self.moved_bytes[rows], self.bound[rows]
+        )
 
 
 def price_kernels(
@@ -67,9 +74,9 @@ def price_kernels(
     longest = np.argmax(np.stack([np.broadcast_to(limits[n], (rows,)) for n in LIMITS]), axis=0)
     return KernelPrice(
         Estimate(whole, spreads, weakest(origins), np.minimum(least, whole)),
-        flop,
-        moved,
-        tuple(np.array(LIMITS)[longest]),
+        np.broadcast_to(flop, (rows,)),
+        np.broadcast_to(moved, (rows,)),
+        np.array(LIMITS)[longest],
     )
 
 
@@ -85,8 +92,9 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
         return {name: np.ravel(size) for name, size in bounds._asdict().items()}
     if kind == "eager":  # each element may be looked up by its own offsets
         each = eager.limits(law_work(kind, [op], [done]), chip, law.values)
-        alone = dict(zip(("memory", "indexing"), map(np.ravel, each), strict=True))
-        return {**alone, "start": np.maximum(taken - np.maximum(*each), 0.0)}
+        memory, indexing = map(np.ravel, each)
+        rest = np.maximum(np.ravel(taken) - np.maximum(memory, indexing), 0.0)
+        return {"memory": memory, "indexing": indexing, "start": rest}
     moving = (done.bytes_read + done.bytes_written) / (USUAL_SHARE * chip.bandwidth)
     computing: Size = 0.0
     if kind not in MOVING:
@@ -106,4 +114,4 @@ def _price_collective(clock: Clock, of: Collective, rows: int) -> KernelPrice:
     payload = np.broadcast_to(of.payload.bytes, (rows,)).astype(np.float64)
     seconds = clock.collective(of.kind, of.group, payload, 1.0, library=of.library).seconds
     estimate = Estimate(seconds, {"collective": law.error}, law.origin)
-    return KernelPrice(estimate, np.zeros(rows), payload, ("links",) * rows)
+    return KernelPrice(estimate, np.zeros(rows), payload, np.full(rows, "links"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.catalog import Origin, weakest
 from trueflops.profile import Curve
@@ -143,6 +144,15 @@ class Estimate:
             spreads[cause] = spreads.get(cause, 0.0) + sign * spread
         value = self.value * other.value**sign
         return Estimate(value, spreads, weakest((self.origin, other.origin)), least, most)
+
+    def take(self, rows: NDArray[np.intp]) -> Estimate:
+        """The estimates of some plans out of many."""
+
+        def at(size: Size) -> Size:
+            return size if np.ndim(size) == 0 else np.ravel(size)[rows % np.size(size)]
+
+        spreads = {c: at(s) for c, s in self.spreads.items()}
+        return Estimate(at(self.value), spreads, self.origin, at(self.least), at(self.most))
 
     def pick(self, index: int) -> Estimate:
         """The estimate of one plan out of many."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from trueflops.catalog.names import find, fold
 from trueflops.errors import UnknownName
-from trueflops.files import is_file
+from trueflops.files import is_file, own_path
 from trueflops.measure.record import data_folder
 from trueflops.profile.stored import DATA
 
@@ -24,14 +24,15 @@ class Shelved(NamedTuple):
 
 def profiles() -> list[Shelved]:
     """The user's own first."""
-    own, shipped = (sorted(folder.glob("*.json")) for folder in (data_folder(), SHIPPED))
+    folders = (data_folder(), SHIPPED)
+    own, shipped = (sorted(folder.glob("*.json")) if folder else [] for folder in folders)
     found = [Shelved(path.stem, path, False) for path in own if not path.name.startswith(".")]
     return found + [Shelved(path.stem, path, True) for path in shipped]
 
 
 def find_profile(text: str) -> Path:
     """The file of a profile: a path, or a name from the library."""
-    path = Path(text).expanduser()
+    path = own_path(text)
     if is_file(path) or path.suffix == ".json":
         return path
     chip = find("accelerators", text)  # H200 is H200-SXM-141GB here too

@@ -24,8 +24,8 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput, printable, shorten
-from trueflops.files import is_file, read_file
-from trueflops.measure.record import LARGEST, METHOD, SCHEMA, Record, decode, write_whole
+from trueflops.files import is_file, read_file, write_file
+from trueflops.measure.record import LARGEST, METHOD, SCHEMA, Record, decode
 from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
 from trueflops.sizes import Array
 
@@ -73,14 +73,15 @@ def read_profile(path: Path) -> Profile:
 
 
 def _curve(raw: dict[str, Any], name: str) -> Curve:
-    values = {key: float(value) for key, value in raw["values"].items()}
+    values = {key: _real(value, f"{name}: {key}") for key, value in raw["values"].items()}
     for key, value in values.items():
         if not 0.0 <= value < units.TERA and key != "crowding":
             raise ValueError(f"{name}: {key} = {value:g} is no number of at least 0")
         if value == 0.0 and key.startswith(_DIVISORS):
             raise ValueError(f"{name}: {key} must be above 0")
-    if not 0.0 <= float(raw["error"]) < LARGEST_ERROR:
-        raise ValueError(f"{name}: error = {raw['error']} must lie between 0 and {LARGEST_ERROR:g}")
+    error = _real(raw["error"], f"{name}: error")
+    if not 0.0 <= error < LARGEST_ERROR:
+        raise ValueError(f"{name}: error = {error:g} must lie between 0 and {LARGEST_ERROR:g}")
     if raw["origin"] not in get_args(Origin):
         raise ValueError(f"{name}: origin must be one of {', '.join(get_args(Origin))}")
     marks, held = raw.get("landmarks"), raw.get("held_out")
@@ -89,7 +90,7 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
         landmarks = _landmarks(*(np.array(marks[k], float) for k in ("points", "reach", "weights")))
     return Curve(
         values,
-        float(raw["error"]),
+        error,
         raw["origin"],
         str(raw["source"]),
         landmarks,
@@ -98,6 +99,13 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
         tuple(str(parameter) for parameter in raw.get("at_bounds", ())),
         bool(raw.get("used", True)),
     )
+
+
+def _real(value: Any, what: str) -> float:
+    """A number as JSON has them; a text that looks like one is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{what} = {shorten(repr(value), 30)} is not a number")
+    return float(value)
 
 
 def _landmarks(points: Array, reach: Array, weights: Array) -> Landmarks:
@@ -113,7 +121,7 @@ def _landmarks(points: Array, reach: Array, weights: Array) -> Landmarks:
 def _chip(name: str, raw: dict[str, Any] | None, source: str) -> Accelerator | None:
     if raw is None:
         return None
-    values = {str(path): float(value) for path, value in raw["values"].items()}
+    values = {str(path): _real(value, f"chip: {path}") for path, value in raw["values"].items()}
     if not all(0.0 < value < inf for value in values.values()):
         raise ValueError("chip: every value must be above 0")
     return accelerator_measured(name, str(raw["kind"]), values, source)
@@ -148,7 +156,7 @@ def write_profile(profile: Profile, path: Path, record: Record | None = None) ->
     lines = [f" {json.dumps(name)}: {json.dumps(record)}" for name, record in curves.items()]
     head = json.dumps(raw)[:-1]
     text = f'{head}, "curves": {{\n' + ",\n".join(lines) + "\n}}\n"
-    write_whole(path, text)
+    write_file(path, text)
 
 
 def _record(curve: Curve) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from trueflops.measure.record import write_whole
+from trueflops.files import write_file
 from trueflops.predict.captured.groups import label_of
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.units import MICRO
@@ -42,7 +42,7 @@ def write_trace(found: CapturedProgram, path: Path) -> None:
             before = when
     events += _memory(found)
     text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
-    write_whole(path, text)
+    write_file(path, text)
 
 
 def _memory(found: CapturedProgram) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def print_overview(out: Console) -> None:
     shelves = {
         "shipped": ", ".join(p.name for p in profiles() if p.shipped) or "none",
         "yours": ", ".join(p.name for p in profiles() if not p.shipped)
-        or f"none in {printable(str(data_folder()))}; trueflops measure makes one",
+        or f"none in {printable(str(data_folder() or '~'))}; trueflops measure makes one",
     }
     _wrapped(out, "Measured profiles, for --profile", shelves)
     out.print("[dim]trueflops catalog NAME shows one of them with its sources;[/]")

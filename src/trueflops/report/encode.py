@@ -6,6 +6,7 @@ What was asked stands under "question", so that an answer can be fed back as inp
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from math import isfinite
@@ -25,7 +26,12 @@ SCHEMA_VERSION: Final = 1
 def to_json(answer: Mapping[str, Any]) -> str:
     """One object on one line per top-level key would be hard to read; two spaces it is."""
     whole = {"schema_version": SCHEMA_VERSION, **answer}
-    return json.dumps(_plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+# Letters that JSON allows and a terminal obeys: C1 controls, marks of direction, half characters.
+_UNSEEN: Final = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
 
 
 def _plain(value: Any) -> Any:

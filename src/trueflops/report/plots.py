@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from trueflops import units
 from trueflops.errors import BadInput, printable
+from trueflops.files import check_writable, write_file
 from trueflops.plan.words import describe_plan
 from trueflops.predict import TrainingStep
 from trueflops.predict.explain import KernelExplained
@@ -94,14 +96,17 @@ def open_frame(axes: Any, *sides: str) -> None:
 def check_name(path: Path) -> None:
     if path.suffix != ".png" or not path.stem:
         raise BadInput(f"--plot {printable(str(path))}: name a file that ends in .png")
+    check_writable(path)
 
 
 def save(figure: Any, path: Path) -> None:
     """Write a figure; a folder that is not there is the user's to make."""
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be written ({error})") from None
+    from matplotlib import pyplot
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150, format="png")
+    pyplot.close(figure)
+    write_file(path, drawn.getvalue())
 
 
 def load_pyplot() -> Any:

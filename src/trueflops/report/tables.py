@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from trueflops import units
+from trueflops.errors import visible
 from trueflops.predict import Estimate
 
 NARROWEST = 40  # below this a terminal does not know its width
 
 
+class Terminal(Console):
+    """A console that shows control characters of names and cells as ?, and obeys none of them."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """As rich does, but for what no terminal should get to see."""
+        for segment in super().render(renderable, options):
+            plain = segment.control or segment.text.isprintable()
+            yield segment if plain else segment._replace(text=visible(segment.text))
+
+    def on_broken_pipe(self) -> None:
+        """`trueflops … | head`: the entry point decides what that means."""
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """Where answers (or, on stderr, progress and errors) are written."""
-    out = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    return out if out.width >= NARROWEST else Console(stderr=stderr, highlight=False, width=80)
+    file = None if stderr else _answers
+    out = Terminal(stderr=stderr, file=file, highlight=False, soft_wrap=False)
+    if out.width >= NARROWEST:
+        return out
+    return Terminal(stderr=stderr, file=file, highlight=False, width=80)
+
+
+_answers: TextIO | None = None  # None: standard output
+
+
+@contextmanager
+def answers_on(stream: TextIO) -> Iterator[None]:
+    """Answers go to this stream, whoever else writes to standard output meanwhile."""
+    global _answers
+    before, _answers = _answers, stream
+    try:
+        yield
+    finally:
+        _answers = before
 
 
 def ranged(estimate: Estimate, dimension: str) -> tuple[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final
 
 from trueflops.errors import BadInput, shorten
 from trueflops.interop.tables import Row
+from trueflops.units import read_number, read_whole
 
 MOST: Final = 10**9
 LARGEST: Final = 10**13  # no length, time or rate in a table of results is larger
@@ -28,12 +28,12 @@ def number(row: Row, column: str) -> float | None:
     if not cell:
         return None
     try:
-        value = float(cell.replace(",", ""))
-    except ValueError:
+        value = read_number(cell.replace(",", ""))
+    except BadInput:
         raise Missing(f"{column} is not a number: {shorten(cell, 30)!r}") from None
     if value > LARGEST:
         raise Missing(f"{column} is larger than anything: {shorten(cell, 30)!r}")
-    if not math.isfinite(value) or value < 0:
+    if value < 0:
         raise Missing(f"{column} is not a number of at least 0: {shorten(cell, 30)!r}")
     return value or None
 
@@ -64,7 +64,7 @@ def needed(row: Row, column: str) -> int:
 def noted(row: Row, pattern: str) -> int | None:
     """A whole number that the free text of `notes` gives, found by a pattern with one group."""
     match = re.search(pattern, text(row, "notes"), re.IGNORECASE)
-    return int(match[1]) if match else None
+    return read_whole(match[1], what="notes") if match else None
 
 
 def count(row: Row, column: str, usual: int) -> int:

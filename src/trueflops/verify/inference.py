@@ -34,11 +34,13 @@ _FULL_LOAD: Final = re.compile(r"max(imum)? load|infinite|offline", re.IGNORECAS
 _RESERVED: Final = re.compile(r"prealloc|reserve|pool|cache block", re.IGNORECASE)
 _BOTH: Final = re.compile(r"\bin(put)?\s*(\+|and|&)\s*out(put)?\b", re.IGNORECASE)
 _INPUT: Final = re.compile(r"\b(input|prompt|prefill)\b", re.IGNORECASE)
-_LENGTH: Final = re.compile(r"accept\w*[ _-]len\w*\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
-_RATE: Final = re.compile(r"acceptance\s*[=:]\s*(0?\.\d+|1(?:\.0+)?)", re.IGNORECASE)
+_LENGTH: Final = re.compile(
+    r"accept\w*[ _-]len\w*\s*[=:]?\s*(\d{1,9}(?:\.\d{1,9})?)", re.IGNORECASE
+)
+_RATE: Final = re.compile(r"acceptance\s*[=:]\s*(0?\.\d{1,9}|1(?:\.0{1,9})?)", re.IGNORECASE)
 # The median gap between two tokens is a step in which no prompt of another request was read.
 _MEDIAN_GAP: Final = re.compile(r"tpot\s*=\s*p50|\bp50\b[^;]*\bITL\b|median ITL", re.IGNORECASE)
-_DRAFTED: Final = re.compile(r"\bk\s*=\s*(\d+)")
+_DRAFTED: Final = re.compile(r"\bk\s*=\s*(\d{1,9})")
 
 
 def inference_findings(table: Table, profiles: Profiles) -> Findings:

@@ -10,12 +10,11 @@ import numpy as np
 
 from trueflops.catalog import Accelerator, accelerator, cluster
 from trueflops.clock import Clock
-from trueflops.errors import TrueflopsError
+from trueflops.errors import BadInput, TrueflopsError, shorten
 from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.interop.tables import Row, Table
-from trueflops.predict.kernels import price_kernels
 from trueflops.profile import Profile
-from trueflops.units import MICRO
+from trueflops.units import MICRO, read_number
 from trueflops.verify.findings import Finding, Findings, Refusal
 from trueflops.verify.profiles import Profiles
 
@@ -38,17 +37,17 @@ def identity(row: Row) -> str:
     """What a measured kernel is, whatever it took, whichever release ran it, and however fully
     its table says so: a column of what goes without saying makes it no other one.
     """
-    said = ((k, v.strip()) for k, v in sorted(row.items()) if k not in _ASIDE)
-    return " ".join(f"{k}={v}" for k, v in said if (k, v) != _UNSAID)
+    said = [(k, row[k].strip()) for k in sorted(row) if k not in _ASIDE]
+    return " ".join([f"{k}={v}" for k, v in said if (k, v) != _UNSAID])
 
 
 def by_chip(table: Table) -> Iterator[tuple[str, Table]]:
     """The rows of each chip, as a table of its own."""
-    rows: dict[str, list[tuple[int, Row]]] = defaultdict(list)
-    for line, row in table.rows:
-        rows[row["gpu"].strip()].append((line, row))
+    rows: dict[str, list[int]] = defaultdict(list)
+    for at, row in enumerate(table.distinct):
+        rows[row["gpu"].strip()].append(at)
     for chip, members in rows.items():
-        yield chip, Table(table.path, table.columns, tuple(members))
+        yield chip, table.take(members)
 
 
 def verify_kernels(table: Table, profiles: Profiles) -> Findings:
@@ -73,31 +72,35 @@ def verify_kernels(table: Table, profiles: Profiles) -> Findings:
 def _judge(
     findings: Findings, file: str, name: str, chip: Accelerator, profile: Profile, batch: Batch
 ) -> None:
-    measured = [_measured(row) for row in batch.rows]
     try:
-        widest = 1 if batch.collective is None else int(np.max(batch.collective.group))
-        clock = Clock(cluster(f"{widest}x{chip.name}"), profile)
-        priced = price_kernels(clock, batch.ops, batch.collective, len(batch.rows)).seconds
+        priced = batch.price(Clock(cluster(f"{batch.widest}x{chip.name}"), profile)).seconds
     except TrueflopsError as error:
         findings.refused += [Refusal(file, identity(row), str(error)) for row in batch.rows]
         return
     group = f"{name} {batch.form.name} {batch.kind}"
-    predicted, low, high = (
-        np.broadcast_to(a, len(measured)) for a in (priced.value, priced.low, priced.high)
-    )
-    for i, row in enumerate(batch.rows):
-        seconds = measured[i]
-        if seconds is None:
-            reason = f"{MEASURED} = {row[MEASURED]!r} is not a time"
-            findings.refused.append(Refusal(file, identity(row), reason))
-            continue
-        found = (float(predicted[i]), float(low[i]), float(high[i]))
-        findings.rows.append(Finding(file, identity(row), group, "op_seconds", seconds, *found))
+    rows = batch.table.distinct
+    ends = (priced.value, priced.low, priced.high)
+    columns = (np.broadcast_to(a, len(rows)).tolist() for a in ends)
+    judged: list[Finding | Refusal] = []
+    for row, *found in zip(rows, *columns, strict=True):
+        try:
+            seconds = measured_seconds(row)
+            judged.append(Finding(file, identity(row), group, "op_seconds", seconds, *found))
+        except BadInput as error:
+            judged.append(Refusal(file, identity(row), str(error)))
+    for each in map(judged.__getitem__, batch.table.at.tolist()):
+        if isinstance(each, Finding):
+            findings.rows.append(each)
+        else:
+            findings.refused.append(each)
 
 
-def _measured(row: Row) -> float | None:
+def measured_seconds(row: Row) -> float:
+    """What a row took; BadInput where its cell is not a time."""
     try:
-        seconds = float(row[MEASURED]) * MICRO
-    except ValueError:
-        return None
-    return seconds if 0.0 < seconds < np.inf else None
+        seconds = read_number(row[MEASURED]) * MICRO
+    except BadInput:
+        seconds = 0.0
+    if not seconds > 0.0:
+        raise BadInput(f"{MEASURED} = {shorten(row[MEASURED], 30)!r} is not a time")
+    return seconds

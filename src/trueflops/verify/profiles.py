@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import cache
 
 from trueflops.catalog import Accelerator, accelerator
-from trueflops.profile import Profile, frameworks, profile_of, read_profile
+from trueflops.clock.given import given_profile
+from trueflops.profile import Profile, frameworks, profile_of
 from trueflops.profile.frameworks import USUAL
 from trueflops.profile.library import find_profile
 
@@ -23,7 +24,7 @@ def profiles_from(path: str | None) -> Profiles:
     """The curves of a file for the chip that it names; the best known for all else."""
     if path is None:
         return best_known
-    given = read_profile(find_profile(path))
+    given = given_profile(find_profile(path))
 
     def choose(chip: Accelerator, framework: str) -> Profile:
         own = given if chip.name == given.accelerator else None

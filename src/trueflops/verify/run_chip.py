@@ -13,8 +13,8 @@ from trueflops.catalog.names import find
 from trueflops.errors import BadInput, UnknownName
 from trueflops.units import GIGA
 
-_MEMORY: Final = re.compile(r"[\s_-]*\b(\d+(?:\.\d+)?)\s*G(?:i?B)?\b", re.IGNORECASE)
-_CORES: Final = re.compile(r"[\s_-]*\b(\d+)[\s_-]?core\b", re.IGNORECASE)
+_MEMORY: Final = re.compile(r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)\s*G(?:i?B)?\b", re.IGNORECASE)
+_CORES: Final = re.compile(r"[\s_-]*\b(\d{1,9})[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
 _BRAND: Final = re.compile(
     r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX|HGX|OAM|HBM\de?"

@@ -19,9 +19,9 @@ from trueflops.interop.tables import Row
 from trueflops.verify.cells import Missing, needed, noted, number, text
 from trueflops.verify.run_chip import chip_of
 
-_CORES: Final = re.compile(r"(\d+)\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
-_RAILS: Final = re.compile(r"\b(\d+)\s*x\s*(\d+)\s*Gb(?:ps|it|/s)?\b")
-_TOTAL: Final = re.compile(r"\b(\d+)\s*Gbps\b")
+_CORES: Final = re.compile(r"(\d{1,9})\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
+_RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s)?\b")
+_TOTAL: Final = re.compile(r"\b(\d{1,9})\s*Gbps\b")
 _LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
 UNKNOWN_LIMIT: Final = 0.6  # of the cap (assumed) where a chip is said to be limited, not to what
 
@@ -103,4 +103,4 @@ def chips(
 
 def slices(row: Row) -> int | None:
     """Into how many separately cabled slices a row says that its accelerators fall."""
-    return noted(row, r"\b(\d+) slice")
+    return noted(row, r"\b(\d{1,9}) slice")

@@ -11,7 +11,7 @@ from trueflops.graph.passes import FORMATS
 from trueflops.model import Model
 
 _GGUF: Final = re.compile(r"\bi?(q\d_(?:k(?:_[sml])?|[01]))\b")
-_BITS: Final = re.compile(r"(\d(?:\.\d+)?)\s*bpw")
+_BITS: Final = re.compile(r"(\d(?:\.\d{1,9})?)\s*bpw")
 _WIDE: Final = ("bf16", "fp16", "f16", "float16", "bfloat16", "half", "16-bit", "16bit")
 _INT8: Final = ("int8", "w8a8", "w8a16", "8bit", "8-bit")
 _INT4: Final = ("int4", "4bit", "4-bit", "awq", "gptq", "w4a16", "w4", "nf4", "bnb", "marlin")

@@ -21,9 +21,9 @@ from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, degree, noted, number, text, whole
 from trueflops.verify.run_cluster import Machine, slices
 
-ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d+)"
-GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d+)"
-MICRO_BATCH: Final = r"\bMBS[ =:]*(\d+)"
+ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
+GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d{1,9})"
+MICRO_BATCH: Final = r"\bMBS[ =:]*(\d{1,9})"
 FIRST_WITH_SP: Final = 2022  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
 FIRST_WITH_OVERLAP: Final = 2023  # Megatron-LM's gradients wait for the whole backward before
@@ -113,7 +113,7 @@ def read_sharding(
     if zero == 0 or dp == 1:
         return 0, 1
     group = dp
-    if sized := re.search(r"(?:group|degree|fsdp2?|zero-?\d)[ :=]+(\d+)", said):
+    if sized := re.search(r"(?:group|degree|fsdp2?|zero-?\d)[ :=]+(\d{1,9})", said):
         group = int(sized[1])
     elif "slice" in said:
         apart = slices(row)
@@ -210,5 +210,5 @@ def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
     if "selective" in said and "full" not in said:
         return habits(framework).recomputation(layers)
     kind = "full" if "full" in said else "none"
-    counted = noted(row, r"recomput\w*\s+(\d+)\s+layers") if kind == "full" else None
+    counted = noted(row, r"recomput\w*\s+(\d{1,9})\s+layers") if kind == "full" else None
     return {"recompute": kind, "recompute_layers": counted or np.inf}

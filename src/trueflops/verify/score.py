@@ -4,10 +4,12 @@ one Overall per quantity, in which every scored group counts the same, however m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.verify.findings import Finding, Findings
 
@@ -40,27 +42,28 @@ class Overall(NamedTuple):
 
 def summary(findings: Findings) -> list[Score]:
     """One Score per group and quantity, scored groups first, then by name."""
-    found: dict[tuple[str, str, bool], list[Finding]] = {}
-    for row in findings.rows:
-        found.setdefault((row.group, row.quantity, row.scored), []).append(row)
+    found: dict[tuple[str, str, bool], list[Counted]] = {}
+    for counted in _distinct(findings.rows):
+        row = counted.row
+        found.setdefault((row.group, row.quantity, row.scored), []).append(counted)
     scores = [_score(*key, rows) for key, rows in found.items()]
     return sorted(scores, key=lambda s: (s.quantity, not s.scored, s.group))
 
 
 def overall(findings: Findings) -> list[Overall]:
     """One Overall per quantity, over scored groups alone."""
-    scored = [row for row in findings.rows if row.scored]
+    scored = [counted for counted in _distinct(findings.rows) if counted.row.scored]
     groups = [score for score in summary(findings) if score.scored]
     answers = []
-    for quantity in sorted({row.quantity for row in scored}):
-        rows = [row for row in scored if row.quantity == quantity]
+    for quantity in sorted({counted.row.quantity for counted in scored}):
+        rows = [counted for counted in scored if counted.row.quantity == quantity]
         mapes = [score.mape for score in groups if score.quantity == quantity]
         off = _misses(rows)
         answers.append(
             Overall(
                 quantity,
                 len(mapes),
-                len(rows),
+                len(off),
                 float(np.mean(mapes)),
                 float(np.median(off)),
                 float(np.percentile(off, 90)),
@@ -70,24 +73,48 @@ def overall(findings: Findings) -> list[Overall]:
     return answers
 
 
-def _score(group: str, quantity: str, scored: bool, rows: list[Finding]) -> Score:
+def _score(group: str, quantity: str, scored: bool, rows: Sequence[Counted]) -> Score:
     off = _misses(rows)
     return Score(
         group,
         quantity,
-        len(rows),
+        len(off),
         float(np.mean(off)),
         float(np.median(off)),
         float(np.percentile(off, 90)),
-        float(np.mean([row.error for row in rows])),
+        float(np.mean(_errors(rows))),
         _coverage(rows),
         scored,
     )
 
 
-def _misses(rows: Iterable[Finding]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.abs(np.array([row.error for row in rows], dtype=np.float64))
+def _misses(rows: Sequence[Counted]) -> NDArray[np.float64]:
+    return np.abs(_errors(rows))
 
 
-def _coverage(rows: Iterable[Finding]) -> float:
-    return float(np.mean([row.covered for row in rows]))
+def _errors(rows: Sequence[Counted]) -> NDArray[np.float64]:
+    predicted, measured = (_column(rows, name) for name in ("predicted", "measured"))
+    return predicted / measured - 1.0
+
+
+def _coverage(rows: Sequence[Counted]) -> float:
+    low, measured, high = (_column(rows, name) for name in ("low", "measured", "high"))
+    return float(np.mean((low <= measured) & (measured <= high)))
+
+
+def _column(rows: Sequence[Counted], name: str) -> NDArray[np.float64]:
+    values = np.array([getattr(counted.row, name) for counted in rows], np.float64)
+    return np.repeat(values, [counted.times for counted in rows])
+
+
+class Counted(NamedTuple):
+    """A finding, and in how many lines it stands."""
+
+    row: Finding
+    times: int
+
+
+def _distinct(rows: Sequence[Finding]) -> list[Counted]:
+    """Lines that are equal share one finding."""
+    times = Counter(map(id, rows))
+    return [Counted(row, times[number]) for number, row in {id(r): r for r in rows}.items()]

@@ -20,7 +20,9 @@ _TAG: Final = re.compile(
     r"|marlin|q\d_\w+|v\d(?:\.\d)?|\d{4})$",
     re.IGNORECASE,
 )
-_SIZE: Final = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)B(?:[-.]?A(\d+(?:\.\d+)?)B)?\b", re.IGNORECASE)
+_SIZE: Final = re.compile(
+    r"(?<![\w.])(\d{1,9}(?:\.\d{1,9})?)B(?:[-.]?A(\d{1,9}(?:\.\d{1,9})?)B)?\b", re.IGNORECASE
+)
 _LEAST_SIZE: Final = 0.01 * GIGA
 
 

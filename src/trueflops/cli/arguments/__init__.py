@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from typing import NoReturn
 
 from trueflops import __version__
@@ -26,7 +27,7 @@ from trueflops.cli.arguments.programs import (
     ops_flags,
 )
 from trueflops.cli.arguments.software import ENGINES
-from trueflops.errors import nearest, printable
+from trueflops.errors import nearest, printable, visible
 
 NARROWEST, WIDEST = 40, 80  # columns of an error
 
@@ -91,7 +92,11 @@ def wrapped(message: str) -> str:
     """An error on as many lines as it needs, indented under the program's name."""
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
     return textwrap.fill(
-        message, width, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
+        visible(message),
+        width,
+        subsequent_indent=" " * 11,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 
@@ -111,6 +116,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+@cache
 def parser() -> Parser:
     """The whole command line."""
     top = Parser(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trueflops.cli.arguments.shared import common_flags, profile_flags, whole
+from trueflops.cli.arguments.shared import common_flags, integer, profile_flags, whole
 from trueflops.measure.flags import add_flags
 
 
@@ -18,8 +18,8 @@ def compare_flags(p: argparse.ArgumentParser) -> None:
         help="add: does it fit, tokens/s, $ per million tokens, MFU",
     )
     p.add_argument("--vendor", metavar="NAME", help="only this vendor's")
-    p.add_argument("--since", type=int, metavar="YEAR", help="only from this year on")
-    p.add_argument("--until", type=int, metavar="YEAR", help="only up to this year")
+    p.add_argument("--since", type=integer, metavar="YEAR", help="only from this year on")
+    p.add_argument("--until", type=integer, metavar="YEAR", help="only up to this year")
     p.add_argument("--all", action="store_true", help="announced chips and rumours too")
     p.add_argument("--sort", metavar="COLUMN", help="bf16, fp8, memory, bandwidth, price, name …")
     p.add_argument(

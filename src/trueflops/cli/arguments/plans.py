@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from trueflops.cli.arguments.shared import common_flags, profile_flags, share, whole
+from trueflops.cli.arguments.shared import (
+    common_flags,
+    integer,
+    profile_flags,
+    real,
+    share,
+    whole,
+)
 from trueflops.cli.arguments.software import engine_flag, framework_flag
 
 
@@ -27,7 +34,7 @@ def where_flags(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument(
         "--pue",
-        type=float,
+        type=real,
         default=None,
         metavar="X",
         help="data-centre overhead on energy (default 1: the machines alone)",
@@ -74,7 +81,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--micro-batch", "--mb", help="sequences a micro-batch", **degree)
     plan.add_argument(
         "--zero",
-        type=int,
+        type=integer,
         choices=(0, 1, 2, 3),
         default=None,
         help="1: optimizer states shared, 2: and gradients, 3: and weights (FSDP)",

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from trueflops.cli.arguments.shared import common_flags, profile_flags, top_flags, whole
+from trueflops.cli.arguments.shared import (
+    common_flags,
+    integer,
+    profile_flags,
+    top_flags,
+    whole,
+)
 
 
 def ops_flags(p: argparse.ArgumentParser) -> None:
@@ -28,7 +34,7 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
     p.add_argument("--world", type=whole, metavar="N", help="ranks (default: as --on has chips)")
-    p.add_argument("--rank", type=int, metavar="R", help="which of them (default 0)")
+    p.add_argument("--rank", type=integer, metavar="R", help="which of them (default 0)")
     top_flags(p)
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
     p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")

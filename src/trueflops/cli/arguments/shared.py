@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import argparse
 
-from trueflops.errors import printable
+from trueflops.errors import BadInput, printable
+from trueflops.units import read_number, read_whole
 
 
 def whole(text: str) -> int:
     """A degree: a whole number of at least one."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number") from None
+    value = integer(text)
     if not 1 <= value <= 10**9:
         raise argparse.ArgumentTypeError(f"{printable(text, 40)} must be at least 1")
     return value
 
 
+def integer(text: str) -> int:
+    """A whole number, perhaps 0 or below."""
+    try:
+        return read_whole(text)
+    except BadInput:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number") from None
+
+
+def real(text: str) -> float:
+    """A plain number."""
+    try:
+        return read_number(text)
+    except BadInput:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number") from None
+
+
 def share(text: str) -> float:
     """A fraction between 0 and 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number") from None
+    value = real(text)
     if not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"{printable(text, 40)} must lie between 0 and 1")
     return value

@@ -94,9 +94,10 @@ class Arguments:
             return []
         dims = self.op.dims[place]
         strides = self.op.strides[place] if place < len(self.op.strides) else ()
-        if not all(isinstance(d, tuple) for d in dims):
+        if not isinstance(dims, tuple) or not all(isinstance(d, tuple) for d in dims):
             return []
-        laid = strides if len(strides) == len(dims) else ((),) * len(dims)
+        fine = isinstance(strides, tuple) and len(strides) == len(dims)
+        laid = strides if fine else ((),) * len(dims)
         found = [_array(d, s, dtype, 64 * (place + 1) + i)
                  for i, (d, s) in enumerate(zip(dims, laid, strict=True))]  # fmt: skip
         return [a for a in found if a is not None]

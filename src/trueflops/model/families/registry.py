@@ -38,6 +38,11 @@ def assemble(
 
     `tied` and `most_positions` are the family's defaults where the config is silent.
     """
+    for experts in (block.experts for block in layers):
+        if experts is not None and experts.per_token > experts.count:
+            raise BadConfig(
+                f"{c.where}: {experts.per_token} experts a token, but there are {experts.count}"
+            )
     distinct: dict[Block, int] = {}
     pattern = tuple(distinct.setdefault(block, len(distinct)) for block in layers)
     return Model(

@@ -1,0 +1,34 @@
+"""FILE.py:FUNCTION as text: checked before anything of it runs, and before torch is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trueflops.errors import BadInput, printable
+from trueflops.files import is_file, read_file
+
+
+def named_program(text: str) -> tuple[Path, str]:
+    """The file and the function; BadInput where one of them cannot be.
+
+    A function that a file makes in some other way than by its name is found only when it runs: here
+    only a name that stands nowhere in it is refused.
+    """
+    file, _, name = text.rpartition(":")
+    if not file or not name.isidentifier():
+        raise BadInput(f"{printable(text)}: write FILE.py:FUNCTION, such as train.py:build")
+    path = Path(file)
+    if not is_file(path):
+        raise BadInput(f"{printable(file)}: no such file")
+    source = read_file(path).decode(errors="replace")
+    if not re.search(rf"\b{re.escape(name)}\b|\bimport\s*\(?\s*\*", source):
+        functions = re.findall(r"^(?:async )?def ([A-Za-z]\w*)", source, re.MULTILINE)
+        raise no_function(path, name, functions)
+    return path, name
+
+
+def no_function(path: Path, name: str, functions: list[str]) -> BadInput:
+    """The error that names those there are."""
+    there = ", ".join(functions[:8]) or "none"
+    return BadInput(f"{printable(path.name)} has no function {name!r}; it has: {there}")
