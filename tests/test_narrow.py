@@ -76,8 +76,8 @@ def _ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     once, held = cli_capture._captured, dict[tuple[str, str], Any]()
     captured = cache(lambda program, where: once(*held[program, where]))
 
-    def capture(options: Any, where: Any) -> Any:
-        held.setdefault((options.program, where.name), (options, where))
+    def capture(options: Any, where: Any, profile: Any) -> Any:
+        held.setdefault((options.program, where.name), (options, where, profile))
         return captured(options.program, where.name)
 
     monkeypatch.setattr(cli_capture, "_captured", capture)
