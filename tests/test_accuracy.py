@@ -36,11 +36,13 @@ def verified(path: Path) -> Findings:
 @cache
 def findings() -> Findings:
     """Everything that can be judged here."""
-    paths = [PUBLISHED, *sorted((ROOT / "truth" / "h200").glob("steps*.csv"))]
+    runs = ELSEWHERE / "train_runs.csv"  # all of PUBLISHED, and sources that came later
+    paths = [runs if runs.is_file() else PUBLISHED]
+    paths += sorted((ROOT / "truth" / "h200").glob("steps*.csv"))
     if ELSEWHERE.is_dir():
         paths += sorted((ELSEWHERE / "ops").glob("*.csv"))
-        runs = ("vtrain_single_node.csv", "serving_points.csv", "infer_runs.csv")
-        paths += [ELSEWHERE / name for name in runs]
+        others = ("vtrain_single_node.csv", "serving_points.csv", "infer_runs.csv")
+        paths += [ELSEWHERE / name for name in others]
     found = [verified(path) for path in paths if path.is_file() and known(read_table(path))]
     measured = judge_measured(map(read_table, UNSEEN), "H200-SXM-141GB")
     return Findings().extend([*found, measured])

@@ -181,7 +181,7 @@ class Trainer:
         bubble = bubble_seconds(plan, m, usual.total * plan.pp, longest, slow.seconds)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
         casts = self._weight_casts(plan, most, m)
-        adding = self._accumulation(plan, most, m)
+        adding = self._accumulation(plan, most, m) + self._gathered_copies(plan, most, m)
         compute = self._compute(mean, m, casts + adding, usual)
         communication = self._communication(plan, mean, m, dp, pp)
         beside = compute.value + communication.value + uneven + bubble
@@ -289,6 +289,17 @@ class Trainer:
         own = held.own(plan, 2)
         shown = self.profile.curve("framework")["accumulation"]
         return self.clock.stream(shown * own * ((m - 1.0) * 2.0 * each + m * wider), "")
+
+    def _gathered_copies(self, plan: Plan, held: Held, m: Size) -> Size:
+        """ZeRO-3 parameter by parameter: what was gathered is copied out of one buffer for every
+        forward and backward, and gradients are copied into another before they are scattered.
+        """
+        if not self.profile.curve("framework")["gathered_copies"]:
+            return 0.0
+        out = 2.0 * BYTES[plan.wide_dtype]
+        back = BYTES[plan.wide_dtype] + BYTES[plan.gradient_dtype]
+        copied = self.clock.stream(held.all * (2.0 * out + back), "", kernels=3.0)
+        return np.where(np.asarray(plan.zero) >= 3, m * copied, 0.0)
 
     def _shown(self, plan: Plan) -> dict[str, float]:
         """How much of a communication inside a layer makes its stage wait.

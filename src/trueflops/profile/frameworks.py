@@ -22,7 +22,7 @@ SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "fresh_gradients", "accumulation", "request_error", "chunk",
-    "experts_error",
+    "experts_error", "gathered_copies",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
