@@ -27,6 +27,7 @@ from trueflops.clock.works import (
     law_work,
     op_class,
     stack,
+    streamed,
 )
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
@@ -52,6 +53,8 @@ class Priced:
     matrix_flop: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     peak_seconds: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     moved_bytes: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
+    streamed_bytes: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
+    """Weights and cached keys: what no cache on the chip holds until the next step."""
     joules: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     kernels: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     links: dict[tuple[str, int], Size] = field(default_factory=lambda: defaultdict(float))
@@ -198,6 +201,7 @@ class Clock:
             burnt = self.power.joules(done.flop, moved, node.dtype, matrix=matrix)
             priced.joules[phase] = priced.joules[phase] + burnt
             if matrix:
+                priced.streamed_bytes[phase] = priced.streamed_bytes[phase] + streamed(node, done)
                 priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
                 at_peak = done.flop / self.chip.peak_flop_per_second(node.dtype)
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak

@@ -94,6 +94,17 @@ def _attention_curve(kind: str, op: Op) -> str:
     return ".".join(filter(None, (kind, "kv8" * narrow, op.form, ODD_HEADS * odd)))
 
 
+def streamed(op: Op, done: Work) -> Size:
+    """Bytes of weights and cached keys that a product or an attention must read.
+
+    Of experts those that one token chooses: where all tokens choose the same, no other is read.
+    """
+    fresh = op.inputs[0].bytes if op_class(op).startswith("attention") else total_bytes(op.inputs)
+    if "chosen" in op.facts and op.inputs[0].has("routed"):
+        return op.facts["chosen"] * total_bytes(op.weights)
+    return np.maximum(done.bytes_read - fresh, 0.0)
+
+
 def law_work(kind: str, ops: Sequence[Op], works: Sequence[Work]) -> Any:
     """The ops of one class and curve as the law's own kind of work."""
     return _BUILD[kind](ops, works)

@@ -35,6 +35,7 @@ class PieceCost:
     matrix_flop: dict[str, Size]  # by phase: what is really computed
     peak_seconds: dict[str, Size]  # the same at the peak of each op's dtype
     moved_bytes: dict[str, Size]
+    streamed_bytes: dict[str, Size]  # of these, weights and cached keys
     joules: dict[str, Size]  # at full clock, beside what the chip draws anyway
     kernels: dict[str, Size]
     links: dict[tuple[str, int], Size]  # (phase, tier): how long its links are busy
@@ -69,8 +70,9 @@ class PieceCost:
 
         return PieceCost(
             each(self.seconds), change(self.model_flop), each(self.matrix_flop),
-            each(self.peak_seconds), each(self.moved_bytes), each(self.joules), each(self.kernels),
-            each(self.links), *(change(getattr(self, name)) for name in _SIZES),
+            each(self.peak_seconds), each(self.moved_bytes), each(self.streamed_bytes),
+            each(self.joules), each(self.kernels), each(self.links),
+            *(change(getattr(self, name)) for name in _SIZES),
         )  # fmt: skip
 
 
@@ -165,7 +167,8 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
         return PieceCost(
             tables([p.seconds for p in found]), join([p.model_flop for p in found]),
             tables([p.matrix_flop for p in found]), tables([p.peak_seconds for p in found]),
-            tables([p.moved_bytes for p in found]), tables([p.joules for p in found]),
+            tables([p.moved_bytes for p in found]), tables([p.streamed_bytes for p in found]),
+            tables([p.joules for p in found]),
             tables([p.kernels for p in found]), tables([p.links for p in found]),
             *(join([getattr(p, name) for p in found]) for name in _SIZES),
         )  # fmt: skip
@@ -217,7 +220,8 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
             tied = weight.elements
     return PieceCost(
         dict(priced.seconds), priced.model_flop, dict(priced.matrix_flop),
-        dict(priced.peak_seconds), dict(priced.moved_bytes), dict(priced.joules),
+        dict(priced.peak_seconds), dict(priced.moved_bytes), dict(priced.streamed_bytes),
+        dict(priced.joules),
         dict(priced.kernels), dict(priced.links), dense, experts, total_bytes(graph.weights), tied,
         total_bytes(graph.kept_tensors), _working_bytes(graph),
     )  # fmt: skip

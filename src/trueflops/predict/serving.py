@@ -301,8 +301,9 @@ class Server:
         # Physics: every flop at the chip's peak; a decode step reads its weights and cache once.
         least = _summed(costs, self.model, "peak_seconds")
         if graphs:
-            moved = _summed(costs, self.model, "moved_bytes")
-            least = max(least, moved / self.clock.silicon.bandwidth)
+            streamed = _summed(costs, self.model, "streamed_bytes")
+            if streamed > self.clock.silicon.l2_bytes:  # a tiny model stays on the chip
+                least = max(least, streamed / self.clock.silicon.bandwidth)
         return total(name, *parts, cause="framework", spread=host.error, least=least)
 
     def _memory(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int, int]:
@@ -364,5 +365,5 @@ def wide_dtype(cluster: Cluster) -> str:
 
 
 def _summed(costs: Costs, model: Model, what: str) -> float:
-    """Joules, moved bytes or seconds at the peak of a forward pass through all layers."""
+    """Joules, streamed bytes or seconds at the peak of a forward pass through all layers."""
     return float(sum(n * getattr(p, what).get("forward", 0.0) for p, n in costs.pieces(model)))
