@@ -19,7 +19,7 @@ imports only rooms above it.
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 # Public names and the rooms they live in; loaded when first used, so that importing is instant.
 _PUBLIC = {

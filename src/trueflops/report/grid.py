@@ -24,7 +24,8 @@ INDENT: Final = 2  # of the cells of a stacked row
 HANG: Final = 2  # of the further lines of a label
 # A number is one piece, whatever stands around it; so is a word, with the mark behind it.
 _PIECES: Final = re.compile(r"\d+(?:[.,]\d+)*[^\w\s]*|[^\W\d]+[^\w\s]*|[^\w\s]+")
-_WORDS: Final = re.compile(r"\S+(?: ·)?")  # a line does not begin with a dot
+# A flag stays with its number, and no line begins with a dot.
+_WORDS: Final = re.compile(r"\S+(?: [\d.]+(?= ·|$))?(?: ·)?")
 
 
 class Bar(NamedTuple):
