@@ -20,7 +20,7 @@ from trueflops.model import Model, read_model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
 from trueflops.predict.bill import training_bill
-from trueflops.profile import from_datasheet, profile_of
+from trueflops.profile import frameworks, from_datasheet, profile_of
 from trueflops.report.waterfall import training_waterfall
 from trueflops.workload import Training
 
@@ -216,3 +216,58 @@ def test_gradients_leave_with_the_states_that_are_offloaded() -> None:
     one_layer = model.parameter_count / model.layers * 2.0
     assert float(step.memory["gradients"].value) < 2.0 * one_layer
     assert float(step.host_bytes) == pytest.approx(model.parameter_count * (12.0 + 2.0), rel=0.01)
+
+
+def test_the_busiest_stage_and_engine_have_the_floor_too() -> None:
+    """Experts on an uneven stage, and a parameter server whose lane also carries activations."""
+    where = joined(450e6, 50e6)
+    mixtral = read_model("Mixtral-8x7B")
+    plan = Plan(
+        pp=4, dp_shard=4, zero=1, ep=4, schedule="dualpipe", first_stage_layers=1,
+        last_stage_layers=1,
+    )  # fmt: skip
+    step = predict(where, plan, mixtral)
+    # Each token's two copies, three in four of them for another rank: to the expert and back,
+    # forward and backward, in each of the 15 layers of the largest stages.
+    sent = 4 * 0.75 * 2 * plan.micro_batch * ASKED.seq * mixtral.hidden * 2.0 * 15
+    tier = where.tiers[0].bandwidth
+    m = float(plan.micro_batches(ASKED.global_batch))
+    assert float(step.step.value) >= m * sent / tier
+
+    one_node = cluster("8xH100")
+    server = Plan(dp_replicate=8, engine="parameter-server")
+    alone = predict(one_node, server)
+    both = predict(one_node, server.but(offload_activations=1.0))
+    assert one_node.host_bandwidth is not None
+    weights = LLAMA.parameter_count * 2.0 * 8
+    kept = float(both.host_bytes) * 32  # micro-batches of 256 sequences over 8 replicas
+    assert float(both.step.value) > float(alone.step.value)
+    assert float(both.step.value) >= (weights + kept) / one_node.host_bandwidth
+
+
+@pytest.mark.parametrize("compute", ["tf32", "fp32", "fp16", "fp8"])
+def test_every_format_trains_under_every_framework(compute: str) -> None:
+    where = cluster("8xH100")
+    wide = {"fp16": "fp16", "fp8": "bf16"}.get(compute, "fp32")
+    plan = Plan(dp_shard=8, zero=3, compute=compute, parameter_dtype=wide, gradient_dtype=wide)
+    for framework in frameworks(serving=False):
+        profile = profile_of(where.accelerator, framework)
+        assert float(Trainer(LLAMA, ASKED, where, profile).predict_one(plan).step.value) > 0.0
+
+
+def test_a_parameter_server_of_two_nodes_waits_for_the_network() -> None:
+    """Eight replicas of another node send 16 GB each, and get as much, through 1 GbE."""
+    for engine in ("parameter-server", "dataparallel"):
+        plan = Plan(dp_replicate=16, engine=engine)
+        slow, fast = joined(450e9, 0.125e9 / NODE), joined(450e9, 50e9)
+        moved = LLAMA.parameter_count * (2.0 + 2.0)
+        assert float(predict(slow, plan).step.value) >= 8 * moved / 0.125e9
+        assert float(predict(fast, plan).step.value) < float(predict(slow, plan).step.value) / 10
+
+
+def test_one_stage_alone_keeps_one_micro_batch_whatever_the_schedule() -> None:
+    plan = Plan(dp_shard=16, zero=3)
+    plain, gpipe = (
+        predict(joined(450e9, 50e9), plan.but(schedule=schedule)) for schedule in ("1f1b", "gpipe")
+    )
+    assert float(plain.memory.value) == float(gpipe.memory.value)

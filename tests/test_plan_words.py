@@ -31,11 +31,14 @@ PLANS = [
 ]
 
 
+@pytest.mark.parametrize("framework", [(), ("--framework", "torchtitan"), ("--framework", "fsdp")])
 @pytest.mark.parametrize("plan", PLANS, ids=describe_plan)
-def test_a_printed_plan_can_be_typed_back(plan: Plan) -> None:
+def test_a_printed_plan_can_be_typed_back(plan: Plan, framework: tuple[str, ...]) -> None:
     where = cluster(f"{int(plan.world)}xH100")
-    words = ["train", "Llama-3.1-70B", "--on", where.name, *flags_of(plan).split()]
+    flags = flags_of(plan).split()
+    words = ["train", "Llama-3.1-70B", "--on", where.name, *flags, *framework]
     options = parse(words)
+    options.zero = int(plan.zero) if options.zero is None else options.zero  # of one rank: unsaid
     base, _ = base_plan(options, where)
     assert given_plan(options, base, where, read_model("Llama-3.1-70B")) == plan
 

@@ -9,7 +9,7 @@ from trueflops.model import read_model
 from trueflops.plan import serving_plan
 from trueflops.predict import Server
 from trueflops.profile import profile_of
-from trueflops.search.serving import serving_plans
+from trueflops.search.serving import Limits, search_serving, serving_plans
 from trueflops.verify.deployment import Layout
 from trueflops.workload import Serving
 
@@ -44,3 +44,19 @@ def test_no_interval_beats_the_memory_or_the_peak(on: str, requests: int) -> Non
     assert float(point.tpot.low) <= float(point.tpot.value) <= float(point.tpot.high)
     most = requests / streamed
     assert float(point.tokens_per_second.high) <= most
+
+
+def test_one_request_is_not_read_by_two_stages_at_once() -> None:
+    """Tokens a second are at most what one request gets, where there is only one."""
+    load = Serving(8192, 16, 1)
+    asked = server("GPT-OSS-20B", "2xB200", load, "mxfp4-experts")
+    point = asked.predict(serving_plan(asked.model, asked.dtype, pp=2))
+    alone = float(point.prefill.value) + load.output * float(point.decode.value)
+    assert float(point.tokens_per_second.value) <= load.output / alone * 1.01
+
+
+def test_where_requests_wait_the_plan_that_writes_most_comes_first() -> None:
+    asked = server("Llama-3.1-70B", "8xH100", Serving(1024, 256, 100_000))
+    points = search_serving(asked, Limits(), most=5)
+    rates = [float(point.tokens_per_second.value) for point in points]
+    assert rates == sorted(rates, reverse=True)

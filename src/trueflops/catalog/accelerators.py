@@ -224,6 +224,15 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
             if dimension is not None:
                 value = _si(str(text), dimension, f"{where}: {path}")
                 values[path] = units.check_sane(value, dimension, what=f"{where}: {path}")
+    # What products reach was measured of the chip it is like: their share of the peak stays.
+    for path, rate in base.values.items():
+        of_products, _, dtype = path.rpartition("_")
+        before, after = base.values.get(f"peak.{dtype}"), values.get(f"peak.{dtype}")
+        if of_products != "measured.matmul" or facts[path].source == where:
+            continue
+        if rate and before and after and before != after:
+            values[path] = rate * after / before
+            facts[path] = Fact(f"{values[path]:.4g} FLOP/s", "assumed", where)
     name = printable(str(described.get("name", f"{base.name} ({where})")), 60)
     return replace(base, name=name, facts=facts, values=values)
 

@@ -37,7 +37,7 @@ def workload_of(
     if options.global_batch is not None:
         batch = units.parse_count(str(options.global_batch), what="--global-batch")
     else:
-        batch = usual_batch(seq, where.count)
+        batch = usual_batch(seq, where.count, _replicas(options, where.count))
         step = units.show(batch * seq, "count")
         notes.append(f"global batch {batch:,}: {step} tokens a step, to suit {where.count:,} chips")
     if options.tokens is not None:
@@ -49,8 +49,23 @@ def workload_of(
     return Training(seq, batch, tokens), notes
 
 
-def usual_batch(seq: int, count: int) -> int:
+def _replicas(options: argparse.Namespace, count: int) -> int:
+    """How many replicas the flags ask for; 1 where a search is left to choose."""
+    if searched(options):
+        return 1
+    if options.dp is not None:
+        return int(options.dp)
+    within = (options.tp or 1) * (options.pp or 1) * (options.cp or 1)
+    return max(count // within, 1)
+
+
+def usual_batch(seq: int, count: int, replicas: int = 1) -> int:
     """Four million tokens, or more on many chips, in sequences that they can share evenly."""
+    batch = _even_batch(seq, count)
+    return batch if batch % replicas == 0 else -(-batch // replicas) * replicas
+
+
+def _even_batch(seq: int, count: int) -> int:
     wanted = max(1, round(max(USUAL_BATCH_TOKENS, TOKENS_PER_CHIP * count) / seq))
     if wanted >= count:
         return max(1, round(wanted / count)) * count
@@ -80,7 +95,9 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         given.setdefault("parameter_dtype", wide)
         given.setdefault("gradient_dtype", wide)
     if "recompute_layers" in given and given.get("recompute", "none") == "none":
-        raise BadInput("--recompute-layers says how many; say also --recompute full or selective")
+        raise BadInput(
+            "--recompute-layers says how many; say also --recompute full, products or selective"
+        )
     scores = habits(options.framework or USUAL).recomputation(1.0)["recompute"] == "selective"
     if given.get("recompute") == "selective" and scores and given.get("flash", True):
         notes.append("selective recomputation saves little here: flash attention keeps no scores")
@@ -112,8 +129,9 @@ def space_of(options: argparse.Namespace, base: Plan) -> Space:
 
     usual = Space()
     policies = (options.recompute,) if options.recompute else usual.recompute
-    if options.recompute == "selective" and options.framework is not None:
-        policies = (habits(options.framework).selective,)
+    if options.framework is not None:  # a share of the layers in full is one of those of `full`
+        own = habits(options.framework).recomputation(1.0)["recompute"]
+        policies = tuple(dict.fromkeys(own if p == "selective" else p for p in policies))
     return Space(
         tp=only("tp"),
         pp=only("pp"),

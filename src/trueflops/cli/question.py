@@ -77,7 +77,8 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         count, _, name = (options.on or "1").partition("x")
         if options.on == given.accelerator:
             count, name = "1", ""
-        if not count.isdigit() or int(count) < 1 or name not in ("", given.accelerator):
+        whole = count.isascii() and count.isdigit() and int(count) >= 1
+        if not whole or name not in ("", given.accelerator):
             raise BadInput(
                 f"--on {shorten(options.on)}: --profile is of {given.accelerator!r}; write "
                 f"--on '4x{given.accelerator}' for four of them"

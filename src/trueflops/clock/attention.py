@@ -75,7 +75,8 @@ def walk(work: AttentionWork, p: Values) -> Walk:
     w = work.shape
     most = np.where(np.asarray(w.head_dim) >= 256.0, 64.0, 128.0)
     fitting = np.clip(2.0 ** np.ceil(log2(w.queries)), TENSOR_ROWS, most)
-    block = most + p["short_blocks"] * (fitting - most)  # short prompts take smaller blocks
+    # Short prompts take smaller blocks, of a tensor core's rows at least.
+    block = np.maximum(most + p["short_blocks"] * (fitting - most), TENSOR_ROWS)
     blocks = w.batch * w.heads * np.ceil(w.queries / block)
     # A block visits whole key blocks, and those on the diagonal in full.
     visited = np.minimum(w.seen + (block + KEY_BLOCK) / 2.0, np.maximum(w.keys, KEY_BLOCK))

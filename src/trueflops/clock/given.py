@@ -2,7 +2,7 @@
 
 A curve must have what its law asks for, within what fits are bounded by (and some room: bounds
 move between versions), and may not beat the chip itself: no share of a peak or of a bandwidth is
-above 1.02.
+above 1.02 of it, or of what a fit may reach where caches and skipped work make that more.
 """
 
 from __future__ import annotations

@@ -189,6 +189,8 @@ def stream_kind(op: Op) -> str:
     """Whose share of the bandwidth a memory-bound op has: that of its costliest part."""
     forward = op.of or op
     kinds = {part.kind for part in forward.fused} or {forward.kind}
+    if "fused_cross_entropy" in kinds:  # a softmax over each row of logits, and its gradient
+        kinds = {"softmax"}
     name = next((kind for kind in _COSTLIEST if kind in kinds), "")
     return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name
 

@@ -85,7 +85,8 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
 
 
 def _write_through(path: Path, content: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe without a reader must not hang us
+    # A pipe without a reader must not hang us; what a redirection wrote before stays.
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
     os.set_blocking(handle, True)
     with os.fdopen(handle, "wb") as stream:
         stream.write(content)

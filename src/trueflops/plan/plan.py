@@ -144,6 +144,11 @@ class Plan:
         return "bf16" if self.compute in ("fp8", "fp4") else self.compute
 
     @property
+    def wide_bytes(self) -> float:
+        """Bytes of one activation; tf32 is fp32 in memory."""
+        return BYTES.get(self.wide_dtype, BYTES["fp32"])
+
+    @property
     def offloads(self) -> bool:
         """Whether anything is kept outside the accelerator."""
         return any(

@@ -7,6 +7,7 @@ Each word is a flag without its dashes, so that a plan that was found can be typ
 from __future__ import annotations
 
 from math import isfinite
+from typing import Any
 
 from trueflops.plan.plan import Plan
 
@@ -17,13 +18,18 @@ def describe_plan(plan: Plan) -> str:
 
 
 def flags_of(plan: Plan) -> str:
-    """The same as it is typed: '--tp 4 --sp --cp 2 …'."""
-    return " ".join(f"--{word}" for word in _words(plan))
+    """The same as it is typed, '--tp 4 --sp --cp 2 …', with what a framework may have its own way.
+
+    So that it asks for this plan beside any --framework.
+    """
+    words = _words(plan)
+    words += [word for word in _by_habit(plan) if word not in words]
+    return " ".join(f"--{word}" for word in words)
 
 
 def serving_words(plan: Plan) -> list[str]:
     """The flags of a plan that serves: replicas are what tp and pp leave of the cluster."""
-    return [f"tp {plan.tp:g}", *_if_not("pp", plan.pp, 1), *_if_not("ep", plan.ep, 1)]
+    return [f"tp {_number(plan.tp)}", *_if_not("pp", plan.pp, 1), *_if_not("ep", plan.ep, 1)]
 
 
 def serving_flags(plan: Plan) -> str:
@@ -42,12 +48,12 @@ def changed_flags(before: Plan, after: Plan) -> str:
 def _words(plan: Plan) -> list[str]:
     words = []
     if plan.tp > 1:
-        words += [f"tp {plan.tp:g}", "sp" if plan.sp else "no-sp"]
+        words += [f"tp {_number(plan.tp)}", "sp" if plan.sp else "no-sp"]
     if plan.cp > 1:
-        words.append(f"cp {plan.cp:g}")
+        words.append(f"cp {_number(plan.cp)}")
         words += _if_not("cp-kind", plan.cp_kind, "ring")
     if plan.pp > 1:
-        words.append(f"pp {plan.pp:g}")
+        words.append(f"pp {_number(plan.pp)}")
         words += _if_not("vpp", plan.vpp, 1)
         words += _if_not("schedule", plan.schedule, "1f1b")
         words += _if_not("first-stage-layers", plan.first_stage_layers, 0)
@@ -56,18 +62,18 @@ def _words(plan: Plan) -> list[str]:
     words += _if_not("ep", plan.ep, 1)
     words += _if_not("etp", plan.etp, 1)
     words += _if_not("dispatch", plan.dispatch, "all-to-all")
-    words.append(f"mb {plan.micro_batch:g}")
+    words.append(f"mb {_number(plan.micro_batch)}")
     words += _if_not("recompute", plan.recompute, "none")
     if isfinite(plan.recompute_layers):
-        words.append(f"recompute-layers {plan.recompute_layers:g}")
+        words.append(f"recompute-layers {_number(plan.recompute_layers)}")
     return words + _unusual(plan)
 
 
 def _replicas(plan: Plan) -> list[str]:
     """Data parallelism; HSDP by both of its degrees."""
-    zero = [f"zero {plan.zero:g}"] if plan.dp * plan.cp > 1 else []
+    zero = [f"zero {_number(plan.zero)}"] if plan.dp * plan.cp > 1 else []
     engine = _if_not("dp-engine", plan.engine, "ddp")
-    degrees = _halves(plan) if _is_hybrid(plan) else [f"dp {plan.dp:g}"]
+    degrees = _halves(plan) if _is_hybrid(plan) else [f"dp {_number(plan.dp)}"]
     return [*degrees, *zero, *engine]
 
 
@@ -76,7 +82,7 @@ def _is_hybrid(plan: Plan) -> bool:
 
 
 def _halves(plan: Plan) -> list[str]:
-    return [f"dp-replicate {plan.dp_replicate:g}", f"dp-shard {plan.dp_shard:g}"]
+    return [f"dp-replicate {_number(plan.dp_replicate)}", f"dp-shard {_number(plan.dp_shard)}"]
 
 
 def _unusual(plan: Plan) -> list[str]:
@@ -98,7 +104,19 @@ def _unusual(plan: Plan) -> list[str]:
     ]
 
 
+def _by_habit(plan: Plan) -> list[str]:
+    """What `habits` of a framework set where no flag says otherwise."""
+    fused = "fused" if plan.fused else "no-fused"
+    loss = "fused-loss" if plan.fused_loss else "no-fused-loss"
+    return [fused, loss, f"gradient-dtype {plan.gradient_dtype}"]
+
+
 def _if_not(flag: str, value: object, usual: object) -> list[str]:
     if value == usual:
         return []
-    return [f"{flag} {value:g}" if isinstance(value, int | float) else f"{flag} {value}"]
+    return [f"{flag} {_number(value)}" if isinstance(value, int | float) else f"{flag} {value}"]
+
+
+def _number(value: Any) -> str:
+    """Every digit of a whole number, however large."""
+    return str(int(value)) if value == int(value) else f"{value:g}"

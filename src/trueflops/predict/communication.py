@@ -10,6 +10,7 @@ parameter-server  the same through host memory
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Exchange:
 
     whole: Transfer
     exposed: Size
+    host_bytes: Size = 0.0  # of these, what passes the lane to host memory
 
 
 def exchange_gradients(
@@ -57,11 +59,13 @@ def exchange_gradients(
         last = _left((scatter + between).seconds, backward, pieces)
         scattering = (often - 1.0) * _left(scatter.seconds, backward, pieces) + last
         shown_once = scattering + _left(gather.seconds, forward, pieces)
-        # Shards are summed between replicas on links of their own, layer by layer behind the
-        # scatter, and only in the last backward.
+        # Shards are summed between replicas layer by layer behind the scatter, only in the last
+        # backward, and beside it where the links are others: shards inside a node, sums outside.
         within = (gather + scatter).seconds
         each = _left(within, backward, pieces)
-        last = np.maximum(each, _left(between.seconds, backward, pieces) + within / pieces)
+        apart = np.maximum(each, _left(between.seconds, backward, pieces) + within / pieces)
+        crowded = _left(within + between.seconds, backward, pieces)
+        last = np.where(_share_a_tier(gather + scatter, between), crowded, apart)
         shown_every = micro_batches * _left(gather.seconds, forward, pieces)
         shown_every = shown_every + (micro_batches - 1.0) * each + last
         once = often * scatter + between + gather
@@ -100,19 +104,33 @@ def _left(taken: Size, beside: Size, pieces: Size) -> Size:
     return np.maximum(taken - beside * (1.0 - 1.0 / pieces), taken / pieces)
 
 
+def _share_a_tier(one: Transfer, other: Transfer) -> Any:
+    """Whether both keep the links of some tier busy."""
+    shared: Any = False
+    for a, b in zip(one.links, other.links, strict=False):
+        shared = shared | ((np.asarray(a) > 0.0) & (np.asarray(b) > 0.0))
+    return shared
+
+
 def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> Exchange:
     """All replicas' weights and gradients pass one link: cost grows with their number.
 
     DataParallel copies the weights out at every forward and gathers gradients at every backward.
+    Replicas of other nodes come through the network of the one that holds the weights.
     """
     moved = held.all * (BYTES[plan.parameter_dtype] + BYTES[plan.gradient_dtype])
-    others = np.maximum(plan.dp - 1.0, 0.0)
+    node = float(clock.cluster.per_node)
+    near = np.minimum(plan.dp, node) - 1.0
+    far = np.maximum(plan.dp - node, 0.0)
+    away = np.where(far > 0.0, 2.0, 1.0)
+    # All ways out of a node carry it together: that of one accelerator a part of it.
+    abroad = far * clock.collective("send_recv", away, moved / node, node)
     if plan.engine == "parameter-server":
         through = moved * np.where(np.asarray(plan.dp) > 1, plan.dp, 0.0)
-        taken = Transfer(clock.host_copy(through))
-    else:
-        once = clock.collective("send_recv", np.minimum(plan.dp, 2.0), moved, 1.0)
-        taken = micro_batches * others * once
+        taken = Transfer(clock.host_copy(through)) + abroad
+        return Exchange(taken, taken.seconds, through / 2.0)  # weights one way, gradients the other
+    once = clock.collective("send_recv", np.minimum(plan.dp, 2.0), moved, 1.0)
+    taken = micro_batches * (near * once + abroad)
     return Exchange(taken, taken.seconds)
 
 

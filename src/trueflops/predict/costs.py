@@ -22,6 +22,7 @@ from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.sizes import Array, Size, distinct
+from trueflops.units import BITS_PER_BYTE
 
 AXES: Final = ("tp", "cp", "ep", "etp")
 
@@ -191,7 +192,7 @@ _SIZES: Final = (
 
 def training_pass(plan: Plan, seq: int) -> Pass:
     """One micro-batch in the plan's dtype."""
-    bits = 32.0 if plan.wide_dtype in ("fp32", "tf32") else 16.0
+    bits = plan.wide_bytes * BITS_PER_BYTE
     return Pass(plan.micro_batch, float(seq), dtype=plan.wide_dtype, bits=bits)
 
 

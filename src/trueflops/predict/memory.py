@@ -71,7 +71,10 @@ def stage_memory(
     law, tensors = profile.curve("allocator"), profile.curve("activations")
     copies = weight_copies(plan)
     weight, gradient = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
-    weights = held.own(plan, 3) * weight * copies * (1.0 - plan.offload_parameters)
+    own = held.own(plan, 3)
+    # Of what is offloaded the piece at work and the next one are on the device.
+    here = np.minimum(2.0 * held.largest, own) * plan.offload_parameters
+    weights = (own * (1.0 - plan.offload_parameters) + here) * weight * copies
     if plan.autocasts:  # the narrowed copies live as long as the forward and backward
         weights = weights + held.all * BYTES["bf16"]
     # With the states gradients leave for the host as the backward makes them, and are added up

@@ -18,9 +18,10 @@ from trueflops.graph import Op, Tensor
 from trueflops.graph.rules import work
 from trueflops.model import Model
 from trueflops.model.parameters import Parameter, embedding_parameters, head_parameters
-from trueflops.plan import Plan
+from trueflops.plan import BYTES, Plan
 from trueflops.predict.memory import Held
 from trueflops.sizes import Size
+from trueflops.units import BITS_PER_BYTE
 
 STEPS: Final = 5
 
@@ -50,7 +51,7 @@ def newton_schulz_seconds(model: Model, plan: Plan, held: Held, clock: Clock) ->
 
 def products(matrix: Matrix, dtype: str = "bf16") -> tuple[Op, ...]:
     """The three products of one step."""
-    bits = 32.0 if dtype in ("fp32", "tf32") else 16.0
+    bits = BITS_PER_BYTE * BYTES.get(dtype, BYTES["fp32"])
     (r, c) = matrix
 
     def product(name: str, m: float, n: float, k: float) -> Op:

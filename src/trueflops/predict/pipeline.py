@@ -28,7 +28,6 @@ class MeanStage:
     seconds: dict[tuple[str, str], Size]
     kernels: dict[str, Size]
     joules: Size  # at full clock
-    links: tuple[Size, ...]  # seconds for which each tier's links are busy
 
     def caused(self, cause: str, *phases: str) -> Size:
         """Seconds of one cause in some phases."""
@@ -63,31 +62,22 @@ def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
     seconds: dict[tuple[str, str], Size] = {}
     kernels: dict[str, Size] = {}
     joules: Size = 0.0
-    links: dict[int, Size] = {}
     for piece, times in costs.pieces(model):
         for key, value in piece.seconds.items():
             weight = times * share if key[0] == "recompute" else times
             seconds[key] = seconds.get(key, 0.0) + weight * value / plan.pp
-        for (phase, tier), busy in piece.links.items():
-            weight = times * share if phase == "recompute" else times
-            links[tier] = links.get(tier, 0.0) + weight * busy / plan.pp
         for phase, count in piece.kernels.items():
             weight = times * share if phase == "recompute" else times
             kernels[phase] = kernels.get(phase, 0.0) + weight * count / plan.pp
             joules = joules + weight * piece.joules.get(phase, 0.0) / plan.pp
-    return MeanStage(seconds, kernels, joules, tuple(links[tier] for tier in sorted(links)))
+    return MeanStage(seconds, kernels, joules)
 
 
 def stage_work(costs: Costs, plan: Plan, stages: Stages, shown: Mapping[str, float]) -> StageWork:
     """The work of every stage, [stage, plan]."""
-    share = recomputed_share(plan, stages.all_layers)
 
     def whole_stage(of: Callable[[PieceCost, str], Size], phase: str) -> Size:
-        weight = share if phase == "recompute" else 1.0
-        found = stages.first * of(costs.embedding, phase) + stages.last * of(costs.head, phase)
-        for layers, block in zip(stages.layers, costs.blocks, strict=True):
-            found = found + layers * weight * of(block, phase)
-        return found
+        return _of_stages(costs, plan, stages, of, phase)
 
     return StageWork(
         {phase: whole_stage(lambda p, at: p.of(at, shown), phase) for phase in PHASES},
@@ -95,6 +85,36 @@ def stage_work(costs: Costs, plan: Plan, stages: Stages, shown: Mapping[str, flo
         {phase: whole_stage(_kernels, phase) for phase in PHASES},
         summed({phase: whole_stage(_joules, phase) for phase in PHASES}),
     )
+
+
+def busiest_links(costs: Costs, plan: Plan, stages: Stages) -> tuple[Size, ...]:
+    """Seconds for which a micro-batch keeps each tier's links busy, on the stage that does most."""
+    tiers = {tier for piece in (*costs.blocks, costs.embedding, costs.head)
+             for _, tier in piece.links}  # fmt: skip
+
+    def busy(tier: int) -> Size:
+        total: Size = 0.0
+        for phase in PHASES:
+            of = _of_stages(costs, plan, stages, lambda p, at: p.links.get((at, tier), 0.0), phase)
+            total = total + of
+        return np.max(total, axis=0)
+
+    return tuple(busy(tier) for tier in sorted(tiers))
+
+
+def _of_stages(
+    costs: Costs,
+    plan: Plan,
+    stages: Stages,
+    of: Callable[[PieceCost, str], Size],
+    phase: str,
+) -> Size:
+    """One size of one phase, summed over the pieces of each stage, [stage, plan]."""
+    weight = recomputed_share(plan, stages.all_layers) if phase == "recompute" else 1.0
+    found = stages.first * of(costs.embedding, phase) + stages.last * of(costs.head, phase)
+    for layers, block in zip(stages.layers, costs.blocks, strict=True):
+        found = found + layers * weight * of(block, phase)
+    return found
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ def in_flight(plan: Plan, stage: Size, micro_batches: Size) -> Size:
     Interleaving holds more, each for one piece of the layers (Megatron-LM's warm-up rule).
     """
     pp, vpp = plan.pp, plan.vpp
-    if plan.schedule == "gpipe":
-        return micro_batches
+    if plan.schedule == "gpipe":  # one stage alone runs each micro-batch to its end
+        return np.where(np.asarray(pp) > 1, micro_batches, 1.0)
     if plan.schedule == "dualpipe":
         return np.minimum(pp + 1.0, micro_batches)
     if plan.schedule == "zb-h2":

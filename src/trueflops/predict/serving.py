@@ -136,14 +136,16 @@ class Server:
         if together > 1:
             reading, packed = self._read(plan, together)
         writing, decode = self._write(plan, running)
-        passes = running / together / float(plan.pp)  # prefills one batch of outputs waits for
+        # Prefills that one batch of outputs waits for; stages read as many prompts as there are.
+        passes = max(running / together / float(plan.pp), 1.0)
         whole = total(
             "all",
             decode.scaled(asked.output),
             packed.scaled(passes),
             cause="batching",
             spread=BATCHING_ERROR if running > 1 else 0.0,
-            least=decode.least * asked.output + packed.least * passes,
+            # A pass may read weights for prompts and for decoding at once: limits do not add up.
+            least=max(decode.least * asked.output, packed.least * passes),
         )
         # Prefills of other requests a token waits for; the last wave has none behind it.
         others = passes * (running - 1) / running / asked.output * (1.0 - 1.0 / asked.waves)
@@ -302,7 +304,7 @@ class Server:
         least = _summed(costs, self.model, "peak_seconds")
         if graphs:
             streamed = _summed(costs, self.model, "streamed_bytes")
-            if streamed > self.clock.silicon.l2_bytes:  # a tiny model stays on the chip
+            if streamed > self.clock.silicon.l2_bytes * plan.pp:  # a tiny model stays on the chips
                 least = max(least, streamed / self.clock.silicon.bandwidth)
         return total(name, *parts, cause="framework", spread=host.error, least=least)
 

@@ -13,29 +13,28 @@ from typing import Any, Final
 import numpy as np
 
 from trueflops.catalog import Cluster
-from trueflops.clock import PHYSICS, Clock, Transfer
+from trueflops.clock import CLOCKED_CAUSES, PHYSICS, Clock, Transfer
 from trueflops.errors import TrueflopsError
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
-from trueflops.graph.program import NARROW, SHAPING, STRUCTURE
+from trueflops.graph.program import SHAPING, STRUCTURE
 from trueflops.model import Model
-from trueflops.plan import BYTES, Plan
+from trueflops.plan import Plan
 from trueflops.predict.communication import Exchange, exchange_gradients, pass_stages
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.floor import achievable, busy_seconds, floor_seconds
 from trueflops.predict.memory import (
-    Held,
     fullest,
     held_parameters,
     host_bytes,
     kept_bytes,
     stage_memory,
 )
-from trueflops.predict.muon import newton_schulz_seconds
 from trueflops.predict.pipeline import (
     USEFUL,
     MeanStage,
     StepWork,
+    busiest_links,
     mean_stage,
     slowest_stage,
     stage_work,
@@ -45,6 +44,13 @@ from trueflops.predict.schedule import bubble_seconds
 from trueflops.predict.slowing import Slowed, slow_down, summed
 from trueflops.predict.stages import Stages, every_stage, representative_stages
 from trueflops.predict.terms import Term, leaf, total
+from trueflops.predict.upkeep import (
+    accumulation,
+    gathered_copies,
+    offload,
+    update,
+    weight_casts,
+)
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.workload import Training
@@ -180,25 +186,26 @@ class Trainer:
         uneven = m * (longest - usual.total)
         bubble = bubble_seconds(plan, m, usual.total * plan.pp, longest, slow.seconds)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
-        casts = self._weight_casts(plan, most, m)
-        adding = self._accumulation(plan, most, m) + self._gathered_copies(plan, most, m)
-        compute = self._compute(mean, m, casts + adding, usual)
+        moved = weight_casts(self.clock, plan, most, m) + accumulation(self.clock, plan, most, m)
+        moved = moved + gathered_copies(self.clock, plan, most, m)
+        compute = self._compute(mean, m, moved, usual)
         communication = self._communication(plan, mean, m, dp, pp)
         beside = compute.value + communication.value + uneven + bubble
         matmul, software = self.profile.curve("matmul"), self.profile.curve("framework")
-        offload, lane = self._offload(plan, most, kept, m, beside)
+        offloaded, lane = offload(self.clock, plan, most, kept, m, beside)
         terms = (
             compute,
             communication,
             leaf("uneven stages", uneven, matmul, "matmul"),
             leaf("pipeline bubble", bubble, matmul, "matmul"),
-            self._optimizer(plan, most),
-            offload,
+            update(self.clock, self.model, plan, most),
+            offloaded,
             leaf("host, once a step", software["step"], software, "framework"),
         )
         # Whatever was hidden above, no step is shorter than its busiest link.
-        links = (m * Transfer(0.0, mean.links) + dp.whole + pp.whole).links
-        floor = floor_seconds(busy_seconds(self.cluster, links, lane))
+        inside = Transfer(0.0, busiest_links(costs, plan, stages))
+        links = (m * inside + dp.whole + pp.whole).links
+        floor = floor_seconds(busy_seconds(self.cluster, links, lane + dp.host_bytes))
         waited = np.maximum(floor - total("without", *terms).value, 0.0)
         done = step_work(costs, plan, self.model, m, m * mean.joules, usual.clock_ratio)
         step = total(
@@ -207,7 +214,7 @@ class Trainer:
             leaf("busiest link", waited, self.profile.curve("collective"), "collective"),
             cause="framework",
             spread=hypot(software.error, software["experts_error"] * self.model.is_moe),
-            least=np.maximum(floor, done.peak_seconds / self._achievable(plan.compute)),
+            least=np.maximum(floor, self._least(plan, mean, m, done)),
         )
         if np.any(done.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
@@ -267,40 +274,6 @@ class Trainer:
         parts.append(leaf("launch gaps", m * slowed.gaps, host, "framework"))
         return total("compute", *parts)
 
-    def _weight_casts(self, plan: Plan, held: Held, m: Size) -> Size:
-        """Weights narrowed for their products: by autocast for every micro-batch, and their
-        gradients widened; to fp8 or fp4 once a step, in both layouts.
-        """
-        if plan.compute in NARROW:
-            each = BYTES[plan.parameter_dtype] + 2.0 * BYTES["fp8"]
-            return self.clock.stream(held.all * each, "cast", kernels=2.0)
-        if not plan.autocasts:
-            return 0.0
-        each = BYTES[plan.parameter_dtype] + BYTES["bf16"]
-        return m * self.clock.stream(2.0 * held.all * each, "cast", kernels=2.0)
-
-    def _accumulation(self, plan: Plan, held: Held, m: Size) -> Size:
-        """Gradients added up over the micro-batches: read and written once more for each.
-
-        A gradient wider than what the product writes is also widened every time.
-        """
-        each = BYTES[plan.gradient_dtype]
-        wider = 2.0 * max(each - BYTES["bf16"], 0.0)
-        own = held.own(plan, 2)
-        shown = self.profile.curve("framework")["accumulation"]
-        return self.clock.stream(shown * own * ((m - 1.0) * 2.0 * each + m * wider), "")
-
-    def _gathered_copies(self, plan: Plan, held: Held, m: Size) -> Size:
-        """ZeRO-3 parameter by parameter: what was gathered is copied out of one buffer for every
-        forward and backward, and gradients are copied into another before they are scattered.
-        """
-        if not self.profile.curve("framework")["gathered_copies"]:
-            return 0.0
-        out = 2.0 * BYTES[plan.wide_dtype]
-        back = BYTES[plan.wide_dtype] + BYTES[plan.gradient_dtype]
-        copied = self.clock.stream(held.all * (2.0 * out + back), "", kernels=3.0)
-        return np.where(np.asarray(plan.zero) >= 3, m * copied, 0.0)
-
     def _shown(self, plan: Plan) -> dict[str, float]:
         """How much of a communication inside a layer makes its stage wait.
 
@@ -310,12 +283,16 @@ class Trainer:
         hidden = self.profile.curve("framework")["hidden_tp"]
         return {"tp": 1.0 - hidden, "ep": 0.0 if plan.schedule == "dualpipe" else 1.0}
 
-    def _achievable(self, dtype: str) -> float:
-        """The share of the peak that large products reach at most: no step exceeds it."""
-        if dtype not in self._rates:
-            peak = self.clock.chip.peak_flop_per_second(dtype)
-            self._rates[dtype] = float(achievable(self.clock, dtype).high) / peak
-        return self._rates[dtype]
+    def _least(self, plan: Plan, mean: MeanStage, m: Size, done: StepWork) -> Size:
+        """All that is computed, as fast as large products are, or these where they are faster."""
+        if plan.compute not in self._rates:
+            peak = self.clock.chip.peak_flop_per_second(plan.compute)
+            rate = float(achievable(self.clock, plan.compute).high)
+            self._rates[plan.compute] = rate / peak
+        own: Size = 0.0
+        for cause in CLOCKED_CAUSES:
+            own = own + m * mean.caused(cause, *USEFUL, "recompute")
+        return np.minimum(done.peak_seconds / self._rates[plan.compute], own)
 
     def _beside(self, dp: Exchange) -> Size:
         """What data-parallel communication costs: what shows of it, and what its kernels and their
@@ -331,9 +308,9 @@ class Trainer:
         law = self.profile.curve("collective")
         handed = pp.exposed
         shown = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
+        busy = mean.total - sum(shown.values())
         shown["tp"] = shown["tp"] * self._shown(plan)["tp"]
         if plan.schedule == "dualpipe":
-            busy = mean.total - sum(shown.values())
             longer = np.maximum(m * (shown["ep"] - busy) + pp.whole.seconds, 0.0)
             shown["ep"] = np.maximum(shown["ep"] - busy, 0.0)
             handed = longer - m * shown["ep"]  # hides behind what the all-to-all leaves over
@@ -343,42 +320,3 @@ class Trainer:
         parts.append(leaf("data parallel", self._beside(dp), law, "collective"))
         parts.append(leaf("pipeline sends", handed, law, "collective"))
         return total("exposed communication", *parts)
-
-    def _optimizer(self, plan: Plan, held: Held) -> Term:
-        """Clip, then update: read gradients, read and write states, write weights."""
-        own = held.own(plan, 1)
-        gradient, weight = BYTES[plan.gradient_dtype], BYTES[plan.parameter_dtype]
-        clipping = 3.0 * gradient  # read once for the norm; read and written to be scaled
-        each = clipping + gradient + weight + 2.0 * plan.state_bytes
-        if not plan.has_master:
-            each += weight  # the weights themselves are read and updated
-        law = self.profile.curve("memory")
-        # Three walks over the list of tensors: their norm, its scaling, the update.
-        update = self.clock.stream(own * each, "optimizer", kernels=3.0)
-        if plan.optimizer != "muon":
-            return leaf("optimizer", update, law, "memory")
-        steps = newton_schulz_seconds(self.model, plan, held, self.clock)
-        products = leaf("Newton–Schulz", steps, self.profile.curve("matmul"), "matmul")
-        return total("optimizer", leaf("update", update, law, "memory"), products)
-
-    def _offload(
-        self, plan: Plan, held: Held, kept: Size, m: Size, beside: Size
-    ) -> tuple[Term, Size]:
-        """What travels to host memory or drives and back: states are waited for; weights,
-        activations, and gradients on their way out can hide.
-
-        Beside it the bytes that travel in the busier direction.
-        """
-        law, nvme = self.profile.curve("host"), plan.offload_to == "nvme"
-        if not plan.offloads:
-            return leaf("offload", 0.0, law, "host"), 0.0
-        states = held.own(plan, 1) * plan.state_bytes * plan.offload_optimizer
-        gradients = held.own(plan, 2) * BYTES[plan.gradient_dtype] * plan.offload_optimizer
-        weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
-        waited = self.clock.host_copy(2.0 * states + gradients, nvme)  # the update needs the sums
-        both_ways = weights + kept * plan.offload_activations
-        streamed = self.clock.host_copy(m * (2.0 * both_ways + gradients), nvme)
-        # The host link is its own: compute, other communication and the bubble all hide it.
-        shown = np.maximum(streamed - beside, 0.0) if plan.overlap else streamed
-        one_way = states + m * (both_ways + gradients)
-        return leaf("offload", waited + shown, law, "host"), one_way

@@ -85,6 +85,9 @@ def show_program(found: CapturedProgram, top: int) -> None:
     recording, step = found.recording, found.step
     ranks = f", rank {recording.rank} of {recording.world}" if recording.world > 1 else ""
     out.print(Text(f"a step of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
+    if not step.ran:
+        out.print("nothing runs on the accelerator: put the model and its inputs there, .cuda()")
+        return
     rate = units.show(step.flop / float(step.seconds.value), "flop_per_second")
     said = [
         f"{count(recording.parameter_count)} parameters",

@@ -119,7 +119,7 @@ class _Attempt:
             vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base
         )
         where = cluster(f"{count}x{self.chip.name}")
-        batch = max(BATCH_TOKENS // self.seq, count)
+        batch = max(BATCH_TOKENS // self.seq // count, 1) * count
         asked = Training(self.seq, batch, float(BATCH_TOKENS))
         profile = profile_of(self.chip, USUAL, self.given)
         trainer = Trainer(self.model, asked, where, profile)

@@ -61,9 +61,10 @@ def search_serving(server: Server, limits: Limits, most: int = 5) -> list[Servin
     """
     points = [server.predict(plan) for plan in serving_plans(server)]
 
-    def order(point: ServingPoint) -> tuple[bool, bool, float]:
-        if not point.fits:  # the leanest is the nearest to fitting
-            return (True, True, float(point.memory.value))
-        return (False, not limits.met(point), -float(point.tokens_per_second.value))
+    def order(point: ServingPoint) -> tuple[bool, bool, bool, float]:
+        if not point.most_requests:  # not even one: the leanest is the nearest to fitting
+            return (True, True, True, float(point.memory.value))
+        rate = float(point.tokens_per_second.value)  # where requests wait it is of those that run
+        return (False, not point.fits, not limits.met(point), -rate)
 
     return sorted(points, key=order)[:most]

@@ -89,7 +89,7 @@ def captured_step(recording: Recording, clock: Clock) -> CapturedStep:
     queued = sum(each.queued for each in ran)
     gaps = 0.0 if alone else min(queued * law["gap"], end - late - covered)
     return CapturedStep(
-        seconds=_estimate(ran, end, own, busy, law),
+        seconds=_estimate(ran, end, own, busy, law, floor),
         ran=ran,
         host_seconds=own,
         device_seconds=busy,
@@ -194,7 +194,9 @@ def _by_cause(ran: list[Ran]) -> dict[str, float]:
     return dict(total)
 
 
-def _estimate(ran: list[Ran], end: float, own: float, busy: float, law: Curve) -> Estimate:
+def _estimate(
+    ran: list[Ran], end: float, own: float, busy: float, law: Curve, floor: float
+) -> Estimate:
     """Errors of one curve move together; the host's counts where the device waits for it."""
     spreads: dict[str, float] = defaultdict(float)
     for each in ran:
@@ -202,4 +204,4 @@ def _estimate(ran: list[Ran], end: float, own: float, busy: float, law: Curve) -
     if end > 0.0:
         late = own if own >= busy else max(0.0, end - busy)  # what follows the host's own speed
         spreads["dispatch"] = law.error * min(late, end) / end
-    return Estimate(end, dict(spreads), "derived")
+    return Estimate(end, dict(spreads), "derived", least=min(floor, end))

@@ -27,6 +27,7 @@ from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
 from trueflops.predict.explain.kernel import KernelExplained, check_room, curve_of, one
 from trueflops.predict.kernels import price_kernels
+from trueflops.profile import fact_of_die
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def explain_attention(clock: Clock, op: Op) -> AttentionExplained:
         bandwidth=silicon.bandwidth,
         efficiency=reached,
         units=silicon.units,
-        units_known=chip.get("compute.units") is not None,
+        units_known=fact_of_die(chip, "compute.units") is not None,
         limits={limit: one(taken) for limit, taken in limits._asdict().items() if one(taken)},
         correction=float(seconds.value) / plain,
         kind=kind,

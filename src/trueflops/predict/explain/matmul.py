@@ -32,7 +32,7 @@ from trueflops.graph.rules import work
 from trueflops.predict.explain.kernel import KernelExplained, check_room, curve_of, one
 from trueflops.predict.kernels import price_kernels
 from trueflops.predict.mapping import WarpMapping, map_tile
-from trueflops.profile import Curve
+from trueflops.profile import Curve, fact_of_die
 from trueflops.sizes import Array, Size
 
 LIMITS: Final = ("compute", "memory", "serial", "start")  # serial: one tile's chain over k
@@ -180,7 +180,7 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
         bandwidth=silicon.bandwidth,
         efficiency=law["efficiency"],
         units=silicon.units,
-        units_known=chip.get("compute.units") is not None,
+        units_known=fact_of_die(chip, "compute.units") is not None,
         limits=dict(zip(LIMITS, map(one, limits), strict=True)),
         correction=correction,
         best=shapes[chosen],
@@ -193,7 +193,7 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
 
 def _flop_per_cycle(chip: Accelerator, dtype: str) -> float | None:
     """Of one unit: by architecture, since some peaks are printed at another clock, or divided."""
-    hertz, count = chip.get("compute.clock"), chip.get("compute.units")
+    hertz, count = (fact_of_die(chip, f"compute.{what}") for what in ("clock", "units"))
     if not hertz or not count:
         return None
     whole = computed_peak(chip, dtype) or chip.peak_flop_per_second(dtype)
