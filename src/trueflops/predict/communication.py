@@ -116,15 +116,16 @@ def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> E
     """All replicas' weights and gradients pass one link: cost grows with their number.
 
     DataParallel copies the weights out at every forward and gathers gradients at every backward.
-    Replicas of other nodes come through the network of the one that holds the weights.
+    Replicas beyond its fast domain come through the network of the one that holds the weights.
     """
     moved = held.all * (BYTES[plan.parameter_dtype] + BYTES[plan.gradient_dtype])
-    node = float(clock.cluster.per_node)
-    near = np.minimum(plan.dp, node) - 1.0
-    far = np.maximum(plan.dp - node, 0.0)
+    domain = clock.cluster.tiers[0].reach if clock.cluster.tiers else 1.0
+    near = np.minimum(plan.dp, domain) - 1.0
+    far = np.maximum(plan.dp - domain, 0.0)
     away = np.where(far > 0.0, 2.0, 1.0)
     # All ways out of a node carry it together: that of one accelerator a part of it.
-    abroad = far * clock.collective("send_recv", away, moved / node, node)
+    part = moved / clock.cluster.per_node
+    abroad = far * clock.collective("send_recv", away, part, min(domain, clock.cluster.count))
     if plan.engine == "parameter-server":
         through = moved * np.where(np.asarray(plan.dp) > 1, plan.dp, 0.0)
         taken = Transfer(clock.host_copy(through)) + abroad
