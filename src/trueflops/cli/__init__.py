@@ -1,8 +1,8 @@
 """Thin doors: parse, call, show. No arithmetic.
 
-arguments.py  the commands and their flags      main.py     errors, exit codes
-train.py  infer.py  compare.py  catalog.py  ops.py  explain.py   one command each
-demo.py       what `make demo` runs
+arguments/    the commands and their flags      main.py     errors, exit codes
+planning.py   from flags to a workload, a plan  question.py what train and infer share
+demo.py       what `make demo` runs             all others  one command each
 Modules that need numpy or rich are imported by the command that runs, so that --help is instant.
 """
 

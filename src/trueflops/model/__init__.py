@@ -3,6 +3,7 @@
 architecture.py  Model, Block, Attention, Ffn, Experts
 parameters.py    every weight's shape by named dimension, and the counts
 config.py        config.json as untrusted text
+quantization.py  the number format in which a checkpoint is released
 families/        one reader per model_type
 """
 

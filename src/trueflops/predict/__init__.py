@@ -4,10 +4,13 @@ terms.py          Term (the tree) and Estimate (a value with its errors)
 costs.py          what one rank's pieces cost     stages.py         which layers a stage holds
 schedule.py       bubbles, micro-batches in flight memory.py         a stage's memory
 communication.py  between replicas and stages     pipeline.py       the slowest stage
-training.py       the step                        serving.py        prefill, decode, KV cache
+slowing.py        waits for the host, the cap     upkeep.py, muon.py  weights, gradients, states
+floor.py          what no step goes below         training.py       the step
+serving.py        prefill, decode, KV cache       released.py       the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh
-kernels.py        single kernels                  explain.py        how one matmul runs
+kernels.py        single kernels                  explain/          how one kernel runs
 mapping.py        from a tile to instructions     diagnosis/        where a real step's time went
+captured/         a recorded program, replayed    allocator.py      PyTorch's caching allocator
 """
 
 from trueflops.predict.bill import Bill as Bill

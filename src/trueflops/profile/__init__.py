@@ -4,7 +4,7 @@ profile.py    Profile, Curve, Landmarks
 datasheet.py  the best that is known of a chip, and a profile for one known by its datasheet alone
 frameworks.py what a framework adds to or takes from what a chip delivers
 siblings.py   what chips of one die share
-stored.py     profiles as files
+stored.py     profiles as files           library.py  profiles by name
 data/         profiles fitted by `trueflops calibrate`, and what is assumed where nothing is fitted
 """
 

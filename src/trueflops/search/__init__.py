@@ -2,6 +2,7 @@
 
 enumerate.py  every training plan of a space that breaks no rule
 rank.py       price them in chunks, keep the best that fit
+chips.py      the same model on chips of different kinds, at equal counts
 serving.py    how to cut a cluster into replicas
 advice.py     what would make a plan fit
 """
