@@ -301,6 +301,7 @@ def test_a_reader_who_has_seen_enough_is_no_answer_of_no() -> None:
 def test_an_interruption_while_modules_load_says_nothing() -> None:
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job ignores it
         "class Key:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name == 'trueflops.cli': os.kill(os.getpid(), signal.SIGINT)\n"

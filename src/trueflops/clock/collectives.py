@@ -93,12 +93,11 @@ def collective_transfer(
             features = collective_features(group_[inside], payload_[inside])
             fastest[inside] = fastest[inside] * np.exp(residual(features, law.landmarks))
     seconds = np.where(np.asarray(group) > 1.0, fastest, 0.0)
-    members = members_by_tier(group, stride, tiers)
-    sent = _sent_by_tier(kind, group, members, payload, copies)
+    sent = _sent_by_tier(kind, group, at.sizes, payload, copies)
     # A library that sums in the switch sends less than its algorithm: no longer than it takes.
     links = tuple(
         np.minimum(bytes_ / _bandwidth(tier, joined), seconds)
-        for bytes_, tier, joined in zip(sent, tiers, members, strict=True)
+        for bytes_, tier, joined in zip(sent, tiers, at.sizes, strict=True)
     )
     return Transfer(seconds, links)
 

@@ -73,48 +73,48 @@ def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
     return MeanStage(seconds, kernels, joules)
 
 
+class _OfStages:
+    """Sums over the pieces of each stage, [stage, plan]."""
+
+    def __init__(self, costs: Costs, plan: Plan, stages: Stages) -> None:
+        self.costs, self.stages = costs, stages
+        self.share = recomputed_share(plan, stages.all_layers)
+
+    def __call__(self, of: Callable[[PieceCost, str], Size], phase: str) -> Size:
+        """One size of one phase, of which only some layers run the recomputation."""
+        weight = self.share if phase == "recompute" else 1.0
+        found = self.stages.first * of(self.costs.embedding, phase)
+        found = found + self.stages.last * of(self.costs.head, phase)
+        for layers, block in zip(self.stages.layers, self.costs.blocks, strict=True):
+            found = found + layers * weight * of(block, phase)
+        return found
+
+
 def stage_work(costs: Costs, plan: Plan, stages: Stages, shown: Mapping[str, float]) -> StageWork:
     """The work of every stage, [stage, plan]."""
-
-    def whole_stage(of: Callable[[PieceCost, str], Size], phase: str) -> Size:
-        return _of_stages(costs, plan, stages, of, phase)
-
+    whole = _OfStages(costs, plan, stages)
     return StageWork(
-        {phase: whole_stage(lambda p, at: p.of(at, shown), phase) for phase in PHASES},
-        {phase: whole_stage(PieceCost.clocked, phase) for phase in PHASES},
-        {phase: whole_stage(_kernels, phase) for phase in PHASES},
-        summed({phase: whole_stage(_joules, phase) for phase in PHASES}),
+        {phase: whole(lambda piece, at: piece.of(at, shown), phase) for phase in PHASES},
+        {phase: whole(PieceCost.clocked, phase) for phase in PHASES},
+        {phase: whole(lambda piece, at: piece.kernels.get(at, 0.0), phase) for phase in PHASES},
+        summed(
+            {phase: whole(lambda piece, at: piece.joules.get(at, 0.0), phase) for phase in PHASES}
+        ),
     )
 
 
 def busiest_links(costs: Costs, plan: Plan, stages: Stages) -> tuple[Size, ...]:
     """Seconds for which a micro-batch keeps each tier's links busy, on the stage that does most."""
-    tiers = {tier for piece in (*costs.blocks, costs.embedding, costs.head)
-             for _, tier in piece.links}  # fmt: skip
-
-    def busy(tier: int) -> Size:
-        total: Size = 0.0
-        for phase in PHASES:
-            of = _of_stages(costs, plan, stages, lambda p, at: p.links.get((at, tier), 0.0), phase)
-            total = total + of
-        return np.max(total, axis=0)
-
-    return tuple(busy(tier) for tier in sorted(tiers))
+    whole = _OfStages(costs, plan, stages)
+    busy: dict[int, Size] = {}
+    keys = {key for piece in (*costs.blocks, costs.embedding, costs.head) for key in piece.links}
+    for phase, tier in sorted(keys):
+        busy[tier] = busy.get(tier, 0.0) + whole(_link(tier), phase)
+    return tuple(np.max(busy[tier], axis=0) for tier in sorted(busy))
 
 
-def _of_stages(
-    costs: Costs,
-    plan: Plan,
-    stages: Stages,
-    of: Callable[[PieceCost, str], Size],
-    phase: str,
-) -> Size:
-    """One size of one phase, summed over the pieces of each stage, [stage, plan]."""
-    weight = recomputed_share(plan, stages.all_layers) if phase == "recompute" else 1.0
-    found = stages.first * of(costs.embedding, phase) + stages.last * of(costs.head, phase)
-    for layers, block in zip(stages.layers, costs.blocks, strict=True):
-        found = found + layers * weight * of(block, phase)
-    return found
+def _link(tier: int) -> Callable[[PieceCost, str], Size]:
+    return lambda piece, phase: piece.links.get((phase, tier), 0.0)
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,6 @@ def slowest_stage(slowed: Slowed, stages: Stages) -> SlowestStage:
         {phase: chosen(size) for phase, size in slowed.seconds.items()},
         chosen(stages.all_layers),
     )
-
-
-def _kernels(piece: PieceCost, phase: str) -> Size:
-    return piece.kernels.get(phase, 0.0)
-
-
-def _joules(piece: PieceCost, phase: str) -> Size:
-    return piece.joules.get(phase, 0.0)
 
 
 @dataclass(frozen=True)
