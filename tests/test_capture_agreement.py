@@ -34,6 +34,7 @@ from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.plan import Plan
 from trueflops.predict.captured.compiled import fuse_regions
+from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.memory import categories_of
 
 BATCH: Final = 2
@@ -259,7 +260,7 @@ def compiled_layers(model: Any) -> None:
 def both_kept(name: str, layers: int | None, change: Change) -> tuple[float, float]:
     """Captured and built; the graph fuses chains where the program is compiled."""
     graphs = built(built_model(name, layers), fused=change is compiled_layers)
-    recording = fuse_regions(captured(name, layers, change=change))
+    recording = fuse_regions(captured(name, layers, change=change), Lowering())
     return captured_kept(recording), built_kept(graphs)
 
 

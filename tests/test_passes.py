@@ -22,7 +22,16 @@ Y = Tensor("y", (("batch", 2.0), ("seq", 4.0), ("ffn", 16.0)))
 W = Tensor("w", (("ffn", 16.0), ("hidden", 8.0)), role="weight")
 # Every field that a product can have, none at its default.
 PRODUCT = Op(
-    "up", "matmul", (X,), (Y,), (W,), dtype="fp16", part="ffn", facts={"sentinel": 3.0}, form="own"
+    "up",
+    "matmul",
+    (X,),
+    (Y,),
+    (W,),
+    dtype="fp16",
+    part="ffn",
+    facts={"sentinel": 3.0},
+    function="add",
+    form="own",
 )
 # A dispatch that sends each token once to each node, by a library of its own.
 SENT = Collective(

@@ -11,8 +11,8 @@ from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
 from trueflops.predict.schedule import bubble_seconds, in_flight
 from trueflops.predict.stages import deal, representative_stages
-from trueflops.predict.terms import Estimate, leaf, total
 from trueflops.profile import Curve, from_datasheet, profile_of
+from trueflops.runtime.terms import Estimate, leaf, total
 from trueflops.search import Space, enumerate_plans, search_plans, what_would_fit
 from trueflops.sizes import Size
 from trueflops.workload import Serving, Training

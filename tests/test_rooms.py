@@ -24,6 +24,7 @@ ROOMS = [
     "capture",
     "profile",
     "clock",
+    "runtime",
     "predict",
     "search",
     "interop",

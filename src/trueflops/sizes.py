@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -31,3 +31,11 @@ def divisors(number: int) -> list[int]:
     """All divisors, smallest first."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
+
+
+def summed(sizes: Iterable[Size]) -> Size:
+    """All of them together."""
+    total: Size = 0.0
+    for size in sizes:
+        total = total + size
+    return total

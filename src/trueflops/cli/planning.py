@@ -79,6 +79,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
     if options.framework is not None:
         usual = habits(options.framework)
         given["fused"], given["fused_loss"] = usual.fused, usual.fused_loss
+        given["implementation"] = usual.implementation
         if usual.gradient_dtype:
             given["gradient_dtype"] = usual.gradient_dtype
         options.zero = usual.zero if options.zero is None else options.zero

@@ -14,6 +14,7 @@ import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.clock.collectives import Placement, collective_transfer, stage_links
+from trueflops.clock.host import OF_A_COLLECTIVE, HostLaw
 from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.streams import StreamWork, kind_index
@@ -35,7 +36,6 @@ from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import Profile
 from trueflops.sizes import Array, Size
 
-OF_A_COLLECTIVE = 0.3  # of what the host needs to launch an op: no autograd, no allocation
 LARGE_SIDE = 8192.0  # of the product whose rate is called achievable
 PHYSICS = 1.02  # nothing may run faster than this times a physical limit
 
@@ -57,6 +57,8 @@ class Priced:
     """Weights and cached keys: what no cache on the chip holds until the next step."""
     joules: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     kernels: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    host: dict[str, float] = field(default_factory=dict)
+    """Seconds that the host needs to issue them."""
     links: dict[tuple[str, int], Size] = field(default_factory=lambda: defaultdict(float))
     """Seconds for which a tier's links are busy, by (phase, tier), whatever runs beside."""
 
@@ -76,6 +78,7 @@ class Clock:
         self.chip = cluster.accelerator
         self.silicon = Silicon.of(self.chip)
         self.power = PowerLaw(self.chip, profile.curve("power"))
+        self.host = HostLaw(profile)
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
         """Price every node of these graphs once, then sum them per graph."""
@@ -174,7 +177,7 @@ class Clock:
         transfers: dict[int, Transfer],
         works: dict[int, Work],
     ) -> Priced:
-        priced = Priced()
+        priced = Priced(host=self.host.graph_seconds(graph))
         beside: dict[str, Size] = defaultdict(float)
         core: dict[str, Size] = defaultdict(float)
         for phase, node in graph.phases():

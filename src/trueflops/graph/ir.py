@@ -71,6 +71,7 @@ class Op:
     facts: dict[str, Size] = field(default_factory=dict)
     fused: tuple[Op, ...] = ()  # what it was merged from
     of: Op | None = None  # the forward op that this one differentiates
+    function: str = ""  # of PyTorch, where it is one eager kernel: graph/functions.py
     form: str = ""  # the number format of a narrowed product, where it is not the dtype alone
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -13,12 +14,14 @@ from trueflops.graph.ir import Graph
 from trueflops.graph.passes import (
     Degrees,
     Format,
+    compile_graph,
     differentiate,
     fuse,
     number_format,
     quantise,
     recompute,
     shard,
+    write_out,
 )
 from trueflops.model import Model
 from trueflops.plan import Plan
@@ -26,7 +29,8 @@ from trueflops.plan import Plan
 SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")  # axes first: predict/costs relies on it
 """The numeric plan fields that change the graph of a rank; all others only combine graphs."""
 STRUCTURE: Final = (
-    "sp", "cp_kind", "flash", "fused", "fused_loss", "recompute", "compute", "dispatch",
+    "sp", "cp_kind", "flash", "fused", "fused_loss", "implementation", "recompute", "compute",
+    "dispatch",
 )  # fmt: skip
 """The other plan fields that do."""
 
@@ -47,6 +51,11 @@ class Program:
     lean: tuple[Graph, ...]
     embedding: Graph
     head: Graph
+
+    def map(self, change: Callable[[Graph], Graph]) -> Program:
+        """The same program with every graph changed."""
+        blocks, lean = tuple(map(change, self.blocks)), tuple(map(change, self.lean))
+        return Program(blocks, lean, change(self.embedding), change(self.head))
 
 
 def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
@@ -77,6 +86,9 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
     if weights is None and run.training and plan.compute in NARROW:
         weights = number_format(NARROW[plan.compute])
 
+    written = plan.implementation != "library" and run.training
+    compiled = written and plan.implementation == "compiled"
+
     def lower(graph: Graph) -> Graph:
         if weights is not None:
             graph = quantise(graph, weights, training=run.training)
@@ -84,25 +96,28 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
         graph = fuse(
             graph,
             flash=plan.flash,
-            chains=plan.fused,
+            chains=plan.fused and not written,
             loss=plan.fused_loss,
             experts=not run.training,
             decoding=run.decoding,
         )
-        return differentiate(graph) if run.training else graph
+        if written:
+            graph = write_out(graph, compiled=compiled)
+        return differentiate(graph, eager=written) if run.training else graph
 
     blocks = tuple(
         lower(build_block(model, block, run, f"block {i}")) for i, block in enumerate(model.blocks)
     )
     lean = blocks
     if run.training and plan.recompute != "none":
-        lean = tuple(recompute(graph, plan.recompute) for graph in blocks)
-    return Program(
+        lean = tuple(recompute(g, plan.recompute, stops_early=written) for g in blocks)
+    program = Program(
         blocks=blocks,
         lean=lean,
         embedding=lower(build_embedding(model, run)),
         head=lower(build_head(model, run)),
     )
+    return program.map(compile_graph) if compiled else program
 
 
 _remembered = lru_cache(maxsize=2048)(_compile)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from trueflops.graph.functions import FUNCTIONS
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.shapes import (
     AttentionShape,
@@ -243,6 +244,16 @@ def _stream(
     return Rule(_stream_work, keeps, _stream_backward, pointwise=fuses)
 
 
+def _eager(*, pointwise: bool = False) -> Rule:
+    """A kernel of a function that says itself what its backward is."""
+    return Rule(
+        _stream_work,
+        lambda op: FUNCTIONS[op.function].keeps(op),
+        lambda op: FUNCTIONS[op.function].backward(op),
+        pointwise=pointwise,
+    )
+
+
 RULES: Final[dict[str, Rule]] = {
     "matmul": Rule(_matmul_work, _keep_inputs, _matmul_backward, matrix=True),
     "dgrad": Rule(_matmul_work, matrix=True),
@@ -274,10 +285,10 @@ RULES: Final[dict[str, Rule]] = {
     "cross_entropy": _stream(lambda op: op.outputs[1:], fuses=False),
     "fused_cross_entropy": _stream(lambda op: (*op.inputs, *op.outputs[1:]), fuses=False),
     "optimizer": Rule(_stream_work),
-    # of captured programs: kernels by what a compiler may do with them
-    "pointwise": Rule(_stream_work, pointwise=True),
-    "reduction": Rule(_stream_work),
-    "movement": Rule(_stream_work),
+    # eager kernels of PyTorch, by what a compiler may do with them
+    "pointwise": _eager(pointwise=True),
+    "reduction": _eager(),
+    "movement": _eager(),
     "host_copy": Rule(_stream_work),
     "fused": Rule(_fused_work, fused_keeps, _stream_backward),
 }

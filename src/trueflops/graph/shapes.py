@@ -61,6 +61,19 @@ def matrices_of(op: Op) -> list[Tensor]:
     return [w for w in op.weights if not w.name.endswith(".bias") and w.has(*inner)]
 
 
+def products_of(op: Op) -> list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]:
+    """What each of several weights side by side makes, with the weight and its bias."""
+    held: list[tuple[Tensor, ...]] = []
+    for weight in op.weights:
+        if weight.name.endswith(".bias") and held:
+            held[-1] = (*held[-1], weight)
+        else:
+            held.append((weight,))
+    if len(held) != len(op.outputs):  # one weight, cut into several results
+        return [(op.outputs, op.weights)]
+    return [((made,), own) for made, own in zip(op.outputs, held, strict=True)]
+
+
 def touched_experts(op: Op) -> Size:
     """Which part of the experts a batch reaches when tokens fall evenly: 1 − (1 − k/E)^tokens.
 

@@ -28,6 +28,9 @@ Recompute = Literal["none", "selective", "products", "full"]
 Schedule = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"]
 Engine = Literal["ddp", "dataparallel", "parameter-server"]
 Store = Literal["host", "nvme"]
+Implementation = Literal["library", "eager", "compiled"]
+"""Of norms, rotations, activations and the loss: kernels of a library, made for them; PyTorch's
+functions one by one; or these as torch.compile fuses them."""
 
 BYTES: Final[Mapping[str, float]] = MappingProxyType(
     {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
@@ -102,6 +105,7 @@ class Plan:
     engine: Engine = "ddp"
     dispatch: Literal["all-to-all", "deduplicated"] = "all-to-all"
     flash: bool = True
+    implementation: Implementation = "library"
     fused: bool = True
     fused_loss: bool = False  # a compiled cross-entropy: no fp32 copy of the logits is kept
     overlap: bool = True  # data-parallel communication runs beside the backward

@@ -97,6 +97,7 @@ def _unusual(plan: Plan) -> list[str]:
     kept = {"fp16": "fp16", "tf32": "fp32", "fp32": "fp32"}.get(plan.compute, "bf16")
     words += _if_not("parameter-dtype", plan.parameter_dtype, kept)
     words += _if_not("gradient-dtype", plan.gradient_dtype, kept)
+    words += _if_not("implementation", plan.implementation, "library")
     if plan.fused_loss:
         words.append("fused-loss")
     return words + [
@@ -108,7 +109,8 @@ def _by_habit(plan: Plan) -> list[str]:
     """What `habits` of a framework set where no flag says otherwise."""
     fused = "fused" if plan.fused else "no-fused"
     loss = "fused-loss" if plan.fused_loss else "no-fused-loss"
-    return [fused, loss, f"gradient-dtype {plan.gradient_dtype}"]
+    written = f"implementation {plan.implementation}"
+    return [written, fused, loss, f"gradient-dtype {plan.gradient_dtype}"]
 
 
 def _if_not(flag: str, value: object, usual: object) -> list[str]:

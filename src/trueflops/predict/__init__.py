@@ -17,7 +17,7 @@ from trueflops.predict.bill import Bill as Bill
 from trueflops.predict.bill import training_bill as training_bill
 from trueflops.predict.serving import Server as Server
 from trueflops.predict.serving import ServingPoint as ServingPoint
-from trueflops.predict.terms import Estimate as Estimate
-from trueflops.predict.terms import Term as Term
 from trueflops.predict.training import Trainer as Trainer
 from trueflops.predict.training import TrainingStep as TrainingStep
+from trueflops.runtime.terms import Estimate as Estimate
+from trueflops.runtime.terms import Term as Term

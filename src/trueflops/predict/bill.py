@@ -13,9 +13,9 @@ import numpy as np
 
 from trueflops.catalog import Cluster, Price, price, weakest
 from trueflops.clock import PowerLaw
-from trueflops.predict.terms import Z90, Estimate
 from trueflops.predict.training import TrainingStep
 from trueflops.profile import Profile
+from trueflops.runtime.terms import Z90, Estimate
 from trueflops.sizes import Size
 from trueflops.units import JOULES_PER_KWH, SECONDS_PER_HOUR
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -27,19 +27,10 @@ from trueflops.units import BITS_PER_BYTE
 AXES: Final = ("tp", "cp", "ep", "etp")
 
 
-@dataclass(frozen=True)
-class PieceCost:
-    """One graph on one rank, for one micro-batch."""
+@dataclass(kw_only=True)
+class PieceCost(Priced):
+    """One graph on one rank, for one micro-batch: what it takes, and what it holds."""
 
-    seconds: dict[tuple[str, str], Size]  # (phase, cause)
-    model_flop: Size  # of the forward
-    matrix_flop: dict[str, Size]  # by phase: what is really computed
-    peak_seconds: dict[str, Size]  # the same at the peak of each op's dtype
-    moved_bytes: dict[str, Size]
-    streamed_bytes: dict[str, Size]  # of these, weights and cached keys
-    joules: dict[str, Size]  # at full clock, beside what the chip draws anyway
-    kernels: dict[str, Size]
-    links: dict[tuple[str, int], Size]  # (phase, tier): how long its links are busy
     dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
     expert_parameters: Size
     weight_bytes: Size  # in the width they are stored in
@@ -47,12 +38,12 @@ class PieceCost:
     kept_bytes: Size  # per micro-batch, until its backward
     working_bytes: Size  # alive only while the hungriest op runs
 
-    def of(self, phase: str, shown: Mapping[str, float]) -> Size:
-        """Seconds of a phase, of each cause what is `shown`."""
+    def of(self, phase: str, exposed: Mapping[str, float]) -> Size:
+        """Seconds of a phase, of each cause the share that is `exposed`."""
         total: Size = 0.0
         for (at, cause), seconds in self.seconds.items():
             if at == phase:
-                total = total + seconds * shown.get(cause, 1.0)
+                total = total + seconds * exposed.get(cause, 1.0)
         return total
 
     def clocked(self, phase: str) -> Size:
@@ -65,16 +56,7 @@ class PieceCost:
 
     def map(self, change: Callable[[Size], Size]) -> PieceCost:
         """The same piece with every size changed."""
-
-        def each(sizes: dict[Any, Size]) -> dict[Any, Size]:
-            return {key: change(size) for key, size in sizes.items()}
-
-        return PieceCost(
-            each(self.seconds), change(self.model_flop), each(self.matrix_flop),
-            each(self.peak_seconds), each(self.moved_bytes), each(self.streamed_bytes),
-            each(self.joules), each(self.kernels), each(self.links),
-            *(change(getattr(self, name)) for name in _SIZES),
-        )  # fmt: skip
+        return _each_field([self], lambda sizes: change(sizes[0]))
 
 
 @dataclass(frozen=True)
@@ -160,19 +142,8 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
             whole[at] = size
         return whole
 
-    def tables(found: Sequence[dict[Any, Size]]) -> dict[Any, Size]:
-        keys = dict.fromkeys(key for table in found for key in table)
-        return {key: join([table.get(key, 0.0) for table in found]) for key in keys}
-
     def pieces(found: Sequence[PieceCost]) -> PieceCost:
-        return PieceCost(
-            tables([p.seconds for p in found]), join([p.model_flop for p in found]),
-            tables([p.matrix_flop for p in found]), tables([p.peak_seconds for p in found]),
-            tables([p.moved_bytes for p in found]), tables([p.streamed_bytes for p in found]),
-            tables([p.joules for p in found]),
-            tables([p.kernels for p in found]), tables([p.links for p in found]),
-            *(join([getattr(p, name) for p in found]) for name in _SIZES),
-        )  # fmt: skip
+        return _each_field(found, join)
 
     kinds = range(len(priced[0].blocks))
     return Costs(
@@ -184,10 +155,20 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
     )
 
 
-_SIZES: Final = (
-    "dense_parameters", "expert_parameters", "weight_bytes", "tied_parameters", "kept_bytes",
-    "working_bytes",
-)  # fmt: skip
+def _each_field(found: Sequence[PieceCost], join: Callable[[Sequence[Size]], Size]) -> PieceCost:
+    """Pieces as one, size by size: tables by key, where one that is not there counts nothing."""
+    made: dict[str, Any] = {}
+    for name in _FIELDS:
+        values = [getattr(piece, name) for piece in found]
+        if isinstance(values[0], dict):
+            keys = dict.fromkeys(key for table in values for key in table)
+            made[name] = {key: join([table.get(key, 0.0) for table in values]) for key in keys}
+        else:
+            made[name] = join(values)
+    return PieceCost(**made)
+
+
+_FIELDS: Final = tuple(field.name for field in fields(PieceCost))
 
 
 def training_pass(plan: Plan, seq: int) -> Pass:
@@ -220,12 +201,14 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         if graph.name == "head" and weight.name == "embedding.tokens":
             tied = weight.elements
     return PieceCost(
-        dict(priced.seconds), priced.model_flop, dict(priced.matrix_flop),
-        dict(priced.peak_seconds), dict(priced.moved_bytes), dict(priced.streamed_bytes),
-        dict(priced.joules),
-        dict(priced.kernels), dict(priced.links), dense, experts, total_bytes(graph.weights), tied,
-        total_bytes(graph.kept_tensors), _working_bytes(graph),
-    )  # fmt: skip
+        **{field.name: getattr(priced, field.name) for field in fields(Priced)},
+        dense_parameters=dense,
+        expert_parameters=experts,
+        weight_bytes=total_bytes(graph.weights),
+        tied_parameters=tied,
+        kept_bytes=total_bytes(graph.kept_tensors),
+        working_bytes=_working_bytes(graph),
+    )
 
 
 def _working_bytes(graph: Graph) -> Size:

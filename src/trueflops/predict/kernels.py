@@ -16,8 +16,8 @@ from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
 from trueflops.graph.rules import Work, work
-from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
+from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Array, Size
 
 LIMITS: Final = ("compute", "memory", "serial", "start", "indexing")

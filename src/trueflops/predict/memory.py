@@ -13,10 +13,11 @@ import numpy as np
 
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.costs import Costs
+from trueflops.predict.foreach import temporary_bytes, updates_by_lists
 from trueflops.predict.schedule import in_flight, weight_copies
 from trueflops.predict.stages import Stages
-from trueflops.predict.terms import Term, exact, leaf, total
 from trueflops.profile import Profile
+from trueflops.runtime.terms import Term, exact, leaf, total
 from trueflops.sizes import Size
 
 
@@ -96,11 +97,19 @@ def stage_memory(
     for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
         groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
     buffers = gathered + groups * law["communicator"]
+    early = gradients - fresh * np.minimum(gradients, kept + logits)
+    if updates_by_lists(profile, plan):
+        # Once the activations are gone the optimizer makes a list of temporaries: a second peak.
+        roots = temporary_bytes(plan, held.own(plan, 1)) * (1.0 - plan.offload_optimizer)
+        late = gradients + roots > early + kept + logits + working
+        early = np.where(late, gradients, early)
+        kept, logits = np.where(late, 0.0, kept), np.where(late, 0.0, logits)
+        working = np.where(late, roots, working)
     loose = (kept + working + logits + buffers) * law["slack"]
     return total(
         "memory",
         exact("weights", weights, "bytes"),
-        exact("gradients", gradients - fresh * np.minimum(gradients, kept + logits), "bytes"),
+        exact("gradients", early, "bytes"),
         exact("optimizer states", states, "bytes"),
         leaf("activations", kept, tensors, "activations", "bytes"),
         leaf("logits and loss", logits, tensors, "activations", "bytes"),
@@ -129,7 +138,7 @@ def fullest(memory: Term) -> Term:
 
 def kept_bytes(costs: Costs, plan: Plan, stages: Stages) -> Size:
     """What one micro-batch leaves in each stage until its backward."""
-    share = recomputed_share(plan, stages.all_layers)
+    share = stages.recomputed(plan)
     kept = stages.first * costs.embedding.kept_bytes
     for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
         kept = kept + layers * ((1.0 - share) * whole + share * block.kept_bytes)
@@ -142,7 +151,7 @@ def _activations(
     """Tensors kept for all micro-batches in flight, and those alive only for the moment."""
     flying = in_flight(plan, stages.index, micro_batches) * (1.0 - plan.offload_activations)
     working: Size = np.zeros_like(stages.index)
-    again = recomputed_share(plan, stages.all_layers) > 0.0
+    again = stages.recomputed(plan) > 0.0
     for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
         # A block that recomputes is whole again while its backward runs.
         moment = block.working_bytes + np.where(again, whole - block.kept_bytes, 0.0)
@@ -159,10 +168,3 @@ def host_bytes(plan: Plan, held: Held, kept: Size) -> Size:
     weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
     states = (moments + gradients) * plan.offload_optimizer
     return states + weights + kept * plan.offload_activations
-
-
-def recomputed_share(plan: Plan, layers: Size) -> Size:
-    """The part of a stage's layers that recompute."""
-    if plan.recompute == "none":
-        return 0.0
-    return np.minimum(plan.recompute_layers, layers) / np.maximum(layers, 1.0)

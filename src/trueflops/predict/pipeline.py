@@ -12,65 +12,43 @@ from trueflops.clock import CLOCKED_CAUSES
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
-from trueflops.predict.memory import recomputed_share
-from trueflops.predict.slowing import Slowed, StageWork, summed
-from trueflops.predict.stages import Stages
-from trueflops.sizes import Size
+from trueflops.predict.stages import Stages, recomputed_share
+from trueflops.runtime import Ran, Stretch
+from trueflops.sizes import Size, summed
 
 USEFUL: Final = ("forward", "backward", "backward_weight")
 PHASES: Final = ("forward", "recompute", "backward", "backward_weight")
 
 
-@dataclass(frozen=True)
-class MeanStage:
-    """One micro-batch on the average stage: seconds by (phase, cause)."""
+def mean_stage(costs: Costs, plan: Plan, model: Model, exposed: Mapping[str, float]) -> Stretch:
+    """One micro-batch on the average stage: all layers, divided over the stages.
 
-    seconds: dict[tuple[str, str], Size]
-    kernels: dict[str, Size]
-    joules: Size  # at full clock
-
-    def caused(self, cause: str, *phases: str) -> Size:
-        """Seconds of one cause in some phases."""
-        found: Size = 0.0
-        for phase in phases:
-            found = found + self.seconds.get((phase, cause), 0.0)
-        return found
-
-    @property
-    def total(self) -> Size:
-        """All phases and causes."""
-        found: Size = 0.0
-        for seconds in self.seconds.values():
-            found = found + seconds
-        return found
-
-    def work(self, shown: Mapping[str, float]) -> StageWork:
-        """The same by phase, of each cause what is `shown`."""
-        seconds: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
-        clocked: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
-        for (phase, cause), value in self.seconds.items():
-            seconds[phase] = seconds[phase] + value * shown.get(cause, 1.0)
-            if cause in CLOCKED_CAUSES:
-                clocked[phase] = clocked[phase] + value
-        kernels = {phase: self.kernels.get(phase, 0.0) for phase in PHASES}
-        return StageWork(seconds, clocked, kernels, self.joules)
-
-
-def mean_stage(costs: Costs, plan: Plan, model: Model) -> MeanStage:
-    """All layers, divided over the stages."""
+    `exposed` is the share of each cause that its stage waits for.
+    """
     share = recomputed_share(plan, model.layers / plan.pp)
-    seconds: dict[tuple[str, str], Size] = {}
-    kernels: dict[str, Size] = {}
+    by_cause: dict[tuple[str, str], Size] = {}
+    seconds: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
+    clocked: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
+    kernels: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
+    host: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
     joules: Size = 0.0
     for piece, times in costs.pieces(model):
         for key, value in piece.seconds.items():
             weight = times * share if key[0] == "recompute" else times
-            seconds[key] = seconds.get(key, 0.0) + weight * value / plan.pp
+            by_cause[key] = by_cause.get(key, 0.0) + weight * value / plan.pp
         for phase, count in piece.kernels.items():
             weight = times * share if phase == "recompute" else times
-            kernels[phase] = kernels.get(phase, 0.0) + weight * count / plan.pp
+            kernels[phase] = kernels[phase] + weight * count / plan.pp
+            host[phase] = host[phase] + weight * piece.host[phase] / plan.pp
             joules = joules + weight * piece.joules.get(phase, 0.0) / plan.pp
-    return MeanStage(seconds, kernels, joules)
+    for (phase, cause), value in by_cause.items():
+        seconds[phase] = seconds[phase] + value * exposed.get(cause, 1.0)
+        if cause in CLOCKED_CAUSES:
+            clocked[phase] = clocked[phase] + value
+    return Stretch(
+        seconds=seconds, clocked=clocked, kernels=kernels, host=host, joules=joules,
+        by_cause=by_cause,
+    )  # fmt: skip
 
 
 class _OfStages:
@@ -78,7 +56,7 @@ class _OfStages:
 
     def __init__(self, costs: Costs, plan: Plan, stages: Stages) -> None:
         self.costs, self.stages = costs, stages
-        self.share = recomputed_share(plan, stages.all_layers)
+        self.share = stages.recomputed(plan)
 
     def __call__(self, of: Callable[[PieceCost, str], Size], phase: str) -> Size:
         """One size of one phase, of which only some layers run the recomputation."""
@@ -90,17 +68,22 @@ class _OfStages:
         return found
 
 
-def stage_work(costs: Costs, plan: Plan, stages: Stages, shown: Mapping[str, float]) -> StageWork:
-    """The work of every stage, [stage, plan]."""
+def every_stage_work(
+    costs: Costs, plan: Plan, stages: Stages, exposed: Mapping[str, float]
+) -> Stretch:
+    """One micro-batch on every stage, [stage, plan]."""
     whole = _OfStages(costs, plan, stages)
-    return StageWork(
-        {phase: whole(lambda piece, at: piece.of(at, shown), phase) for phase in PHASES},
-        {phase: whole(PieceCost.clocked, phase) for phase in PHASES},
-        {phase: whole(lambda piece, at: piece.kernels.get(at, 0.0), phase) for phase in PHASES},
-        summed(
-            {phase: whole(lambda piece, at: piece.joules.get(at, 0.0), phase) for phase in PHASES}
-        ),
+    return Stretch(
+        seconds={phase: whole(lambda piece, at: piece.of(at, exposed), phase) for phase in PHASES},
+        clocked={phase: whole(PieceCost.clocked, phase) for phase in PHASES},
+        kernels={phase: whole(_table("kernels"), phase) for phase in PHASES},
+        host={phase: whole(_table("host"), phase) for phase in PHASES},
+        joules=summed(whole(_table("joules"), phase) for phase in PHASES),
     )
+
+
+def _table(name: str) -> Callable[[PieceCost, str], Size]:
+    return lambda piece, phase: getattr(piece, name).get(phase, 0.0)
 
 
 def busiest_links(costs: Costs, plan: Plan, stages: Stages) -> tuple[Size, ...]:
@@ -125,16 +108,16 @@ class SlowestStage:
     layers: Size
 
 
-def slowest_stage(slowed: Slowed, stages: Stages) -> SlowestStage:
+def slowest_stage(ran: Ran, stages: Stages) -> SlowestStage:
     """Find it among all stages as they really run."""
-    whole = np.asarray(slowed.total)
+    whole = np.asarray(ran.total)
     at = np.argmax(whole, axis=0)[None]
 
     def chosen(rows: Size) -> Size:
         return np.take_along_axis(np.broadcast_to(rows, whole.shape), at, axis=0)[0]
 
     return SlowestStage(
-        {phase: chosen(size) for phase, size in slowed.seconds.items()},
+        {phase: chosen(size) for phase, size in ran.seconds.items()},
         chosen(stages.all_layers),
     )
 

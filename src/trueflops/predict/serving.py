@@ -24,11 +24,19 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
 from trueflops.predict.costs import Costs, program_costs
-from trueflops.predict.slowing import waiting_for_host
-from trueflops.predict.terms import Estimate, Term, exact, leaf, total
-from trueflops.predict.training import COMMUNICATION, COMPUTE
 from trueflops.profile import Profile
-from trueflops.sizes import Size
+from trueflops.runtime import (
+    COMMUNICATION,
+    COMPUTE,
+    Estimate,
+    Stretch,
+    Term,
+    exact,
+    leaf,
+    run_closed,
+    total,
+)
+from trueflops.sizes import Size, summed
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
@@ -268,11 +276,9 @@ class Server:
     def _time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: int = 0) -> Term:
         """All layers, one after another; stages of a pipeline add their hand-overs."""
         seconds: dict[str, Size] = {}
-        kernels: Size = 0.0
         for piece, times in costs.pieces(self.model):
             for (_, cause), value in piece.seconds.items():
                 seconds[cause] = seconds.get(cause, 0.0) + times * value
-            kernels = kernels + times * piece.kernels["forward"]
         parts = [
             leaf(label, seconds[cause], self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
@@ -284,16 +290,16 @@ class Server:
             for axis, label in COMMUNICATION.items()
             if axis in seconds
         ]
-        busy = sum(float(seconds.get(cause, 0.0)) for cause in CLOCKED_CAUSES)
-        device = sum(float(part.value) for part in parts)
-        capped = self.clock.power.throttle(_summed(costs, self.model, "joules"), busy, device)
-        parts.append(leaf("power cap", capped.added, self.profile.curve("power"), "power"))
-        gaps = (
-            kernels * host["graph"]
-            if graphs
-            else waiting_for_host(kernels * host["launch"], device)
+        work = Stretch(
+            seconds={"forward": summed(part.value for part in parts)},
+            clocked={"forward": summed(seconds.get(cause, 0.0) for cause in CLOCKED_CAUSES)},
+            kernels={"forward": _summed(costs, self.model, "kernels")},
+            # A captured graph is launched at once: no kernel of it waits for the host.
+            host={"forward": 0.0 if graphs else _summed(costs, self.model, "host")},
+            joules=_summed(costs, self.model, "joules"),
         )
-        parts.append(leaf("launch gaps", gaps, host, "framework"))
+        gap = host["graph"] if graphs else self.clock.host.gap
+        parts += run_closed(work, self.clock.power, gap=gap).added(self.profile)[1:]
         around = host["step"] + tokens * host["token"]
         parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:

@@ -15,7 +15,7 @@ import numpy as np
 
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.sizes import Array, distinct
+from trueflops.sizes import Array, Size, distinct
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,17 @@ class Stages:
         for layers in self.layers:
             total = total + layers
         return total
+
+    def recomputed(self, plan: Plan) -> Size:
+        """The part of each stage's layers that recompute."""
+        return recomputed_share(plan, self.all_layers)
+
+
+def recomputed_share(plan: Plan, layers: Size) -> Size:
+    """The part of so many layers that recompute."""
+    if plan.recompute == "none":
+        return 0.0
+    return np.minimum(plan.recompute_layers, layers) / np.maximum(layers, 1.0)
 
 
 def representative_stages(model: Model, plan: Plan) -> Stages:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import hypot
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.communication import Exchange, exchange_gradients, pass_stages
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
-from trueflops.predict.floor import achievable, busy_seconds, floor_seconds
 from trueflops.predict.memory import (
+    Held,
     fullest,
     held_parameters,
     host_bytes,
@@ -32,41 +32,40 @@ from trueflops.predict.memory import (
 )
 from trueflops.predict.pipeline import (
     USEFUL,
-    MeanStage,
     StepWork,
     busiest_links,
+    every_stage_work,
     mean_stage,
     slowest_stage,
-    stage_work,
     step_work,
 )
 from trueflops.predict.schedule import bubble_seconds
-from trueflops.predict.slowing import Slowed, slow_down, summed
 from trueflops.predict.stages import Stages, every_stage, representative_stages
-from trueflops.predict.terms import Term, leaf, total
 from trueflops.predict.upkeep import (
     accumulation,
     gathered_copies,
     offload,
     update,
+    update_bytes,
     weight_casts,
 )
 from trueflops.profile import Profile
-from trueflops.sizes import Size
+from trueflops.runtime import (
+    COMMUNICATION,
+    COMPUTE,
+    Beside,
+    Ran,
+    Stretch,
+    Term,
+    achievable,
+    busy_seconds,
+    floor_seconds,
+    leaf,
+    run_closed,
+    total,
+)
+from trueflops.sizes import Size, summed
 from trueflops.workload import Training
-
-COMPUTE: Final = {
-    "matmul": "matmul",
-    "experts": "expert matmul",
-    "attention": "attention",
-    "memory": "memory-bound ops",
-}
-COMMUNICATION: Final = {
-    "tp": "tensor parallel",
-    "cp": "context parallel",
-    "ep": "expert all-to-all",
-    "etp": "expert tensor parallel",
-}
 
 
 @dataclass(frozen=True)
@@ -173,16 +172,18 @@ class Trainer:
         stages = representative_stages(self.model, plan)
         held = held_parameters(costs, stages)
         most = held.most()
-        shown = self._shown(plan)
-        mean = mean_stage(costs, plan, self.model)
-        usual = slow_down(mean.work(shown), self.profile, self.clock.power)
-        every = stage_work(costs, plan, stages, shown)
-        slow = slowest_stage(slow_down(every, self.profile, self.clock.power), stages)
+        exposed = self._exposed(plan)
+        mean = mean_stage(costs, plan, self.model, exposed)
+        updated = update(self.clock, self.model, plan, most)
+        aside = self._beside_stretch(plan, most, updated, m)
+        usual = self._run(mean, aside)
+        every = every_stage_work(costs, plan, stages, exposed)
+        slow = slowest_stage(self._run(every, aside), stages)
         forward = slow.seconds["forward"]
-        backward = summed(slow.seconds) - forward
+        backward = summed(slow.seconds.values()) - forward
         dp = exchange_gradients(self.clock, plan, most, m, slow.layers, forward, backward)
         pp = pass_stages(self.clock, plan, costs.boundary_bytes, m, forward, backward)
-        longest = np.maximum(summed(slow.seconds), usual.total)
+        longest = np.maximum(summed(slow.seconds.values()), usual.total)
         uneven = m * (longest - usual.total)
         bubble = bubble_seconds(plan, m, usual.total * plan.pp, longest, slow.seconds)
         kept = np.max(kept_bytes(costs, plan, stages), axis=0)
@@ -198,7 +199,7 @@ class Trainer:
             communication,
             leaf("uneven stages", uneven, matmul, "matmul"),
             leaf("pipeline bubble", bubble, matmul, "matmul"),
-            update(self.clock, self.model, plan, most),
+            updated,
             offloaded,
             leaf("host, once a step", software["step"], software, "framework"),
         )
@@ -257,24 +258,35 @@ class Trainer:
             float(traffic_bytes(after)),
         )
 
-    def _compute(self, mean: MeanStage, m: Size, weights: Size, slowed: Slowed) -> Term:
+    def _compute(self, mean: Stretch, m: Size, weights: Size, ran: Ran) -> Term:
         parts = [
             leaf(label, m * mean.caused(cause, *USEFUL), self.profile.curve(cause), cause)
             for cause, label in COMPUTE.items()
         ]
-        again: Size = 0.0
-        for cause in COMPUTE:
-            again = again + mean.caused(cause, "recompute")
-        parts.append(leaf("recomputation", m * again, self.profile.curve("matmul"), "matmul"))
+        again = (
+            leaf(label, m * mean.caused(cause, "recompute"), self.profile.curve(cause), cause)
+            for cause, label in COMPUTE.items()
+        )
+        parts.append(total("recomputation", *again))
         parts.append(leaf("weights, gradients", weights, self.profile.curve("memory"), "memory"))
-        vendor = self.profile.curve("models")
-        parts.append(leaf("untuned shapes", m * slowed.untuned, vendor, "vendor"))
-        power, host = self.profile.curve("power"), self.profile.curve("framework")
-        parts.append(leaf("power cap", m * slowed.capped, power, "power"))
-        parts.append(leaf("launch gaps", m * slowed.gaps, host, "framework"))
+        parts += ran.added(self.profile, m)
         return total("compute", *parts)
 
-    def _shown(self, plan: Plan) -> dict[str, float]:
+    def _run(self, work: Stretch, beside: Beside) -> Ran:
+        """As it really runs: untuned shapes, the host and the power cap added."""
+        lost = 1.0 / self.profile.curve("models")["typical"] - 1.0
+        gap = self.clock.host.gap
+        return run_closed(work, self.clock.power, gap=gap, lost=lost, beside=beside)
+
+    def _beside_stretch(self, plan: Plan, held: Held, updated: Term, m: Size) -> Beside:
+        """The update, of which every micro-batch has its share: the cap sees a step's mean power,
+        and an update only moves bytes.
+        """
+        moved = update_bytes(self.profile, plan, held)
+        joules = self.clock.power.memory_joules(moved)
+        return Beside(seconds=updated.value / m, joules=joules / m)
+
+    def _exposed(self, plan: Plan) -> dict[str, float]:
         """How much of a communication inside a layer makes its stage wait.
 
         Split into pieces, a product can begin on those that have arrived (collective matmul).
@@ -283,7 +295,7 @@ class Trainer:
         hidden = self.profile.curve("framework")["hidden_tp"]
         return {"tp": 1.0 - hidden, "ep": 0.0 if plan.schedule == "dualpipe" else 1.0}
 
-    def _least(self, plan: Plan, mean: MeanStage, m: Size, done: StepWork) -> Size:
+    def _least(self, plan: Plan, mean: Stretch, m: Size, done: StepWork) -> Size:
         """All that is computed, as fast as large products are, or these where they are faster."""
         if plan.compute not in self._rates:
             peak = self.clock.chip.peak_flop_per_second(plan.compute)
@@ -303,19 +315,19 @@ class Trainer:
         return dp.whole.seconds - hidden + law["contention"] * hidden
 
     def _communication(
-        self, plan: Plan, mean: MeanStage, m: Size, dp: Exchange, pp: Exchange
+        self, plan: Plan, mean: Stretch, m: Size, dp: Exchange, pp: Exchange
     ) -> Term:
         law = self.profile.curve("collective")
         handed = pp.exposed
-        shown = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
-        busy = mean.total - sum(shown.values())
-        shown["tp"] = shown["tp"] * self._shown(plan)["tp"]
+        sent = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
+        busy = summed(mean.by_cause.values()) - summed(sent.values())
+        sent["tp"] = sent["tp"] * self._exposed(plan)["tp"]
         if plan.schedule == "dualpipe":
-            longer = np.maximum(m * (shown["ep"] - busy) + pp.whole.seconds, 0.0)
-            shown["ep"] = np.maximum(shown["ep"] - busy, 0.0)
-            handed = longer - m * shown["ep"]  # hides behind what the all-to-all leaves over
+            longer = np.maximum(m * (sent["ep"] - busy) + pp.whole.seconds, 0.0)
+            sent["ep"] = np.maximum(sent["ep"] - busy, 0.0)
+            handed = longer - m * sent["ep"]  # hides behind what the all-to-all leaves over
         parts = [
-            leaf(label, m * shown[axis], law, "collective") for axis, label in COMMUNICATION.items()
+            leaf(label, m * sent[axis], law, "collective") for axis, label in COMMUNICATION.items()
         ]
         parts.append(leaf("data parallel", self._beside(dp), law, "collective"))
         parts.append(leaf("pipeline sends", handed, law, "collective"))

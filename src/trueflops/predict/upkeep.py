@@ -11,9 +11,11 @@ from trueflops.clock import Clock
 from trueflops.graph.program import NARROW
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
+from trueflops.predict.foreach import update_seconds, update_traffic, updates_by_lists
 from trueflops.predict.memory import Held
 from trueflops.predict.muon import newton_schulz_seconds
-from trueflops.predict.terms import Term, leaf, total
+from trueflops.profile import Profile
+from trueflops.runtime.terms import Term, leaf, total
 from trueflops.sizes import Size
 
 
@@ -55,17 +57,28 @@ def gathered_copies(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     return np.where(np.asarray(plan.zero) >= 3, m * copied, 0.0)
 
 
-def update(clock: Clock, model: Model, plan: Plan, held: Held) -> Term:
-    """Clip, then update: read gradients, read and write states, write weights."""
+def update_bytes(profile: Profile, plan: Plan, held: Held) -> Size:
+    """What clipping and the update read and write."""
     own = held.own(plan, 1)
+    if updates_by_lists(profile, plan):
+        return update_traffic(plan, own)
     gradient, weight = BYTES[plan.gradient_dtype], BYTES[plan.parameter_dtype]
     clipping = 3.0 * gradient  # read once for the norm; read and written to be scaled
     each = clipping + gradient + weight + 2.0 * plan.state_bytes
     if not plan.has_master:
         each += weight  # the weights themselves are read and updated
+    return own * each
+
+
+def update(clock: Clock, model: Model, plan: Plan, held: Held) -> Term:
+    """Clip, then update: read gradients, read and write states, write weights."""
+    own = held.own(plan, 1)
+    if updates_by_lists(clock.profile, plan):
+        seconds = update_seconds(clock, plan, own)
+        return leaf("optimizer", seconds, clock.profile.curve("eager"), "memory")
     law = clock.profile.curve("memory")
     # Three walks over the list of tensors: their norm, its scaling, the update.
-    seconds = clock.stream(own * each, "optimizer", kernels=3.0)
+    seconds = clock.stream(update_bytes(clock.profile, plan, held), "optimizer", kernels=3.0)
     if plan.optimizer != "muon":
         return leaf("optimizer", seconds, law, "memory")
     steps = newton_schulz_seconds(model, plan, held, clock)

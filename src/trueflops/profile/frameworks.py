@@ -22,12 +22,12 @@ SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "fresh_gradients", "accumulation", "request_error", "chunk",
-    "experts_error", "gathered_copies",
+    "experts_error", "gathered_copies", "foreach",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
-    "memory_error", "habits", "serves", "elsewhere",
+    "memory_error", "habits", "serves", "elsewhere", "dispatches",
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ class Habits:
     zero: int = 1
     fused: bool = True
     fused_loss: bool = False
+    implementation: str = "library"
     sp: bool = True
     gradient_dtype: str = ""  # "": as wide as the weights
     selective: str = "selective"
@@ -100,6 +101,7 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
     """
     said = {**_settings()[USUAL], **_section(framework)}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
+    numbers |= _launches(said.get("dispatches", ""), numbers["launch"], profile.curve("dispatch"))
     memory, slack = profile.curve("memory"), profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
     held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}
@@ -130,6 +132,21 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
                 free = {"start_cycles": 0.0, "bandwidth": 1.0}
                 curves[name] = replace(profile.curves[name], values=free)
     return profile.having(curves)
+
+
+def _launches(dispatches: str, launch: float, law: Curve) -> dict[str, float]:
+    """What a kernel costs the host: the framework's own figure, or that of PyTorch's dispatcher.
+
+    Views and modules a call are as counted in the layers of Hugging Face's Llama.
+    """
+    if dispatches == "calls":
+        forward = law["call"] + law["view"] + 0.3 * law["module"]
+        back, again = law["backward"] + law["view"], law["checkpoint"]
+        return {"launch": forward, "launch_backward": back, "gap": law["gap"], "checkpoint": again}
+    if dispatches == "generated":
+        each = law["generated"]
+        return {"launch": each, "launch_backward": each, "gap": law["gap"], "checkpoint": 0.0}
+    return {"launch": launch, "launch_backward": launch, "gap": 0.0, "checkpoint": 0.0}
 
 
 def _at_speed(curve: Curve, speed: float) -> Curve:

@@ -14,12 +14,8 @@ from trueflops.predict.captured.program import CapturedProgram
 from trueflops.report import encode
 from trueflops.report.grid import Bar, grid
 from trueflops.report.tables import console, count, plural, ranged
+from trueflops.runtime import Term
 
-CAUSES: Final = {
-    "matmul": "matrix products", "attention": "attention", "memory": "memory-bound kernels",
-    "experts": "experts", "host copy": "copies from and to the host",
-    "communication": "communication",
-}  # fmt: skip
 _USUALLY: Final = {
     "optimizer state": "of all parameters", "gradients": "of all parameters",
     "library workspaces": "of matrix products",
@@ -45,7 +41,7 @@ def encode_program(found: CapturedProgram) -> dict[str, Any]:
             "idle_seconds": step.idle_seconds,
             "gap_seconds": step.gap_seconds,
             "exposed_communication_seconds": step.exposed_seconds,
-            "kernel_seconds_by_cause": step.by_cause,
+            "parts": encode.term(step.step)["parts"],
             "kernels": len(step.ran),
             "flop": step.flop,
             "share_of_dense_peak": found.peak_share,
@@ -107,12 +103,8 @@ def show_program(found: CapturedProgram, top: int) -> None:
 
 def _show_time(out: Console, found: CapturedProgram) -> None:
     step, whole = found.step, float(found.step.seconds.value)
-    rows = [(CAUSES.get(cause, cause), taken) for cause, taken in step.by_cause.items()
-            if cause != "communication"]  # fmt: skip
+    rows = [(part.name, float(part.value)) for part in _parts(step.step)]
     rows.sort(key=lambda row: -row[1])
-    rows += [("communication that nothing hides", step.exposed_seconds),
-             ("the device waits for the host", step.idle_seconds),
-             ("between kernels", step.gap_seconds)]  # fmt: skip
     table = grid("", ("", "right"), ("", "right"), "", title="Where the time goes")
     longest = max(taken for _, taken in rows) or 1.0
     for what, taken in rows:
@@ -129,6 +121,15 @@ def _show_time(out: Console, found: CapturedProgram) -> None:
         said.append(f"at its power cap the chip holds {held}: {_time(step.added_by_cap)} of it")
     out.print(Text(textwrap.fill("; ".join(said), out.width), style="dim"))
     out.print()
+
+
+def _parts(step: Term) -> list[Term]:
+    """What a reader tells apart: the parts of compute and of its gaps, and those of the step."""
+    found: list[Term] = []
+    for part in step.parts:
+        inside = part.name in ("compute", "launch gaps")
+        found += _parts(part) if inside else [part]
+    return found
 
 
 def _show_kernels(out: Console, found: CapturedProgram, top: int) -> None:

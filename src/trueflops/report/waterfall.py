@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trueflops.clock import Clock
 from trueflops.predict import Term, TrainingStep
-from trueflops.predict.floor import achievable
+from trueflops.runtime.floor import achievable
 from trueflops.units import TERA
 
 

@@ -9,8 +9,8 @@ from trueflops.catalog import Accelerator
 from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server, ServingPoint
-from trueflops.predict.terms import Estimate
 from trueflops.profile import Profile
+from trueflops.runtime.terms import Estimate
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_chip import cluster_of
 from trueflops.workload import Serving

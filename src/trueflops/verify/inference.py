@@ -14,7 +14,7 @@ from typing import Final
 
 from trueflops.errors import BadInput, TrueflopsError
 from trueflops.interop.tables import Row, Table
-from trueflops.predict.terms import Estimate
+from trueflops.runtime.terms import Estimate
 from trueflops.units import GIGA
 from trueflops.verify.cells import count, measured, number, require, text
 from trueflops.verify.deployment import Bench, Deployment, Layout

@@ -93,6 +93,7 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "flash": _flash(row, year),
         "fused": habits(framework).fused,
         "fused_loss": habits(framework).fused_loss,
+        "implementation": habits(framework).implementation,
         "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
         **read_dtypes(row, cluster.accelerator, framework, year),
         **_recompute(row, model.layers // degrees.pp, framework),

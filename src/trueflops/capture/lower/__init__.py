@@ -9,10 +9,9 @@ is looked up by its own offsets, `widen` where a cast makes numbers larger.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
-from trueflops.capture.lower.kernels import base_name, kernel, tensor
+from trueflops.capture.lower.kernels import base_name, tensor
 from trueflops.capture.lower.lists import CHUNK, foreach, fused_optimizer
 from trueflops.capture.lower.movement import (
     averaged_loss,
@@ -49,6 +48,7 @@ from trueflops.capture.lower.recurrent import layers, layers_backward
 from trueflops.capture.lower.windows import convolution, convolution_backward
 from trueflops.capture.recording import Call
 from trueflops.graph.ir import Op
+from trueflops.graph.passes.compiled import generated
 
 __all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]
 
@@ -74,15 +74,10 @@ def lower(call: Call) -> list[Op]:
 
 
 def _generated(call: Call) -> Op:
-    """The kernel that a compiler makes of several calls: each operand moved once.
-
-    Where elements are turned around or joined it still looks them up one by one.
-    """
+    """The kernel that a compiler makes of several calls."""
     parts = [op for part in call.parts for op in lower(part)]
-    turned = [float(op.facts.get("walked", 0.0)) for op in parts if op.form in ("cat", "gather")]
-    walked = max(turned, default=0.0)
-    made = kernel(call, "pointwise", "strided" if turned else "vector", walked)
-    return replace(made, name="+".join(dict.fromkeys(op.name for op in parts)), fused=tuple(parts))
+    reads, writes = (tuple(map(tensor, arrays)) for arrays in (call.inputs, call.outputs))
+    return generated(parts, reads, writes)
 
 
 def is_guessed(op: str) -> bool:

@@ -143,6 +143,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     )
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": None}
     plan.add_argument("--flash", help="fused attention (default: on)", **switch)
+    plan.add_argument(
+        "--implementation", choices=("library", "eager", "compiled"),
+        help="of norms, rotations, activations, loss: a library's kernels, PyTorch's functions one "
+        "by one, or these compiled (default: library)",
+    )  # fmt: skip
     plan.add_argument("--fused", help="fused pointwise chains (default: on)", **switch)
     plan.add_argument(
         "--fused-loss", help="a compiled cross-entropy, no fp32 logits (default: off)", **switch

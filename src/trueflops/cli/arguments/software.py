@@ -10,7 +10,8 @@ from typing import Final
 
 FRAMEWORKS: Final = (
     "megatron", "torchtitan", "fsdp", "fsdp-compiled", "deepspeed", "megatron-deepspeed", "maxtext",
-    "composer", "internevo", "neuron", "xla-gpu", "plain", "compiled",
+    "composer", "internevo", "neuron", "xla-gpu", "transformers",
+    "transformers-compiled", "plain", "compiled",
 )  # fmt: skip
 ENGINES: Final = ("vllm", "sglang", "trt-llm", "llama.cpp", "mlx")
 

@@ -59,6 +59,7 @@ def build_embedding(model: Model, run: Pass) -> Graph:
         [x],
         at.weights("embedding.tokens"),
         rows_bytes=x.bytes,
+        tied=float(model.tied),
     )
     if narrow:
         x = at.linear(["embedding.project"], x, [at.stream("embedded")])

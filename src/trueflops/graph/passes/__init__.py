@@ -2,11 +2,14 @@
 
 quantise       narrower weights and matmuls
 shard          one rank's part, collectives where layouts change
+write_out      ops as the PyTorch functions that a program calls
 fuse           flash attention and pointwise chains
 differentiate  backward ops, and what must be kept for them
 recompute      drop and run again
+compile_graph  written ops as a compiler fuses them
 """
 
+from trueflops.graph.passes.compile import compile_graph as compile_graph
 from trueflops.graph.passes.differentiate import differentiate as differentiate
 from trueflops.graph.passes.fuse import fuse as fuse
 from trueflops.graph.passes.fuse import traffic_bytes as traffic_bytes
@@ -17,3 +20,4 @@ from trueflops.graph.passes.quantise import quantise as quantise
 from trueflops.graph.passes.recompute import recompute as recompute
 from trueflops.graph.passes.shard import Degrees as Degrees
 from trueflops.graph.passes.shard import shard as shard
+from trueflops.graph.passes.written import write_out as write_out

@@ -3,20 +3,28 @@
 Pointwise ops and reductions join the kernel that makes what they read, unless a product, an
 attention or another kernel they cannot join lies in between. Row sums stay inside (a row is held
 until it is summed); sums over rows end a kernel. A kernel reads what others made, writes what
-others read, and nothing else.
+others read, and nothing else. Forward and backward are compiled apart: what only the backward reads
+and no kernel of the forward writes is computed again inside the kernel that needs it, from what was
+written: the rule of torch's partitioner, in short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from trueflops.graph.ir import Node, Op
+import numpy as np
+
+from trueflops.graph.ir import Node, Op, Tensor
 from trueflops.graph.rules import RULES
 
 _JOINING: Final = ("reduction", "movement")
 _CLOSING: Final = ("reduce_columns",)  # whoever reads the result needs all of it
 _APART: Final = ("foreach", "fused_optimizer", "random", "scatter")
+_TURNING: Final = ("cat", "gather")  # elements are still looked up one by one
+SMALL: Final = 8.0  # a result this many times smaller than what it was made from is kept
+DEEPEST: Final = 40  # calls that are followed back to what lies in memory
 
 
 def joins(node: Node) -> bool:
@@ -26,12 +34,114 @@ def joins(node: Node) -> bool:
     return RULES[node.kind].pointwise or node.kind in _JOINING
 
 
+def generated(parts: Sequence[Op], reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> Op:
+    """One kernel instead of several ops: each operand is moved once."""
+    turned = [op.facts.get("walked", 0.0) for op in parts if op.form in _TURNING]
+    indexed = max(turned, key=np.max, default=0.0)
+    return Op(
+        "+".join(dict.fromkeys(op.name for op in parts)),
+        "pointwise",
+        reads,
+        writes,
+        dtype=parts[-1].dtype,
+        part=parts[-1].part,
+        facts={"walked": indexed},
+        fused=tuple(parts),
+        form="strided" if turned else "vector",
+    )
+
+
+class GeneratedKernel(NamedTuple):
+    """Nodes of a region, by their places, that run as one."""
+
+    members: list[int]
+    reads: dict[str, Tensor]
+    writes: dict[str, Tensor]
+
+
+class CompiledRegion:
+    """Nodes that are compiled together.
+
+    `outside` says of a tensor whether somebody beyond the region reads it; `outlives` of one that
+    no other kernel reads whether it is a result.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[int, Node],
+        outside: Callable[[str], bool],
+        outlives: Callable[[str], bool],
+    ) -> None:
+        self.nodes, self.outside, self.outlives = nodes, outside, outlives
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        self.makers: dict[str, int] = {}
+        self.written: set[str] = set()
+        for i, node in nodes.items():
+            for tensor in node.inputs:
+                self.readers[tensor.name].append(i)
+            for tensor in node.outputs:
+                self.makers.setdefault(tensor.name, i)
+
+    def kernels(self, direction: Sequence[int]) -> list[GeneratedKernel]:
+        """The kernels of one direction, after those of the directions before."""
+        nodes = [self.nodes[i] for i in direction]
+        part, found = set(direction), []
+        for group in compiled_groups(nodes):
+            members = [direction[n] for n in group]
+            kernel = self._kernel(members, part, alone=not joins(nodes[group[0]]))
+            self.written.update(kernel.writes)
+            found.append(kernel)
+        return found
+
+    def _kernel(self, members: list[int], part: set[int], *, alone: bool) -> GeneratedKernel:
+        own = set(members)
+        made = {t.name: t for i in members for t in self.nodes[i].outputs}
+        reads: dict[str, Tensor] = {}
+        for i in members:
+            for tensor in self.nodes[i].inputs:
+                if tensor.name not in made or self.makers.get(tensor.name) not in own:
+                    for source in self._sources(tensor):
+                        reads.setdefault(source.name, source)
+        writes = {
+            name: tensor
+            for name, tensor in made.items()
+            if alone or self._must_be_written(name, own, part)
+        }
+        return GeneratedKernel(members, reads, writes)
+
+    def _must_be_written(self, name: str, own: set[int], part: set[int]) -> bool:
+        """Whether another kernel of this direction, or somebody outside, reads it."""
+        readers = [i for i in self.readers[name] if i not in own]
+        if self.outside(name) or any(i in part for i in readers):
+            return True
+        if not readers:
+            return self.outlives(name)
+        # Only the backward reads it: small results of reductions are kept, others made again.
+        maker = self.nodes[self.makers[name]]
+        largest = max((np.max(t.elements) for t in maker.inputs), default=0.0)
+        small = SMALL * np.max(maker.outputs[0].elements) < largest
+        return bool(small) or maker.kind == "movement"
+
+    def _sources(self, tensor: Tensor, deep: int = 0) -> list[Tensor]:
+        """The tensor itself if it lies in memory, else what it is made again from."""
+        maker = self.makers.get(tensor.name)
+        if maker is None or tensor.name in self.written or deep > DEEPEST:
+            return [tensor]
+        found: dict[str, Tensor] = {}
+        for source in self.nodes[maker].inputs:
+            if source.name != tensor.name:
+                for each in self._sources(source, deep + 1):
+                    found.setdefault(each.name, each)
+        return list(found.values())
+
+
 def compiled_groups(nodes: Sequence[Node]) -> list[list[int]]:
     """Nodes by the kernel they end up in, in the order in which the kernels can run."""
     level: dict[str, int] = {}  # of a tensor: how many kernel boundaries lie before it
     maker: dict[str, int] = {}  # the group that makes a tensor
     groups: list[list[int]] = []
     depth: list[int] = []
+    constant: set[int] = set()  # groups that read nothing: they join whoever needs them
     merged: dict[int, int] = {}
 
     def root(group: int) -> int:
@@ -41,6 +151,7 @@ def compiled_groups(nodes: Sequence[Node]) -> list[list[int]]:
 
     for i, node in enumerate(nodes):
         reads = [t.name for t in (*node.inputs, *getattr(node, "weights", ()))]
+        reads += [name for name in _made(node) if name in maker]  # a part of it is written anew
         here = max((level.get(name, 0) for name in reads), default=0)
         if not joins(node):
             _place(node, here + 1, level)
@@ -49,10 +160,13 @@ def compiled_groups(nodes: Sequence[Node]) -> list[list[int]]:
             for name in _made(node):
                 maker[name] = len(groups) - 1
             continue
-        near = {root(maker[n]) for n in reads if n in maker and level.get(n, 0) == here}
-        near = {g for g in near if joins(nodes[groups[g][0]]) and depth[g] == here}
+        made = {root(maker[n]) for n in reads if n in maker and level.get(n, 0) == here}
+        near = {g for g in made if joins(nodes[groups[g][0]]) and depth[g] == here}
+        near |= {g for g in map(root, (maker[n] for n in reads if n in maker)) if g in constant}
         if near:
             first, *others = sorted(near)
+            depth[first] = here
+            constant.discard(first)
             for other in others:
                 groups[first] += groups[other]
                 groups[other] = []
@@ -62,6 +176,8 @@ def compiled_groups(nodes: Sequence[Node]) -> list[list[int]]:
             first = len(groups)
             groups.append([i])
             depth.append(here)
+            if not reads:
+                constant.add(first)
         closing = isinstance(node, Op) and node.form in _CLOSING
         _place(node, here + 1 if closing else here, level)
         for name in _made(node):

@@ -25,8 +25,11 @@ DUAL: Final[dict[CollectiveKind, CollectiveKind]] = {
 }
 
 
-def differentiate(graph: Graph) -> Graph:
-    """Append the backward of a forward graph and list what must be kept for it."""
+def differentiate(graph: Graph, *, eager: bool = False) -> Graph:
+    """Append the backward of a forward graph and list what must be kept for it.
+
+    `eager`: as autograd does, with a kernel of PyTorch for every sum of gradients.
+    """
     gathers = {
         node.outputs[0].name: node
         for node in graph.forward
@@ -52,10 +55,10 @@ def differentiate(graph: Graph) -> Graph:
                     gathered_again.add(tensor.name)
                     backward.append(gather)
             backward.extend(RULES[node.kind].backward(node))
-        backward.extend(_sums(node.outputs, readers))
+        backward.extend(_sums(node.outputs, readers, eager))
     made = {t.name for node in graph.forward for t in node.outputs}
     read = unique(t for node in graph.forward for t in node.inputs)
-    backward.extend(_sums(tuple(t for t in read if t.name not in made), readers))
+    backward.extend(_sums(tuple(t for t in read if t.name not in made), readers, eager))
     kept.reverse()
     return graph.having(backward=tuple(backward), kept=tuple(kept))
 
@@ -68,11 +71,12 @@ def _reverse(node: Collective) -> Collective:
     return replace(node, name=f"d_{node.name}", kind=DUAL[node.kind], payload=payload)
 
 
-def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:
+def _sums(tensors: tuple[Tensor, ...], readers: Counter[str], eager: bool) -> list[Op]:
     """Where an activation was read twice its gradients are added, once its maker is reached."""
     sums = []
     for tensor in tensors:
         d, name = tensor.gradient(), f"{tensor.name}.sum_gradients"
-        add = Op(name, "stream", (d, d), (d,), part="residual")
+        kind, form = ("pointwise", "vector") if eager else ("stream", "")
+        add = Op(name, kind, (d, d), (d,), part="residual", form=form)
         sums += [add] * (readers[tensor.name] - 1)
     return sums

@@ -14,19 +14,26 @@ from dataclasses import replace
 from itertools import count
 from typing import Literal
 
-from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
+from trueflops.graph.ir import Collective, Graph, Kept, Node, Op
+from trueflops.graph.shapes import products_of
 
 Region = Literal["none", "selective", "products", "full"]
 
 
-def recompute(graph: Graph, region: Region) -> Graph:
-    """Apply one recomputation policy to a differentiated graph."""
+def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Graph:
+    """Apply one recomputation policy to a differentiated graph.
+
+    `stops_early`: once the last tensor that a gradient reads is made again, as torch's
+    checkpoint without re-entry does (torch/utils/checkpoint.py, early_stop).
+    """
     if region == "none":
         return graph
     if region == "products":
         inside = _needed(list(_unsaved(graph)), graph.kept)
     else:
         inside = [node for node in graph.forward if region == "full" or node.part == "core"]
+    if stops_early and region == "full":
+        inside = _until_needed(inside, graph.kept)
     made = {t.name for node in inside for t in node.outputs}
     ops = {node.name for node in inside if isinstance(node, Op)}
     entries = {
@@ -57,13 +64,21 @@ def _unsaved(graph: Graph) -> Iterator[Node]:
             if node.kind not in ("reduce_scatter", "all_to_all"):
                 yield node
         elif node.kind == "matmul" and not node.inputs[0].has("routed"):
-            again = [pair for pair in _products(node) if next(order) % 2 == 0]
+            again = [pair for pair in products_of(node) if next(order) % 2 == 0]
             if again:
                 outputs = tuple(tensor for made, _ in again for tensor in made)
                 weights = tuple(weight for _, held in again for weight in held)
                 yield replace(node, outputs=outputs, weights=weights)
         elif node.kind != "attention":
             yield node
+
+
+def _until_needed(nodes: list[Node], kept: tuple[Kept, ...]) -> list[Node]:
+    """All up to the last that makes something a gradient reads."""
+    wanted = {k.tensor.name for k in kept}
+    while nodes and not any(t.name in wanted for t in nodes[-1].outputs):
+        nodes = nodes[:-1]
+    return nodes
 
 
 def _needed(nodes: list[Node], kept: tuple[Kept, ...]) -> list[Node]:
@@ -75,16 +90,3 @@ def _needed(nodes: list[Node], kept: tuple[Kept, ...]) -> list[Node]:
             found.append(node)
             wanted |= {t.name for t in node.inputs}
     return found[::-1]
-
-
-def _products(op: Op) -> list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]:
-    """What each of several weights side by side makes, with the weight and its bias."""
-    held: list[tuple[Tensor, ...]] = []
-    for weight in op.weights:
-        if weight.name.endswith(".bias") and held:
-            held[-1] = (*held[-1], weight)
-        else:
-            held.append((weight,))
-    if len(held) != len(op.outputs):  # one weight, cut into several results
-        return [(op.outputs, op.weights)]
-    return [((made,), own) for made, own in zip(op.outputs, held, strict=True)]

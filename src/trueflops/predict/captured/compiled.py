@@ -1,17 +1,17 @@
 """Regions of torch.compile: calls become the kernels that a compiler would make of them.
 
-Forward and backward of a region are fused apart. What the backward needs and no kernel of the
-forward writes is computed again inside the kernel that needs it, from what was written: the rule
-of torch's partitioner, in short. So most intermediate tensors take neither time nor memory.
+Which calls join is the one model of `graph/passes/compiled.py`; here a recording's events are
+rewritten by it. So most intermediate tensors take neither time nor memory.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from trueflops.capture.lower import lower, tensor
+from trueflops.capture.lower import tensor
 from trueflops.capture.recording import (
     Allocated,
     Array,
@@ -22,8 +22,9 @@ from trueflops.capture.recording import (
     Recording,
     Waited,
 )
-from trueflops.graph.ir import Op
-from trueflops.graph.passes.compiled import compiled_groups, joins
+from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, joins
+from trueflops.predict.captured.lowering import Lowering
 
 FUSED = "compiled.fused.default"
 _UNUSED = (
@@ -39,13 +40,13 @@ _DRAWN = (
 )  # never twice the same
 
 
-def fuse_regions(recording: Recording) -> Recording:
+def fuse_regions(recording: Recording, lowering: Lowering) -> Recording:
     """The same recording with every compiled region fused; untouched where there is none."""
     step = recording.step()
     if not any(isinstance(e, Call) and e.region >= 0 for e in step):
         return recording
     begun = [i for i, e in enumerate(recording.events) if isinstance(e, Began)]
-    fused = _Fusing(step, recording.results).events()
+    fused = _Fusing(step, recording.results, lowering).events()
     # The settling step ran like the recorded one; what it left behind stays.
     before = _lasting(recording.events[: begun[-1]])
     return replace(
@@ -58,7 +59,7 @@ def fuse_regions(recording: Recording) -> Recording:
     )
 
 
-def as_if_compiled(recording: Recording) -> Recording:
+def as_if_compiled(recording: Recording, lowering: Lowering) -> Recording:
     """The same step as if forward and backward were one compiled region: what fusion would save."""
     marked = [
         event._replace(region=0)
@@ -66,7 +67,7 @@ def as_if_compiled(recording: Recording) -> Recording:
         else event
         for event in recording.events
     ]
-    return fuse_regions(replace(recording, events=marked))
+    return fuse_regions(replace(recording, events=marked), lowering)
 
 
 def _lasting(events: Sequence[Event]) -> list[Event]:
@@ -130,25 +131,32 @@ def _shapes(arrays: tuple[Array, ...]) -> tuple[object, ...]:
     return tuple((a.shape, a.strides, a.dtype) for a in arrays)
 
 
-@dataclass
-class _Kernel:
-    """Calls that run as one, and what it reads and writes."""
+class _Kernel(NamedTuple):
+    """Calls that run as one, and what it reads and writes, by storage."""
 
     calls: list[int]
     reads: dict[int, Array]
     writes: dict[int, Array]
 
 
+def _storage(name: str) -> int:
+    """Of a tensor that stands for an array (`capture.lower.tensor`)."""
+    return int(name[1:])
+
+
 class _Fusing:
     """One step's events, call by call."""
 
-    def __init__(self, step: Sequence[Event], results: dict[int, tuple[int, ...]]) -> None:
-        self.results = results
+    def __init__(
+        self, step: Sequence[Event], results: dict[int, tuple[int, ...]], lowering: Lowering
+    ) -> None:
+        self.results, self.lowering = results, lowering
         self.step = _without_repeats(list(step))
         self.calls = {i: e for i, e in enumerate(self.step) if isinstance(e, Call)}
-        self.lowered = {i: lower(call) for i, call in self.calls.items()}
         self.readers: dict[int, list[int]] = defaultdict(list)
         self.makers: dict[int, int] = {}
+        self.arrays: dict[int, Array] = {}  # by the identity of the tensor that stands for it
+        self.freed = {e.storage for e in self.step if isinstance(e, Freed)}
         for i, call in self.calls.items():
             for array in call.inputs:
                 self.readers[array.storage].append(i)
@@ -159,101 +167,60 @@ class _Fusing:
         """The step with its regions fused."""
         kernels: dict[int, _Kernel] = {}  # by the place at which it runs
         inside: set[int] = set()
-        written: set[int] = set()
-        regions = sorted({c.region for c in self.calls.values() if c.region >= 0})
-        for region in regions:
+        for region in sorted({c.region for c in self.calls.values() if c.region >= 0}):
+            own = [i for i, call in self.calls.items() if call.region == region]
+            inside.update(own)
+            compiled = CompiledRegion(
+                {i: self._node(i) for i in own},
+                lambda name, region=region: self._read_elsewhere(name, region),  # type: ignore[misc]
+                lambda name: _storage(name) not in self.freed,
+            )
+            launching = [i for i in own if self.lowering(self.calls[i])]
             for backward in (False, True):
-                part = [
-                    i for i, c in self.calls.items()
-                    if c.region == region and (c.phase != "forward") == backward
-                ]  # fmt: skip
-                inside.update(part)
-                for kernel in self._kernels(part, written):
-                    kernels[kernel.calls[-1]] = kernel
-                    written.update(kernel.writes)
-        return self._rewritten(kernels, inside, written)
-
-    def _kernels(self, part: Sequence[int], written: set[int]) -> list[_Kernel]:
-        """Fuse one direction of a region."""
-        owner = [i for i in part if self.lowered[i]]
-        nodes = [self._node(i) for i in owner]
-        found: list[_Kernel] = []
-        placed: set[int] = set()
-        for group in compiled_groups(nodes):
-            members = [i for i in dict.fromkeys(owner[n] for n in group) if i not in placed]
-            if not members:
-                continue
-            placed.update(members)
-            alone = not joins(nodes[group[0]])
-            found.append(self._kernel(members, set(part), written, alone=alone))
-            written |= set(found[-1].writes)
-        return found
+                part = [i for i in launching if (self.calls[i].phase != "forward") == backward]
+                for made in compiled.kernels(part):
+                    kernels[made.members[-1]] = self._kernel(made)
+        return self._rewritten(kernels, inside)
 
     def _node(self, i: int) -> Op:
         """A call as one op that reads and makes all that the call does.
 
         A loss picks single elements: compilers do so inside the kernel that makes them.
         """
-        call, ops = self.calls[i], self.lowered[i]
+        call = self.calls[i]
+        ops = self.lowering(call) or [Op(call.op, "pointwise")]
         apart = [op for op in ops if not joins(op)]
         main = ops[0] if "nll_loss" in call.op or not apart else apart[0]
+        inputs = list(call.inputs)
+        if main.form == "gather" and call.outputs[0].elements < inputs[0].elements:
+            # Of a table the rows that are looked up.
+            rows = call.outputs[0]
+            inputs[0] = inputs[0]._replace(shape=rows.shape, strides=rows.strides)
         return replace(
-            main,
-            inputs=tuple(tensor(a) for a in call.inputs),
-            outputs=tuple(tensor(a) for a in call.outputs),
-            weights=(),
+            main, inputs=self._tensors(inputs), outputs=self._tensors(call.outputs), weights=()
         )
 
-    def _kernel(
-        self, members: list[int], part: set[int], written: set[int], *, alone: bool
-    ) -> _Kernel:
-        own, region = set(members), self.calls[members[0]].region
-        made = {a.storage: a for i in members for a in self.calls[i].outputs}
-        reads: dict[int, Array] = {}
-        for i in members:
-            for array in self.calls[i].inputs:
-                if array.storage not in made or self.makers.get(array.storage) not in own:
-                    for source in self._sources(array, written, region):
-                        reads.setdefault(source.storage, source)
-        writes = {
-            storage: array for storage, array in made.items()
-            if alone or self._must_be_written(storage, own, part)
-        }  # fmt: skip
-        return _Kernel(members, reads, writes)
+    def _tensors(self, arrays: Iterable[Array]) -> tuple[Tensor, ...]:
+        found = []
+        for array in arrays:
+            found.append(tensor(array))
+            self.arrays[id(found[-1])] = array
+        return tuple(found)
 
-    def _must_be_written(self, storage: int, own: set[int], part: set[int]) -> bool:
-        """Whether somebody else in this direction, or outside, reads it."""
-        readers = [i for i in self.readers[storage] if i not in own]
-        region = self.calls[min(own)].region
-        if any(i in part or self.calls[i].region != region for i in readers):
-            return True
-        if not readers:  # a result of the region: it outlives the step's last call
-            return not any(isinstance(e, Freed) and e.storage == storage for e in self.step)
-        # Only the backward reads it: small results of reductions are kept, others made again.
-        maker = self.makers[storage]
-        small = self.calls[maker].outputs[0].elements * 8 < max(
-            (a.elements for a in self.calls[maker].inputs), default=0
+    def _read_elsewhere(self, name: str, region: int) -> bool:
+        """Whether a call beyond the region reads it."""
+        return any(self.calls[i].region != region for i in self.readers[_storage(name)])
+
+    def _kernel(self, made: GeneratedKernel) -> _Kernel:
+        return _Kernel(
+            made.members,
+            {_storage(name): self.arrays[id(t)] for name, t in made.reads.items()},
+            {_storage(name): self.arrays[id(t)] for name, t in made.writes.items()},
         )
-        return small or any(op.kind == "movement" for op in self.lowered[maker])
 
-    def _sources(self, array: Array, written: set[int], region: int, deep: int = 0) -> list[Array]:
-        """The array itself if it lies in memory, else what it is made again from in its region."""
-        maker = self.makers.get(array.storage)
-        if maker is None or array.storage in written or deep > 40:
-            return [array]
-        if self.calls[maker].region != region:
-            return [array]
-        found: dict[int, Array] = {}
-        for source in self.calls[maker].inputs:
-            if source.storage != array.storage:
-                for each in self._sources(source, written, region, deep + 1):
-                    found.setdefault(each.storage, each)
-        return list(found.values())
-
-    def _rewritten(
-        self, kernels: dict[int, _Kernel], inside: set[int], written: set[int]
-    ) -> list[Event]:
+    def _rewritten(self, kernels: dict[int, _Kernel], inside: set[int]) -> list[Event]:
         """Events in order; a storage of a region lives from its kernel to its last reader."""
+        written = {storage for kernel in kernels.values() for storage in kernel.writes}
         vanished = {
             a.storage for i in inside for a in self.calls[i].outputs if a.storage not in written
         }
@@ -266,7 +233,6 @@ class _Fusing:
             for storage in kernel.reads:
                 last[storage] = max(last.get(storage, -1), place)
         local = {s for s in written if self.makers.get(s) in inside}
-        freed = {e.storage for e in self.step if isinstance(e, Freed)}
         # What others read (a gradient) lives until the program lets go of it, the rest only until
         # its last reader: generated code frees at once.
         escaped = {s for s in local if any(i not in inside for i in self.readers[s])}
@@ -275,7 +241,7 @@ class _Fusing:
             for storage in kernel.writes:
                 until[storage] = max(until.get(storage, place), last.get(storage, place), place)
         dying: dict[int, list[int]] = defaultdict(list)
-        for storage in local & freed - escaped:
+        for storage in local & self.freed - escaped:
             dying[until[storage]].append(storage)
         allocated = {e.storage: e for e in self.step if isinstance(e, Allocated)}
         tangents = self._tangents(kernels)
@@ -335,7 +301,7 @@ class _Fusing:
 
     def _as_call(self, kernel: _Kernel) -> Call:
         calls = [self.calls[i] for i in kernel.calls]
-        if len(calls) == 1 and not all(joins(op) for op in self.lowered[kernel.calls[0]]):
+        if len(calls) == 1 and not all(map(joins, self.lowering(calls[0]))):
             return calls[0]._replace(views=0, modules=0)
         return calls[-1]._replace(
             op=FUSED,

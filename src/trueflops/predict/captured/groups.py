@@ -12,7 +12,7 @@ from trueflops.clock import Clock
 from trueflops.predict.captured.prices import Kernel
 from trueflops.predict.captured.step import Ran
 from trueflops.predict.kernels import price_kernels
-from trueflops.predict.terms import Estimate
+from trueflops.runtime.terms import Estimate
 
 SHORT: Final = {
     "bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float64": "fp64",

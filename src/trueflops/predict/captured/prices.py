@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trueflops.capture.lower import base_name, lower
+from trueflops.capture.lower import base_name
 from trueflops.capture.recording import HOST, Call, Event
 from trueflops.clock import CLOCKED_CAUSES, Clock, curve_name
 from trueflops.clock.works import cause_of
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import RULES, Work, work
+from trueflops.predict.captured.lowering import Lowering
 from trueflops.profile import Curve
 
 # How collectives are called -> ours, and whether what is sent is the input or the output.
@@ -51,7 +52,7 @@ class Kernel:
         return self.op is not None and RULES[self.op.kind].matrix
 
 
-def price_events(events: Sequence[Event], clock: Clock) -> list[list[Kernel]]:
+def price_events(events: Sequence[Event], clock: Clock, lowering: Lowering) -> list[list[Kernel]]:
     """For each event the kernels that it launches; none for what is not a call."""
     found: list[list[Kernel]] = [[] for _ in events]
     lowered: list[tuple[int, Call, Op]] = []
@@ -61,7 +62,7 @@ def price_events(events: Sequence[Event], clock: Clock) -> list[list[Kernel]]:
         if event.group:
             found[i] = _sent(event, clock)
         else:
-            lowered += [(i, event, op) for op in lower(event)]
+            lowered += [(i, event, op) for op in lowering(event)]
     ops = [op for _, _, op in lowered if op.kind != "host_copy"]
     works = [work(op) for op in ops]
     seconds = iter(zip(works, clock.op_seconds(ops, works), strict=True))

@@ -10,6 +10,7 @@ from trueflops.clock import Clock
 from trueflops.predict.captured.compiled import as_if_compiled, fuse_regions
 from trueflops.predict.captured.fitting import Fitting, fitting
 from trueflops.predict.captured.groups import KernelGroup, group_kernels
+from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.memory import (
     HOPPER_WORKSPACE,
     OLDER_WORKSPACE,
@@ -27,6 +28,7 @@ class CapturedProgram:
     clock: Clock
     step: CapturedStep
     memory: CapturedMemory
+    lowering: Lowering
 
     @cached_property
     def groups(self) -> list[KernelGroup]:
@@ -42,7 +44,8 @@ class CapturedProgram:
     @cached_property
     def fused(self) -> CapturedStep:
         """The step if all of it were compiled."""
-        return captured_step(as_if_compiled(self.recording), self.clock)
+        marked = as_if_compiled(self.recording, self.lowering)
+        return captured_step(marked, self.clock, self.lowering)
 
     @property
     def peak_share(self) -> float:
@@ -60,10 +63,11 @@ def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
     newest = any(word in clock.chip.architecture for word in ("Hopper", "Blackwell"))
     on_host = clock.chip.is_cpu
     workspace = 0 if on_host else HOPPER_WORKSPACE if newest else OLDER_WORKSPACE
-    fused = fuse_regions(recording)
-    step = captured_step(fused, clock)
+    lowering = Lowering()
+    fused = fuse_regions(recording, lowering)
+    step = captured_step(fused, clock, lowering)
     if clock.cluster.host_bandwidth is None and "host copy" in step.by_cause:
         free = f"how {clock.chip.name} reaches host memory is not known: such copies cost nothing"
         fused = replace(fused, warnings=[*fused.warnings, free])
     memory = captured_memory(fused, workspace=workspace, on_host=on_host)
-    return CapturedProgram(fused, clock, step, memory)
+    return CapturedProgram(fused, clock, step, memory, lowering)

@@ -1,61 +1,89 @@
 """What a compiler could save: chains of memory-bound kernels, each writing what the next one reads.
 
 A trace does not say which tensor is which. Within a run of such kernels, an input with as many
-elements of the same type as an earlier result is taken to be that result: fused, it is neither
-written nor read. What is left is read and written once. An estimate, and called one.
+elements of the same type as an earlier result is taken to be that result, and of the results of one
+size the last is taken to be needed later: a residual, or what the backward wants to see again.
+Which of them then become one kernel is the one model of `graph/passes/compiled.py`. An estimate,
+and called one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from trueflops.capture.lower import lower
+from trueflops.capture.lower import lower, tensor
 from trueflops.capture.recording import Array, Call
 from trueflops.clock import Clock
+from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.passes.compiled import CompiledRegion, generated, joins
+from trueflops.graph.rules import total_bytes, work
 from trueflops.predict.diagnosis.groups import Pricer
 from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
 
-_FUSE: Final = ("pointwise", "reduction", "movement")
-_LISTS: Final = ("foreach", "fused_optimizer", "scatter")  # kernels that no compiler merges
-REALISED: Final = 0.55
-"""Of what fusing could save at best, what torch.compile saved: 26 of 45 ms and 15 of 29 ms on two
-Llamas of 1B (truth/h200/llama_steps.csv and llama_steps_compiled.csv beside traces of the same)."""
+REALISED: Final = 0.6
+"""Of what fusing would save at best, what torch.compile saved a whole step: 24.5 of 45.6 ms, 13.6
+of 22.8 and 19.5 of 28.5 on three Llamas (truth/h200/llama_steps_pairs.csv beside traces of the same
+program); it also hands attention a mask, which costs some of it. Of two others, left out of this
+mean, 47.8 of 102.9 and 36.5 of 55.5."""
 
 
 @dataclass
 class Chain:
     """Consecutive memory-bound launches of one phase."""
 
-    calls: list[Call] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
     seconds: float = 0.0
-    reductions: int = 0
 
     @property
     def moved_bytes(self) -> float:
         """As it is: every kernel reads its inputs and writes its results."""
-        return sum(a.bytes for call in self.calls for a in (*call.inputs, *call.outputs))
+        return sum(float(total_bytes((*op.inputs, *op.outputs))) for op in self.ops())
 
-    @property
-    def fused_bytes(self) -> float:
-        """Fused: inputs that the chain did not make, results that it does not use.
+    def ops(self) -> Iterator[Op]:
+        """Its kernels."""
+        return (op for launch in self.launches for op in launch.ops)
 
-        Of the results of one size that it does use, one is taken to be needed later all the same:
-        a residual, or what the backward wants to see again.
-        """
-        made: dict[tuple[int, str], list[float]] = {}
-        total = 0.0
-        for call in self.calls:
-            for array in _read(call):
-                key = array.elements, array.dtype
-                if key in made:
-                    made[key] = made[key][-1:]
-                else:
-                    total += array.bytes
-            for array in call.outputs:
-                made.setdefault((array.elements, array.dtype), []).append(array.bytes)
-        return total + sum(sum(left) for left in made.values())
+    def fused(self) -> list[Op]:
+        """The kernels that a compiler would make of it."""
+        nodes, last = self._nodes()
+        region = CompiledRegion(
+            nodes, lambda name: name in last, lambda name: not region.readers[name]
+        )
+        return [
+            generated(
+                [nodes[i] for i in kernel.members],
+                tuple(kernel.reads.values()),
+                tuple(kernel.writes.values()),
+            )
+            for kernel in region.kernels(list(nodes))
+        ]
+
+    def _nodes(self) -> tuple[dict[int, Op], set[str]]:
+        """A node for each launch, and the last result of every size."""
+        nodes: dict[int, Op] = {}
+        last: dict[tuple[int, str], str] = {}
+        for i, launch in enumerate(self.launches):
+            assert launch.call is not None
+            inputs = tuple(
+                _named(array, last.get(_size(array), f"in {i}.{n}"))
+                for n, array in enumerate(_read(launch.call))
+            )
+            outputs = tuple(
+                _named(array, f"out {i}.{n}") for n, array in enumerate(launch.call.outputs)
+            )
+            last |= {_size(a): t.name for a, t in zip(launch.call.outputs, outputs, strict=True)}
+            nodes[i] = replace(launch.ops[0], inputs=inputs, outputs=outputs, weights=())
+        return nodes, set(last.values())
+
+
+def _named(array: Array, name: str) -> Tensor:
+    return replace(tensor(array), name=name)
+
+
+def _size(array: Array) -> tuple[int, str]:
+    return array.elements, array.dtype
 
 
 def _read(call: Call) -> Iterable[Array]:
@@ -83,19 +111,20 @@ class Fusable:
 
 def fusable(trace: Trace, kernels: Sequence[Kernel], clock: Clock) -> Fusable:
     """The chains of two or more launches that would be faster fused."""
-    found = [c for c in chains(trace, kernels) if len(c.calls) > 1]
-    kept = []
-    for chain in found:
-        fused = float(clock.stream(chain.fused_bytes, "", max(1.0, float(chain.reductions))))
-        if fused < chain.seconds:
-            kept.append((chain, fused))
+    kept: list[tuple[Chain, list[Op], float]] = []
+    for chain in chains(trace, kernels):
+        if len(chain.launches) > 1:
+            ops = chain.fused()
+            seconds = sum(map(float, clock.op_seconds(ops, [work(op) for op in ops])))
+            if seconds < chain.seconds:
+                kept.append((chain, ops, seconds))
     return Fusable(
-        sum(len(chain.calls) for chain, _ in kept),
+        sum(len(chain.launches) for chain, _, _ in kept),
         len(kept),
-        sum(chain.seconds for chain, _ in kept),
-        sum(fused for _, fused in kept),
-        sum(chain.moved_bytes for chain, _ in kept),
-        sum(chain.fused_bytes for chain, _ in kept),
+        sum(chain.seconds for chain, _, _ in kept),
+        sum(seconds for _, _, seconds in kept),
+        sum(chain.moved_bytes for chain, _, _ in kept),
+        sum(float(total_bytes((*op.inputs, *op.outputs))) for _, ops, _ in kept for op in ops),
     )
 
 
@@ -106,24 +135,26 @@ def chains(trace: Trace, kernels: Sequence[Kernel]) -> list[Chain]:
     for kernel in kernels:
         launch = trace.launches[kernel.launch] if kernel.launch != NOBODY else None
         if launch is not None and launch.call is not None and _fuses(launch):
-            if launch.phase != phase and current.calls:
+            if launch.phase != phase and current.launches:
                 found.append(current)
                 current = Chain()
             phase = launch.phase
             current.seconds += kernel.seconds
             if kernel.launch != before:
-                current.calls.append(launch.call)
-                current.reductions += any(op.kind == "reduction" for op in launch.ops)
-        elif current.calls:
+                current.launches.append(launch)
+        elif current.launches:
             found.append(current)
             current = Chain()
         before = kernel.launch
-    return [*found, current] if current.calls else found
+    return [*found, current] if current.launches else found
 
 
 def _fuses(launch: Launch) -> bool:
-    return launch.phase != "optimizer" and all(
-        op.kind in _FUSE and op.form not in _LISTS and op.name != "fused" for op in launch.ops
+    """Whether a compiler may join all that it launches, and has not done so already."""
+    return (
+        launch.phase != "optimizer"
+        and bool(launch.ops)
+        and all(joins(op) and not op.fused for op in launch.ops)
     )
 
 

@@ -35,7 +35,7 @@ from trueflops.predict.diagnosis.timeline import (
     windows,
 )
 from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Trace
-from trueflops.predict.terms import Estimate
+from trueflops.runtime.terms import Estimate
 
 
 class Pause(NamedTuple):

@@ -18,7 +18,7 @@ from trueflops.errors import MissingFact, shorten
 from trueflops.graph.ir import Op
 from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
 from trueflops.predict.kernels import price_kernels
-from trueflops.predict.terms import Estimate
+from trueflops.runtime.terms import Estimate
 
 # `indexing`: each element is looked up by its own offsets, and that takes longer than moving it.
 BOUNDS: Final = {"compute": "compute", "memory": "memory", "serial": "latency", "start": "latency"}

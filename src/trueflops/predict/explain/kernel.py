@@ -18,8 +18,8 @@ from trueflops.clock import Clock, curve_name
 from trueflops.clock.law import Law
 from trueflops.errors import BadInput, MissingFact
 from trueflops.graph.ir import Op
-from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
+from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Size
 from trueflops.units import GIBI
 

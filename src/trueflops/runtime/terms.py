@@ -21,6 +21,20 @@ from trueflops.sizes import Size
 
 Z90: Final = 1.6449  # standard deviations either side of a 90 % interval
 
+COMPUTE: Final = {
+    "matmul": "matmul",
+    "experts": "expert matmul",
+    "attention": "attention",
+    "memory": "memory-bound ops",
+}
+COMMUNICATION: Final = {
+    "tp": "tensor parallel",
+    "cp": "context parallel",
+    "ep": "expert all-to-all",
+    "etp": "expert tensor parallel",
+}
+"""What a part is called, by the cause of its seconds: the same in every answer."""
+
 
 @dataclass(frozen=True)
 class Term:

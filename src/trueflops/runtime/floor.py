@@ -12,7 +12,7 @@ import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.clock import Clock
-from trueflops.predict.terms import Estimate
+from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Size
 
 

@@ -1,0 +1,128 @@
+"""torch.compile for a differentiated graph: eager kernels become those that a compiler generates.
+
+Forward, and what runs again with the backward, are compiled apart (`compiled.py`); what the second
+reads of the first is what must be kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
+from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, generated, joins
+
+
+def compile_graph(graph: Graph) -> Graph:
+    """The same graph with generated kernels."""
+    again, backward = _made_anew(graph)
+    nodes = dict(enumerate((*graph.forward, *again, *backward)))
+    turn, late = len(graph.forward), len(graph.forward) + len(again)
+    made = {t.name for node in graph.forward for t in node.outputs}
+
+    def outside(name: str) -> bool:
+        return name == graph.result.name
+
+    region = CompiledRegion(nodes, outside, lambda name: not region.readers[name])
+    first = region.kernels(range(turn))
+    second = region.kernels(range(turn, len(nodes)))
+    read = {t.name: t for kernel in second for t in kernel.reads.values()}
+    entering = {t.name for node in graph.forward for t in node.inputs} - made
+    kept = [
+        Kept(tensor, "compiled backward")
+        for name, tensor in read.items()
+        if name in region.written & made or (name in entering and tensor.role != "weight")
+    ]
+    return replace(
+        graph,
+        forward=tuple(_node(nodes, kernel) for kernel in first),
+        recompute=tuple(_node(nodes, k) for k in second if k.members[-1] < late),
+        backward=tuple(_node(nodes, k) for k in second if k.members[-1] >= late),
+        kept=tuple(kept),
+    )
+
+
+def _node(nodes: dict[int, Node], kernel: GeneratedKernel) -> Node:
+    own = [nodes[i] for i in kernel.members]
+    if not joins(own[0]):
+        return own[0]
+    parts = [node for node in own if isinstance(node, Op)]
+    made = generated(parts, tuple(kernel.reads.values()), tuple(kernel.writes.values()))
+    weights = tuple({w.name: w for op in parts for w in op.weights}.values())
+    rows = sum(op.facts.get("rows_bytes", 0.0) for op in parts)
+    facts = {**made.facts, "rows_bytes": rows} if rows else made.facts
+    return replace(made, weights=weights, facts=facts)
+
+
+def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
+    """Recomputation and backward with a name for every value, as a compiler sees them.
+
+    What runs again makes values of its own, and the backward reads these. The gradient of a tensor
+    that several read is made by each of them and then summed; that of a sum is passed on.
+    """
+    again = [_renamed(node, _once_more(graph)) for node in graph.recompute]
+    later = _once_more(graph)
+    passed = {
+        f"d_{t.name}": node.outputs[0].gradient()
+        for node in graph.forward
+        if isinstance(node, Op) and node.function == "add"
+        for t in node.inputs
+    }
+    versions: dict[str, list[Tensor]] = defaultdict(list)
+
+    def now(tensor: Tensor) -> Tensor:
+        if versions[tensor.name]:
+            return replace(tensor, name=versions[tensor.name][-1].name)
+        handed = passed.get(tensor.name)
+        return now(handed) if handed is not None else replace(
+            tensor, name=later.get(tensor.name, tensor.name))  # fmt: skip
+
+    def make(tensor: Tensor) -> Tensor:
+        count = len(versions[tensor.name])
+        name = f"{tensor.name}~{count}" if count else tensor.name
+        versions[tensor.name].append(replace(tensor, name=name))
+        return versions[tensor.name][-1]
+
+    backward: list[Node] = []
+    for node in graph.backward:
+        if isinstance(node, Collective):
+            backward.append(node)
+        elif node.name.endswith(".sum_gradients"):
+            d = node.outputs[0]
+            mine = versions[d.name]
+            left = mine.pop() if mine else now(d)
+            right = mine.pop() if mine else now(passed.get(d.name, d))
+            summed = replace(d, name=f"{d.name}~sum{len(backward)}")
+            versions[d.name] = [*mine, summed]
+            backward.append(replace(node, inputs=(left, right), outputs=(summed,)))
+        else:
+            inputs = tuple(now(t) for t in node.inputs)
+            in_place = {t.name for t in node.inputs} & {t.name for t in node.outputs}
+            outputs = tuple(
+                now(t) if t.name in in_place or _filled(t, versions) else make(t)
+                for t in node.outputs
+            )
+            backward.append(replace(node, inputs=inputs, outputs=outputs))
+    return again, backward
+
+
+def _filled(tensor: Tensor, versions: dict[str, list[Tensor]]) -> bool:
+    """Whether a part of something made before is written: a slice into zeros."""
+    return tensor.role == "index" and bool(versions[tensor.name])
+
+
+def _once_more(graph: Graph) -> dict[str, str]:
+    """New names of what recomputation makes."""
+    made: Iterable[Tensor] = (t for node in graph.recompute for t in node.outputs)
+    return {t.name: f"{t.name}~again" for t in made}
+
+
+def _renamed(node: Node, names: dict[str, str]) -> Node:
+    if isinstance(node, Collective):
+        return node
+
+    def each(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(replace(t, name=names.get(t.name, t.name)) for t in tensors)
+
+    return replace(node, inputs=each(node.inputs), outputs=each(node.outputs))

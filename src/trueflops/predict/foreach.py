@@ -1,0 +1,92 @@
+"""torch.optim's update over lists of tensors: a kernel for every step of the formula.
+
+AdamW without `fused=True` decays the weights, averages gradients and their squares, and divides,
+each in a launch over all tensors (torch/optim/adamw.py, _multi_tensor_adamw); clipping takes a norm
+and scales (torch/nn/utils/clip_grad.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock import Clock
+from trueflops.graph import Op, Tensor
+from trueflops.graph.rules import total_bytes, work
+from trueflops.plan import BYTES, OPTIMIZERS, Plan
+from trueflops.profile import Profile
+from trueflops.sizes import Size, summed
+from trueflops.units import BITS_PER_BYTE
+
+CHUNK: Final = 65536 * 320
+"""Elements that one launch of torch's foreach kernels walks over (MultiTensorApply.cuh)."""
+OPTIMIZERS_BY_LISTS: Final = ("adamw", "adamw-bf16")
+
+
+class Lists(NamedTuple):
+    """What one launch reads and writes: w(eights), g(radients), m(oments), v(ariances), t(emps)."""
+
+    name: str
+    reads: str
+    writes: str
+
+
+STEPS: Final = (
+    Lists("norm", "g", ""),
+    Lists("clip", "g", "g"),
+    Lists("decay", "w", "w"),
+    Lists("lerp", "mg", "m"),
+    Lists("mul", "v", "v"),
+    Lists("addcmul", "vgg", "v"),
+    Lists("sqrt", "v", "t"),
+    Lists("div", "t", "t"),
+    Lists("add", "t", "t"),
+    Lists("addcdiv", "wmt", "w"),
+)
+
+
+def updates_by_lists(profile: Profile, plan: Plan) -> bool:
+    """Whether the framework's optimizer runs over lists."""
+    return bool(profile.curve("framework")["foreach"]) and plan.optimizer in OPTIMIZERS_BY_LISTS
+
+
+def update_seconds(clock: Clock, plan: Plan, own: Size) -> Size:
+    """All launches over so many parameters."""
+    ops = _ops(plan, own)
+    return summed(clock.op_seconds(ops, [work(op) for op in ops]))
+
+
+def update_traffic(plan: Plan, own: Size) -> Size:
+    """Bytes that all launches read and write."""
+    return summed(total_bytes((*op.inputs, *op.outputs)) for op in _ops(plan, own))
+
+
+def temporary_bytes(plan: Plan, own: Size) -> Size:
+    """The roots of the variances, whole, while the weights are updated."""
+    return own * _moment_bytes(plan)
+
+
+def _ops(plan: Plan, own: Size) -> list[Op]:
+    return [_op(step, plan, own) for step in STEPS]
+
+
+def _op(step: Lists, plan: Plan, own: Size) -> Op:
+    wide = BYTES["fp32"] if plan.has_master else BYTES[plan.parameter_dtype]
+    moment = _moment_bytes(plan)
+    each = {"w": wide, "g": BYTES[plan.gradient_dtype], "m": moment, "v": moment, "t": moment}
+
+    def lists(letters: str) -> tuple[Tensor, ...]:
+        return tuple(
+            Tensor(letter, (("parameters", own),), BITS_PER_BYTE * each[letter])
+            for letter in letters
+        )
+
+    facts: dict[str, Size] = {"walked": own, "launches": np.ceil(np.maximum(own / CHUNK, 1.0))}
+    return Op(
+        step.name, "pointwise", lists(step.reads), lists(step.writes), facts=facts, form="foreach"
+    )
+
+
+def _moment_bytes(plan: Plan) -> float:
+    return OPTIMIZERS[plan.optimizer].state_bytes / 2.0
