@@ -14,7 +14,7 @@ import numpy as np
 from trueflops.catalog import Cluster, Price, price, weakest
 from trueflops.clock import PowerLaw
 from trueflops.predict.terms import Z90, Estimate
-from trueflops.predict.training import TrainingStep
+from trueflops.predict.training_step import TrainingStep
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.units import JOULES_PER_KWH, SECONDS_PER_HOUR
