@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from trueflops.interop.tables import read_table
 from trueflops.profile.stored import DATA, read_profile
+from trueflops.records.tables import read_table
 from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known

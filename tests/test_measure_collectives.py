@@ -14,12 +14,13 @@ pytest.importorskip("torch")
 import gloo_ranks
 from trueflops.calibrate.collectives import fitted_collectives, plain_tiers
 from trueflops.catalog import PROTOCOLS
+from trueflops.errors import BadInput
 from trueflops.interop.kernels import batch_kernels
-from trueflops.interop.tables import Table
 from trueflops.measure.collectives import BUS, join_world
 from trueflops.measure.device import Device
-from trueflops.measure.record import Record, Refused, Row, decode
 from trueflops.profile import HeldOut
+from trueflops.records.measured import Record, Row, decode
+from trueflops.records.tables import Table
 
 ALL = 10_000.0  # a budget for every row, by the clock of gloo_ranks
 
@@ -178,5 +179,5 @@ def test_a_plain_machine_has_one_tier() -> None:
 def test_a_rank_alone_is_told_how_to_be_several(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Refused, match=r"torchrun --nproc-per-node N -m trueflops\.measure"):
+    with pytest.raises(BadInput, match=r"torchrun --nproc-per-node N -m trueflops\.measure"):
         join_world(Device("cpu"))

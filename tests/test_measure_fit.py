@@ -10,8 +10,8 @@ import pytest
 from trueflops.calibrate.measured import device_chip, fit_record, limits_of
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
-from trueflops.measure.record import Record, Row
 from trueflops.profile import profile_of
+from trueflops.records.measured import Record, Row
 
 H100: dict[str, Any] = {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3", "l2_bytes": 50 * 2**20}
 

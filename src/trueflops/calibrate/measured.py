@@ -29,15 +29,15 @@ from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_name, op_class
 from trueflops.errors import BadInput, UnknownName
 from trueflops.interop.kernels import batch_kernels
-from trueflops.interop.tables import Table
-from trueflops.measure.ceilings import cell, from_memory, rate
-from trueflops.measure.limits import beyond
-from trueflops.measure.record import Record, Row
 from trueflops.profile import Curve, Landmarks, Profile, profile_of, read_profile
 from trueflops.profile.stored import DATA, shipped
+from trueflops.records.ceilings import cell, from_memory, rate
+from trueflops.records.chips import chip_of
+from trueflops.records.limits import beyond
+from trueflops.records.measured import Record, Row
+from trueflops.records.rows import identity
+from trueflops.records.tables import Table
 from trueflops.units import MILLION
-from trueflops.verify.kernels import identity
-from trueflops.verify.run_chip import chip_of
 
 KERNELS: Final = ("matmul", "attention", "attention_decode", "memory", "eager", "convolution")
 FOLDS: Final = 5

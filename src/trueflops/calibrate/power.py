@@ -17,10 +17,10 @@ from trueflops import units
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.errors import BadInput, shorten
-from trueflops.interop.tables import Row, Table
 from trueflops.profile import Curve
+from trueflops.records.rows import by_chip
+from trueflops.records.tables import Row, Table
 from trueflops.sizes import Array
-from trueflops.verify.kernels import by_chip
 
 POWER_COLUMNS: Final = ("gpu", "load", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
 

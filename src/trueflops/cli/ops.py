@@ -17,8 +17,8 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
-from trueflops.interop.tables import Row
-from trueflops.predict.kernels import KernelPrice
+from trueflops.predict.kernels import KernelPrice, price_batch
+from trueflops.records.tables import Row
 from trueflops.report import encode
 from trueflops.report.grid import grid
 from trueflops.report.tables import console, plural
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     refused: list[dict[str, Any]] = []
     for batch in batches:
         try:
-            found.append((batch, batch.price(clock)))
+            found.append((batch, price_batch(clock, batch)))
         except MissingFact as error:  # this chip cannot run that format; the others still count
             refused += [{"line": line, "reason": str(error)} for line in batch.lines]
     if not found:

@@ -27,7 +27,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trueflops.clock import Clock
 from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.works import FALLBACK
 from trueflops.errors import BadInput, UnknownName, printable, shorten
@@ -41,8 +40,7 @@ from trueflops.interop.kernel_ops import (
     Columns,
     Form,
 )
-from trueflops.interop.tables import Row, Table, read_table
-from trueflops.predict.kernels import KernelPrice, price_kernels
+from trueflops.records.tables import Row, Table, read_table
 from trueflops.units import read_number
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
@@ -76,11 +74,14 @@ class Batch:
         """All rows, line by line."""
         return [row for _, row in self.table.rows]
 
-    def price(self, clock: Clock) -> KernelPrice:
-        """What every distinct row takes."""
-        ops, collective = KINDS[self.kind].build(self.columns, self.form)
-        count = len(next(iter(self.columns.values())))
-        return price_kernels(clock, ops, collective, count).take(self.kernel)
+    @property
+    def kernels(self) -> int:
+        """How many distinct ones there are."""
+        return len(next(iter(self.columns.values())))
+
+    def distinct(self) -> Built:
+        """The ops, or the collective, of every distinct kernel."""
+        return KINDS[self.kind].build(self.columns, self.form)
 
     @property
     def ops(self) -> tuple[Op, ...]:

@@ -16,6 +16,7 @@ from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
 from trueflops.graph.rules import Work, work
+from trueflops.interop.kernels import Batch
 from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
@@ -43,6 +44,12 @@ class KernelPrice:
         return KernelPrice(
             self.seconds.take(rows), self.flop[rows], self.moved_bytes[rows], self.bound[rows]
         )
+
+
+def price_batch(clock: Clock, batch: Batch) -> KernelPrice:
+    """Price what rows of a table ask for: each distinct kernel once, in the order of its rows."""
+    ops, collective = batch.distinct()
+    return price_kernels(clock, ops, collective, batch.kernels).take(batch.kernel)
 
 
 def price_kernels(

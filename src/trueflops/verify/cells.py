@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from trueflops.errors import BadInput, shorten
-from trueflops.interop.tables import Row
+from trueflops.records.tables import Row
 from trueflops.units import read_number, read_whole
 
 MOST: Final = 10**9

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from trueflops.errors import BadInput, shorten
-from trueflops.interop.tables import Table
+from trueflops.records.split import held_out
+from trueflops.records.tables import Table
 from trueflops.verify import inference, kernels, serving, training, vtrain
 from trueflops.verify.findings import Findings, Refusal
 from trueflops.verify.profiles import Profiles
-from trueflops.verify.split import held_out
 
 
 class Reader(NamedTuple):

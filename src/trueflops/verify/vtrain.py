@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trueflops.interop.tables import Row, Table
 from trueflops.plan import Plan
+from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, number
 from trueflops.verify.findings import Findings
 from trueflops.verify.profiles import Profiles

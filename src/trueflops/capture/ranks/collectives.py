@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import GroupName
 from trueflops.capture.pretend.ghosts import ghost_of, home_of, shade_of
 from trueflops.capture.ranks.alike import as_if_alike
 from trueflops.capture.ranks.works import Mark, Work
-from trueflops.capture.recording import HOST
+from trueflops.records.recording import HOST
 from trueflops.capture.schema import Manner
 
 if TYPE_CHECKING:

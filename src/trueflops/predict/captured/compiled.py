@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trueflops.capture.lower import lower, tensor
-from trueflops.capture.recording import (
+from trueflops.graph.ir import Op
+from trueflops.graph.passes.compiled import compiled_groups, joins
+from trueflops.records.recording import (
     Allocated,
     Array,
     Began,
@@ -22,8 +24,6 @@ from trueflops.capture.recording import (
     Recording,
     Waited,
 )
-from trueflops.graph.ir import Op
-from trueflops.graph.passes.compiled import compiled_groups, joins
 
 FUSED = "compiled.fused.default"
 _UNUSED = (

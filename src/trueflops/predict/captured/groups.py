@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.capture.lower import base_name
-from trueflops.capture.recording import Array, Call
 from trueflops.clock import Clock
 from trueflops.predict.captured.prices import Kernel
 from trueflops.predict.captured.step import Ran
 from trueflops.predict.kernels import price_kernels
 from trueflops.predict.terms import Estimate
+from trueflops.records.recording import Array, Call
 
 SHORT: Final = {
     "bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float64": "fp64",

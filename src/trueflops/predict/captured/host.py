@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trueflops.capture.lower import base_name
-from trueflops.capture.recording import Call, Phase
 from trueflops.profile import Curve
+from trueflops.records.recording import Call, Phase
 
 
 def between_calls(call: Call, law: Curve) -> float:

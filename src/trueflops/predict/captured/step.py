@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
-from trueflops.capture.recording import Call, Event, Phase, Recording, Waited
 from trueflops.clock import Clock
 from trueflops.predict.captured.host import between_calls, host_seconds
 from trueflops.predict.captured.prices import Kernel, price_events
 from trueflops.predict.floor import busy_seconds, floor_seconds
 from trueflops.predict.terms import Estimate
 from trueflops.profile import Curve
+from trueflops.records.recording import Call, Event, Phase, Recording, Waited
 
 ROUNDS: Final = 3  # of running with the clock that the round before left
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trueflops.capture.lower import lower
-from trueflops.capture.recording import Array, Call
 from trueflops.clock import Clock
 from trueflops.predict.diagnosis.groups import Pricer
-from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
+from trueflops.records.recording import Array, Call
+from trueflops.records.trace import NOBODY, Kernel, Launch, Trace
 
 _FUSE: Final = ("pointwise", "reduction", "movement")
 _LISTS: Final = ("foreach", "fused_optimizer", "scatter")  # kernels that no compiler merges

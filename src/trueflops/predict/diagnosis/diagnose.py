@@ -34,8 +34,8 @@ from trueflops.predict.diagnosis.timeline import (
     replay,
     windows,
 )
-from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Trace
 from trueflops.predict.terms import Estimate
+from trueflops.records.trace import NOBODY, Kernel, Trace
 
 
 class Pause(NamedTuple):

@@ -16,9 +16,9 @@ from trueflops import units
 from trueflops.clock import Clock, op_class
 from trueflops.errors import MissingFact, shorten
 from trueflops.graph.ir import Op
-from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
 from trueflops.predict.kernels import price_kernels
 from trueflops.predict.terms import Estimate
+from trueflops.records.trace import NOBODY, Kernel, Launch, Trace
 
 # `indexing`: each element is looked up by its own offsets, and that takes longer than moving it.
 BOUNDS: Final = {"compute": "compute", "memory": "memory", "serial": "latency", "start": "latency"}
