@@ -100,12 +100,14 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     assert not read(path).finished
 
 
-def test_runs_on_a_bare_node_with_nothing_but_its_own_folder(tmp_path: Path) -> None:
+def test_runs_on_a_bare_node_with_nothing_but_our_source(tmp_path: Path) -> None:
     bare = tmp_path / "trueflops"
-    shutil.copytree(SOURCE / "measure", bare / "measure")
-    shutil.copy(SOURCE / "__init__.py", bare)
-    (tmp_path / "scipy.py").write_text("raise ImportError")
-    (tmp_path / "rich.py").write_text("raise ImportError")
+    for room in ("measure", "records"):
+        shutil.copytree(SOURCE / room, bare / room)
+    for file in ("__init__.py", "errors.py", "files.py"):
+        shutil.copy(SOURCE / file, bare)
+    for absent in ("scipy", "rich"):
+        (tmp_path / f"{absent}.py").write_text("raise ImportError")
     process = measure("--budget", "8s", "--dtypes", "fp32", "-o", "bare.json", at=tmp_path)
     out, error = process.communicate(timeout=HUNG)
     assert process.returncode == 0, error

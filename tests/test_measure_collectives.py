@@ -120,13 +120,12 @@ def test_wrong_results_are_left_out_and_a_death_costs_no_row(folder: Path) -> No
 
 
 def fitted(measured: list[Row]) -> dict[str, HeldOut]:
-    rows = [{name: str(cell) for name, cell in row.items()} for row in measured]
-    table = Table.of(Path("measured"), tuple(rows[0]), rows)
+    table = Table.of("measured", measured)
     batches, refused = batch_kernels(table)
     assert not refused
-    curves = fitted_collectives(batches, plain_tiers(rows), "test")
+    curves = fitted_collectives(batches, plain_tiers(measured), "test")
     found = {name: curve.held_out for name, curve in curves.items() if curve.held_out is not None}
-    assert sum(held.rows for held in found.values()) == len(rows)  # each was left out once
+    assert sum(held.rows for held in found.values()) == len(measured)  # each was left out once
     return found
 
 

@@ -22,7 +22,8 @@ from trueflops.clock.collectives import REACH, collective_features, collective_t
 from trueflops.clock.law import Parameter
 from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.profile import Curve, Landmarks
-from trueflops.records.rows import MEASURED, by_chip, identity, measured_seconds
+from trueflops.records.measured import MEASURED
+from trueflops.records.rows import by_chip, identity, measured_seconds
 from trueflops.records.split import held_out
 from trueflops.records.tables import Table
 from trueflops.sizes import Array

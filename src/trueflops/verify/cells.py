@@ -19,7 +19,7 @@ class Missing(BadInput):
 
 def text(row: Row, column: str) -> str:
     """A cell without the spaces around it; empty where the column does not exist."""
-    return row.get(column, "").strip()
+    return str(row.get(column, "")).strip()
 
 
 def number(row: Row, column: str) -> float | None:

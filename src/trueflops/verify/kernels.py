@@ -10,9 +10,10 @@ from trueflops.catalog import Accelerator, accelerator, cluster
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, TrueflopsError
 from trueflops.interop.kernels import Batch, batch_kernels
-from trueflops.predict.kernels import price_batch
+from trueflops.predict.kernels import batch_seconds
 from trueflops.profile import Profile
-from trueflops.records.rows import MEASURED, by_chip, identity, measured_seconds
+from trueflops.records.measured import MEASURED
+from trueflops.records.rows import by_chip, identity, measured_seconds
 from trueflops.records.tables import Table
 from trueflops.verify.findings import Finding, Findings, Refusal
 from trueflops.verify.profiles import Profiles
@@ -43,7 +44,7 @@ def _judge(
     findings: Findings, file: str, name: str, chip: Accelerator, profile: Profile, batch: Batch
 ) -> None:
     try:
-        priced = price_batch(Clock(cluster(f"{batch.widest}x{chip.name}"), profile), batch).seconds
+        priced = batch_seconds(Clock(cluster(f"{batch.widest}x{chip.name}"), profile), batch)
     except TrueflopsError as error:
         findings.refused += [Refusal(file, identity(row), str(error)) for row in batch.rows]
         return
