@@ -17,11 +17,11 @@ import transformers
 import trueflops as tf
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.recording import Recording
 from trueflops.catalog.models import model_record
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.predict.captured.program import predict_program
+from trueflops.records.recording import Recording
 from trueflops.runtime import Term
 from trueflops.units import GIBI
 

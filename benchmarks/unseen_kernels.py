@@ -22,8 +22,9 @@ from trueflops.measure.device import Device, find_device
 from trueflops.measure.job import Job
 from trueflops.measure.kernels import memory_job, memory_kinds
 from trueflops.measure.products import Product, has_kernel
-from trueflops.measure.record import Row, read
+from trueflops.measure.resume import read
 from trueflops.measure.sections import product_job
+from trueflops.records.measured import Row
 
 # hidden, ffn, heads, kv heads, head dimension, vocabulary
 MODELS = {

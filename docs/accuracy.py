@@ -12,15 +12,15 @@ import re
 import sys
 from pathlib import Path
 
-from trueflops.interop.tables import read_table
 from trueflops.profile.stored import DATA, read_profile
+from trueflops.records.split import held_out
+from trueflops.records.tables import read_table
 from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known
 from trueflops.verify.recognise import known, verify_tables
 from trueflops.verify.regimes import REGIMES, Reached, Regime, reach
 from trueflops.verify.score import summary
-from trueflops.verify.split import held_out
 
 ROOT = Path(__file__).parent.parent
 TITLES = {

@@ -55,8 +55,9 @@ def _rank(rank: int, ranks: int, port: int, path: Path, budget: float, state: St
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # it is there: no rank opens one
     }  # fmt: skip
     from trueflops.measure import collectives
-    from trueflops.measure import record as records
     from trueflops.measure.device import Device, software
+    from trueflops.measure.resume import begin
+    from trueflops.records import measured
 
     # How many rows a budget buys must not depend on who else uses the machine.
     rows = itertools.count()
@@ -65,12 +66,12 @@ def _rank(rank: int, ranks: int, port: int, path: Path, budget: float, state: St
         SIZES=SIZES,
         MOST_SECONDS=collectives.LEAST_SECONDS,  # that a row is timed for
     )
-    vars(records).update(SAVE_EVERY=0.0)
+    vars(measured).update(SAVE_EVERY=0.0)
     if state == "broken":
         vars(collectives).update(_gather=lambda *buffers, group: None)
     device = Device("cpu")
     world = collectives.join_world(device)
-    record = records.begin(path, device.identity, software(), budget) if rank == 0 else None
+    record = begin(path, device.identity, software(), budget) if rank == 0 else None
 
     def say(line: str) -> None:
         with said_of(path).open("a") as file:

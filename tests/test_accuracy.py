@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from trueflops.interop.tables import read_table
 from trueflops.profile.stored import DATA, read_profile
+from trueflops.records.tables import read_table
 from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known
-from trueflops.verify.recognise import known, verify_tables
+from trueflops.verify.recognise import reader_of, verify_tables
 from trueflops.verify.regimes import REGIMES, Regime, reach
 from trueflops.verify.score import overall
 
@@ -43,7 +43,7 @@ def findings() -> Findings:
         paths += sorted((ELSEWHERE / "ops").glob("*.csv"))
         others = ("vtrain_single_node.csv", "serving_points.csv", "infer_runs.csv")
         paths += [ELSEWHERE / name for name in others]
-    found = [verified(path) for path in paths if path.is_file() and known(read_table(path))]
+    found = [verified(path) for path in paths if path.is_file() and reader_of(read_table(path))]
     measured = judge_measured(map(read_table, UNSEEN), "H200-SXM-141GB")
     return Findings().extend([*found, measured])
 

@@ -22,7 +22,6 @@ import transformers
 from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.recording import Allocated, Call, Freed, Recording
 from trueflops.catalog import accelerator
 from trueflops.catalog.models import model_names, model_record
 from trueflops.graph.build import Pass
@@ -36,6 +35,7 @@ from trueflops.plan import Plan
 from trueflops.predict.captured.compiled import fuse_regions
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.memory import categories_of
+from trueflops.records.recording import Allocated, Call, Freed, Recording
 
 BATCH: Final = 2
 SEQUENCE: Final = 2048

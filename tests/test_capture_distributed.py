@@ -28,13 +28,13 @@ from torch.nn.parallel import DistributedDataParallel
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.capture.ranks.collectives import FIRST_LANE
-from trueflops.capture.recording import Allocated, Call, Freed, Recording, Waited
 from trueflops.capture.trouble import CannotCapture
 from trueflops.catalog import cluster
 from trueflops.clock import Clock
 from trueflops.errors import BadInput
 from trueflops.predict.captured.step import captured_step
 from trueflops.profile import profile_of
+from trueflops.records.recording import Allocated, Call, Freed, Recording, Waited
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))

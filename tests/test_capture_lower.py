@@ -16,10 +16,10 @@ from capture_models import LSTM, SelectiveScan, UNet, ViT, resnet
 from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.recording import Array, Call
 from trueflops.clock.eager import KINDS
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
+from trueflops.records.recording import Array, Call
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))

@@ -17,11 +17,11 @@ from capture_models import GPT2
 from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.recording import Allocated, Call, Recording
 from trueflops.catalog import cluster
 from trueflops.clock import Clock
 from trueflops.graph.rules import work
 from trueflops.profile import profile_of
+from trueflops.records.recording import Allocated, Call, Recording
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))

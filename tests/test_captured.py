@@ -15,7 +15,6 @@ from captured_steps import case_of
 from captured_steps import program as llama
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.recording import Allocated, Array, Began, Call, Freed, Recording, Waited
 from trueflops.catalog import accelerator, cluster
 from trueflops.cli import main
 from trueflops.clock import Clock
@@ -23,6 +22,7 @@ from trueflops.predict.captured.memory import captured_memory, categories_of
 from trueflops.predict.captured.program import CapturedProgram, predict_program
 from trueflops.predict.captured.step import captured_step
 from trueflops.profile import profile_of
+from trueflops.records.recording import Allocated, Array, Began, Call, Freed, Recording, Waited
 
 TRUTH = Path(__file__).parent.parent / "truth" / "h200"
 Step = Callable[[], Any]

@@ -27,7 +27,7 @@ from trueflops.predict.memory import Held
 from trueflops.predict.muon import Matrix, matrices_of, newton_schulz_seconds, products
 from trueflops.profile import Profile, profile_of, read_profile, write_profile
 from trueflops.profile.stored import DATA
-from trueflops.verify.kernels import identity
+from trueflops.records.rows import identity
 from trueflops.workload import Serving
 
 

@@ -23,11 +23,13 @@ from captured_on_cpu import Step, llama, peak_bytes, predicted, resnet, vit
 from made_up_cpu import MadeUpCPU
 from small_llamas import Case, config_of, predicted_seconds, training_step
 from trueflops.cli import main
+from trueflops.errors import BadInput
 from trueflops.measure.__main__ import main as bare_door
-from trueflops.measure.ceilings import from_memory, winners
 from trueflops.measure.node import measure_all, median_of
-from trueflops.measure.record import Record, Refused, read
+from trueflops.measure.resume import read
 from trueflops.profile import read_profile
+from trueflops.records.ceilings import from_memory, winners
+from trueflops.records.measured import Record
 
 BUDGET = 30.0  # seconds of the made-up CPU
 SMALL = Case(hidden=256, ffn=688, layers=2, heads=4, kv_heads=2, batch=2, seq=256)
@@ -142,6 +144,6 @@ def test_devices_side_by_side_say_how_far_they_differ(
     assert [float(row["burst"]) for row in rows] == pytest.approx([2e10, 1.6e10, 1.8e10], rel=0.02)
     assert record.tables["matmul"] == read(tmp_path / "node.each" / "2.json").tables["matmul"]
     assert read(tmp_path / "node.json").tables["gpus"] == rows
-    with pytest.raises(Refused, match="--fresh"):
+    with pytest.raises(BadInput, match="--fresh"):
         measure_all(["cpu"] * 3, tmp_path / "node.json", asked)
     assert median_of([3.0, 1.0, 2.0]) == 2

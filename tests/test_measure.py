@@ -19,11 +19,13 @@ import pytest
 
 import trueflops
 from trueflops.cli import main
+from trueflops.errors import BadInput
 from trueflops.measure import stopping
 from trueflops.measure.__main__ import main as bare_door
 from trueflops.measure.flags import budget
-from trueflops.measure.limits import beyond
-from trueflops.measure.record import METHOD, Record, Refused, begin, read
+from trueflops.measure.resume import begin, read
+from trueflops.records.limits import beyond
+from trueflops.records.measured import METHOD, Record
 
 torch = pytest.importorskip("torch")
 
@@ -98,12 +100,14 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     assert not read(path).finished
 
 
-def test_runs_on_a_bare_node_with_nothing_but_its_own_folder(tmp_path: Path) -> None:
+def test_runs_on_a_bare_node_with_nothing_but_our_source(tmp_path: Path) -> None:
     bare = tmp_path / "trueflops"
-    shutil.copytree(SOURCE / "measure", bare / "measure")
-    shutil.copy(SOURCE / "__init__.py", bare)
-    (tmp_path / "scipy.py").write_text("raise ImportError")
-    (tmp_path / "rich.py").write_text("raise ImportError")
+    for room in ("measure", "records"):
+        shutil.copytree(SOURCE / room, bare / room)
+    for file in ("__init__.py", "errors.py", "files.py"):
+        shutil.copy(SOURCE / file, bare)
+    for absent in ("scipy", "rich"):
+        (tmp_path / f"{absent}.py").write_text("raise ImportError")
     process = measure("--budget", "8s", "--dtypes", "fp32", "-o", "bare.json", at=tmp_path)
     out, error = process.communicate(timeout=HUNG)
     assert process.returncode == 0, error
@@ -126,14 +130,14 @@ def test_another_methods_or_devices_rows_are_never_mixed(tmp_path: Path) -> None
     first.add("matmul", {"m": 1, "latency_us": 2.0})
     first.save()
     assert begin(path, DEVICE, {"torch": "2"}, 60.0).tables["matmul"] == first.tables["matmul"]
-    with pytest.raises(Refused, match="another torch"):
+    with pytest.raises(BadInput, match="another torch"):
         begin(path, DEVICE, {"torch": "3"}, 60.0)
-    with pytest.raises(Refused, match="holds A chip"):
+    with pytest.raises(BadInput, match="holds A chip"):
         begin(path, {"name": "B", "uuid": "2"}, {"torch": "2"}, 60.0)
     raw = json.loads(path.read_text())
     raw["measured"]["method_version"] = METHOD + 1
     path.write_text(json.dumps(raw))
-    with pytest.raises(Refused, match="method"):
+    with pytest.raises(BadInput, match="method"):
         begin(path, DEVICE, {"torch": "2"}, 60.0)
     assert begin(path, DEVICE, {"torch": "2"}, 60.0, fresh=True).tables == {}
 
@@ -142,7 +146,7 @@ def test_a_finished_profile_is_only_gone_on_with_for_longer(tmp_path: Path) -> N
     done = begin(tmp_path / "p.json", DEVICE, {}, 60.0)
     done.finished, done.spent_seconds = True, 59.0
     done.save()
-    with pytest.raises(Refused, match="larger --budget"):
+    with pytest.raises(BadInput, match="larger --budget"):
         begin(tmp_path / "p.json", DEVICE, {}, 30.0)
     assert not begin(tmp_path / "p.json", DEVICE, {}, 300.0).finished
 
@@ -154,7 +158,7 @@ BROKEN = ["", "{", "[]", "null", "[" * 100_000, '{"measured": 3}', '{"measured":
 def test_a_broken_file_is_refused_and_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "p.json"
     path.write_text(text)
-    with pytest.raises(Refused):
+    with pytest.raises(BadInput):
         begin(path, DEVICE, {}, 60.0)
     assert path.read_text() == text
     assert main(["measure", "show", str(path)]) == 2
@@ -216,7 +220,7 @@ def test_landmarks_of_another_version_are_refused(tmp_path: Path) -> None:
 
 def test_only_files_are_written_and_links_are_followed(tmp_path: Path) -> None:
     for odd in (tmp_path, Path("/dev/null")):
-        with pytest.raises(Refused, match="not a file"):
+        with pytest.raises(BadInput, match="not a file"):
             begin(odd, DEVICE, {}, 60.0, fresh=True)
     target, link = tmp_path / "target.json", tmp_path / "link.json"
     link.symlink_to(target)

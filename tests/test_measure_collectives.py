@@ -14,12 +14,13 @@ pytest.importorskip("torch")
 import gloo_ranks
 from trueflops.calibrate.collectives import fitted_collectives, plain_tiers
 from trueflops.catalog import PROTOCOLS
+from trueflops.errors import BadInput
 from trueflops.interop.kernels import batch_kernels
-from trueflops.interop.tables import Table
 from trueflops.measure.collectives import BUS, join_world
 from trueflops.measure.device import Device
-from trueflops.measure.record import Record, Refused, Row, decode
 from trueflops.profile import HeldOut
+from trueflops.records.measured import Record, Row, decode
+from trueflops.records.tables import Table
 
 ALL = 10_000.0  # a budget for every row, by the clock of gloo_ranks
 
@@ -119,13 +120,12 @@ def test_wrong_results_are_left_out_and_a_death_costs_no_row(folder: Path) -> No
 
 
 def fitted(measured: list[Row]) -> dict[str, HeldOut]:
-    rows = [{name: str(cell) for name, cell in row.items()} for row in measured]
-    table = Table.of(Path("measured"), tuple(rows[0]), rows)
+    table = Table.of("measured", measured)
     batches, refused = batch_kernels(table)
     assert not refused
-    curves = fitted_collectives(batches, plain_tiers(rows), "test")
+    curves = fitted_collectives(batches, plain_tiers(measured), "test")
     found = {name: curve.held_out for name, curve in curves.items() if curve.held_out is not None}
-    assert sum(held.rows for held in found.values()) == len(rows)  # each was left out once
+    assert sum(held.rows for held in found.values()) == len(measured)  # each was left out once
     return found
 
 
@@ -178,5 +178,5 @@ def test_a_plain_machine_has_one_tier() -> None:
 def test_a_rank_alone_is_told_how_to_be_several(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Refused, match=r"torchrun --nproc-per-node N -m trueflops\.measure"):
+    with pytest.raises(BadInput, match=r"torchrun --nproc-per-node N -m trueflops\.measure"):
         join_world(Device("cpu"))

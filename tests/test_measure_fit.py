@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from trueflops.calibrate.measured import device_chip, fit_record, limits_of
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
-from trueflops.measure.record import Record, Row
+from trueflops.interop.kernels import batch_kernels
 from trueflops.profile import profile_of
+from trueflops.records.measured import Record, Row
+from trueflops.records.rows import identity, measured_seconds
+from trueflops.records.tables import Table, read_table
 
 H100: dict[str, Any] = {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3", "l2_bytes": 50 * 2**20}
 
@@ -49,6 +53,21 @@ def products(scale: float, count: int = 60) -> list[Row]:
         rows.append({"dtype": "bf16", "m": m, "n": n, "k": k, "layout": "nt", "copies": 6,
                      "cast": 0, "latency_us": seconds * 1e6})  # fmt: skip
     return rows
+
+
+def test_a_measured_number_is_read_as_the_same_number_in_a_file(tmp_path: Path) -> None:
+    rows = [{"gpu": "H100", **row} for row in products(0.7)]
+    file = tmp_path / "rows.csv"
+    lines = [",".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows))]
+    file.write_text("\n".join(lines))
+    kept, read = Table.of("matmul", rows), read_table(file)
+    [measured], [written] = (batch_kernels(table)[0] for table in (kept, read))
+    assert measured.form == written.form
+    for name, column in measured.columns.items():
+        assert column.tolist() == written.columns[name].tolist()
+    for one, other in zip(measured.rows, written.rows, strict=True):
+        assert identity(one) == identity(other)
+        assert measured_seconds(one) == measured_seconds(other)
 
 
 def test_rows_that_physics_forbids_are_dropped_when_a_bare_nodes_file_is_fitted() -> None:

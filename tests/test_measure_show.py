@@ -12,8 +12,8 @@ import pytest
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput
-from trueflops.measure.record import Record, Row
 from trueflops.profile import Curve, HeldOut, Profile
+from trueflops.records.measured import Record, Row
 from trueflops.report.encode import to_json
 from trueflops.report.measured import encode_measured, plot_measured, show_measured
 from trueflops.report.measured_plot import ceilings

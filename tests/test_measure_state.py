@@ -16,9 +16,9 @@ pytest.importorskip("torch")
 
 from trueflops.measure import device, sensors, streams
 from trueflops.measure.device import Device
-from trueflops.measure.record import Record
 from trueflops.measure.sensors import IDLE, POWER_CAP, TOO_HOT, Rapl, Reading
 from trueflops.measure.state import COLUMNS, PERIOD, REASONS, Meter, Sample, words
+from trueflops.records.measured import Record
 
 CPU = Device("cpu")
 NAN = math.nan

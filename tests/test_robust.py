@@ -21,12 +21,12 @@ from trueflops.catalog.models import model_record
 from trueflops.cli import main
 from trueflops.errors import BadInput, BadQuantity
 from trueflops.graph.routing import load
-from trueflops.interop import kernels, tables
+from trueflops.interop.kernels import Batch
 from trueflops.interop.kineto import file as kineto_file
 from trueflops.interop.kineto import stream
 from trueflops.interop.kineto.arguments import TracedOp
 from trueflops.interop.kineto.calls import call_of
-from trueflops.predict import kernels as predict_kernels
+from trueflops.records import tables
 from trueflops.units import read_number
 
 Capture = pytest.CaptureFixture[str]
@@ -90,13 +90,13 @@ def test_tables_of_eager_kernels_are_priced_and_judged(tmp_path: Path, capsys: C
 
 
 def test_equal_rows_are_priced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    priced, real = [], predict_kernels.price_kernels
+    priced, real = [], Batch.distinct
 
-    def spy(clock: Any, ops: Any, collective: Any, rows: int) -> Any:
-        priced.append(rows)
-        return real(clock, ops, collective, rows)
+    def spy(batch: Batch) -> Any:
+        priced.append(batch.kernels)
+        return real(batch)
 
-    monkeypatch.setattr(kernels, "price_kernels", spy)
+    monkeypatch.setattr(Batch, "distinct", spy)
     path = tmp_path / "many.csv"
     rows = ["h200,16,32,64,5.0", "h200,16,32,64,6.0", "h200,32,32,64,5.0"] * 2000
     path.write_text("gpu,m,n,k,latency_us\n" + "\n".join(rows) + "\n")

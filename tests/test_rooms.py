@@ -5,68 +5,116 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import trueflops
 
 SOURCE = Path(trueflops.__file__).parent
 ROOMS = [
-    "measure",  # imports nothing of the package: its folder alone runs on a bare node
     "errors",
-    "files",
     "units",
+    "files",
     "sizes",
     "catalog",
     "model",
     "workload",
     "plan",
     "graph",
+    "records",  # data: who writes it and who reads it stand below, and need not know one another
     "capture",
     "profile",
     "clock",
     "runtime",
+    "interop",
     "predict",
     "search",
-    "interop",
-    "verify",
     "calibrate",
+    "verify",
     "report",
+    "measure",  # runs on a bare node: only cli starts it
     "cli",
     "__main__",
 ]
+BARE = {"torch", "numpy"}  # what a node has on which `python -m trueflops.measure` runs
 
 
-def imports(file: Path) -> set[str]:
-    """The rooms of trueflops that a file imports when it is loaded."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module
-            and node.module.startswith("trueflops.")
-        ):
-            found.add(node.module.split(".")[1])
-        elif isinstance(node, ast.ImportFrom) and node.module == "trueflops":
-            found |= {alias.name for alias in node.names if alias.name in ROOMS}
-    return found
+def name_of(file: Path) -> str:
+    """The module that a file is."""
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room(file: Path) -> str:
-    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+FILES = {name_of(file): file for file in SOURCE.rglob("*.py")}
+
+
+def imports(file: Path, *, deferred: bool = False) -> set[str]:
+    """Modules that a file imports, those under TYPE_CHECKING too.
+
+    Ours by the file that holds them, others by their package. `deferred`: in functions too.
+    """
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(file.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} imports by dots"
+            assert node.module
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside & FILES.keys()
+            if inside - FILES.keys():
+                found.add(node.module)
+        elif deferred or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting.extend(ast.iter_child_nodes(node))
+    return {name if name in FILES else name.partition(".")[0] for name in found}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
 
 
 def test_a_room_imports_only_rooms_above_it() -> None:
-    for file in SOURCE.rglob("*.py"):
-        if room(file) == "__init__":
+    for module, file in FILES.items():
+        if module == "trueflops":
             continue
-        here = ROOMS.index(room(file))
-        for other in imports(file):
-            below = ROOMS.index(other) > here
+        here = ROOMS.index(room(module))
+        for other in imports(file, deferred=True) & FILES.keys() - {"trueflops"}:
+            below = ROOMS.index(room(other)) > here
             assert not below, f"{file.relative_to(SOURCE)} imports {other}, which is below it"
 
 
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    """A circle of imports would be of files that cannot be read one after another."""
+    graph = {module: sorted(imports(file) & FILES.keys()) for module, file in FILES.items()}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_measuring_needs_torch_and_numpy_alone() -> None:
+    """A bare node has our source, torch and numpy: all that measuring loads must be content."""
+    waiting = [module for module in FILES if room(module) == "measure"]
+    loaded: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        parents = {module.rpartition(".")[0]} - {""}  # a package is loaded before what is in it
+        for name in imports(FILES[module], deferred=True) | parents:
+            if name in FILES and name not in loaded:
+                loaded.add(name)
+                waiting.append(name)
+            elif name not in FILES:
+                known = name in BARE or name in sys.stdlib_module_names
+                assert known, f"{module}, which measuring loads, imports {name}"
+    assert {room(module) for module in loaded} <= {"", "errors", "files", "records", "measure"}
+
+
 def test_every_room_is_listed() -> None:
-    there = {room(f) for f in SOURCE.rglob("*.py")} - {"__init__"}
+    there = {room(module) for module in FILES} - {""}
     assert there == set(ROOMS)
 
 

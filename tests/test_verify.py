@@ -14,17 +14,17 @@ import pytest
 from trueflops.catalog import accelerator
 from trueflops.cli import main
 from trueflops.errors import BadInput
-from trueflops.interop.tables import read_table
 from trueflops.profile import Profile, profile_of, write_profile
+from trueflops.records.chips import chip_of
+from trueflops.records.split import held_out
+from trueflops.records.tables import read_table
 from trueflops.verify.findings import Finding, Findings
 from trueflops.verify.frameworks import framework_key
 from trueflops.verify.profiles import best_known, profiles_from
-from trueflops.verify.recognise import READERS, reader_of, verify_tables
-from trueflops.verify.run_chip import chip_of
+from trueflops.verify.recognise import READERS, verify_tables
 from trueflops.verify.run_measured import counted_flop
 from trueflops.verify.run_model import read_run_model
 from trueflops.verify.score import overall, summary
-from trueflops.verify.split import held_out
 from trueflops.verify.training import read_case
 from trueflops.workload import Training
 
@@ -397,7 +397,7 @@ def test_an_unknown_header_names_the_known_ones(tmp_path: Path) -> None:
     file = tmp_path / "odd.csv"
     file.write_text("colour,taste\nred,sweet\n")
     with pytest.raises(BadInput) as caught:
-        reader_of(read_table(file))
+        verify_tables([read_table(file)], best_known)
     for reader in READERS:
         assert reader.columns[0] in str(caught.value)
 

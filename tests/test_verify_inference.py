@@ -10,12 +10,12 @@ import pytest
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.errors import TrueflopsError
 from trueflops.graph.passes import number_format
-from trueflops.interop.tables import read_table
 from trueflops.model import read_model
 from trueflops.profile import Profile, from_datasheet
+from trueflops.records.chips import chip_of, cluster_of
+from trueflops.records.tables import read_table
 from trueflops.verify.findings import Finding, Findings
 from trueflops.verify.inference import inference_findings
-from trueflops.verify.run_chip import chip_of, cluster_of
 from trueflops.verify.run_format import cache_bits, framework_of, weight_format
 from trueflops.verify.served_model import model_of
 from trueflops.verify.serving import serving_findings

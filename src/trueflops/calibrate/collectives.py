@@ -21,12 +21,13 @@ from trueflops.catalog import PROTOCOLS, Tier, accelerator, cluster
 from trueflops.clock.collectives import REACH, collective_features, collective_transfer
 from trueflops.clock.law import Parameter
 from trueflops.interop.kernels import Batch, batch_kernels
-from trueflops.interop.tables import Table
 from trueflops.profile import Curve, Landmarks
+from trueflops.records.measured import MEASURED
+from trueflops.records.rows import by_chip, identity, measured_seconds
+from trueflops.records.split import held_out
+from trueflops.records.tables import Table
 from trueflops.sizes import Array
 from trueflops.units import MICRO
-from trueflops.verify.kernels import MEASURED, by_chip, identity, measured_seconds
-from trueflops.verify.split import held_out
 
 LANDMARKS: Final = 30
 FEW: Final = 40  # rows; with fewer all are fitted, and judged by leaving out a part at a time

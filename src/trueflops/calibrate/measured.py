@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from zlib import crc32
 
@@ -29,15 +28,15 @@ from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_name, op_class
 from trueflops.errors import BadInput, UnknownName
 from trueflops.interop.kernels import batch_kernels
-from trueflops.interop.tables import Table
-from trueflops.measure.ceilings import cell, from_memory, rate
-from trueflops.measure.limits import beyond
-from trueflops.measure.record import Record, Row
 from trueflops.profile import Curve, Landmarks, Profile, profile_of, read_profile
 from trueflops.profile.stored import DATA, shipped
+from trueflops.records.ceilings import cell, from_memory, rate
+from trueflops.records.chips import chip_of
+from trueflops.records.limits import beyond
+from trueflops.records.measured import Record
+from trueflops.records.rows import identity
+from trueflops.records.tables import Table
 from trueflops.units import MILLION
-from trueflops.verify.kernels import identity
-from trueflops.verify.run_chip import chip_of
 
 KERNELS: Final = ("matmul", "attention", "attention_decode", "memory", "eager", "convolution")
 FOLDS: Final = 5
@@ -121,7 +120,7 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
     curves |= _usual_attention(curves, kernel, known.curve("attention_decode"))
     curves |= _host(record, chip, known.curve("host"), source)
     if "power" in record.tables and chip.get("power.tdp"):
-        table = _table("power", record.tables["power"])
+        table = Table.of("power", record.tables["power"])
         cap = float(record.device.get("power_cap_watts") or 0.0)
         curves |= power_curve(chip, table, source, _relative_power(chip), cap)
     curves |= _collectives(record, chip, source)
@@ -139,7 +138,7 @@ def _collectives(record: Record, chip: Accelerator, source: str) -> dict[str, Cu
     widest = int(max(cell(row, "gpus") for row in sent))
     known = chip.status != "measured"
     where = cluster(f"{widest}x{chip.name}") if known else cluster_measured(chip, widest)
-    batches, _ = batch_kernels(_table("collective", sent))
+    batches, _ = batch_kernels(Table.of("collective", sent))
     return fitted_collectives(batches, where.tiers, source)
 
 
@@ -168,7 +167,7 @@ def _samples(record: Record, chip: Accelerator) -> dict[str, Rows]:
         rows = record.tables.get(name)
         if not rows:
             continue
-        batches, _ = batch_kernels(_table(name, rows))
+        batches, _ = batch_kernels(Table.of(name, rows))
         for batch in batches:
             main = batch.ops[-1]
             _, samples, folds = found[curve_name(main)]
@@ -179,14 +178,6 @@ def _samples(record: Record, chip: Accelerator) -> dict[str, Rows]:
         curve: Rows(kind, join(samples), np.array(folds))
         for curve, (kind, samples, folds) in found.items()
     }
-
-
-def _table(name: str, rows: list[Row]) -> Table:
-    """Rows as a kernel table."""
-    cells = [{k: str(v) for k, v in row.items()} for row in rows]
-    columns = tuple(dict.fromkeys(k for row in cells for k in row))
-    full = [{k: row.get(k, "") for k in columns} for row in cells]
-    return Table.of(Path(name), columns, full)
 
 
 def fitted_curve(rows: Rows, like: Curve | None, source: str) -> Curve:
@@ -258,7 +249,7 @@ def reject(record: Record, limits: Mapping[str, float]) -> None:
     for name, rows in record.tables.items():
         wrong = [(row, why) for row in rows if (why := beyond(name, row, limits))]
         for row, why in wrong:
-            record.warn(f"rejected: {name} {identity({k: str(v) for k, v in row.items()})}: {why}")
+            record.warn(f"rejected: {name} {identity(row)}: {why}")
             rows.remove(row)
 
 

@@ -17,10 +17,10 @@ from trueflops import units
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.errors import BadInput, shorten
-from trueflops.interop.tables import Row, Table
 from trueflops.profile import Curve
+from trueflops.records.rows import by_chip
+from trueflops.records.tables import Row, Table, number_in
 from trueflops.sizes import Array
-from trueflops.verify.kernels import by_chip
 
 POWER_COLUMNS: Final = ("gpu", "load", "seconds_per_launch", "watts", "clock_mhz", "idle_share")
 
@@ -73,16 +73,17 @@ def _tells(row: Row) -> bool:
 
 def _figure(row: Row, column: str) -> float:
     """A cell of at least 0, or above it where it divides; an empty one is 0."""
-    value = units.read_number(row.get(column, "").strip() or "0", what=column)
+    cell = row.get(column, "")
+    value = number_in(cell) if str(cell).strip() else 0.0
     if value < 0.0 or (value == 0.0 and column in ("seconds_per_launch", "watts", "clock_mhz")):
-        raise BadInput(f"{column} = {shorten(row.get(column, ''), 30)!r} must be above 0")
+        raise BadInput(f"{column} = {shorten(str(cell), 30)!r} must be above 0")
     return value
 
 
 def _curve(chip: Accelerator, rows: list[Row], source: str, like: Curve | None) -> Curve:
     cap, bandwidth = chip.need("power.tdp"), chip.need("memory.bandwidth")
-    dtypes = sorted({row["dtype"] for row in rows if _figure(row, "flop") > 0})
-    which = np.array([dtypes.index(row["dtype"]) if row["dtype"] in dtypes else 0 for row in rows])
+    dtypes = sorted({str(row["dtype"]) for row in rows if _figure(row, "flop") > 0})
+    which = np.array([dtypes.index(str(d)) if (d := row["dtype"]) in dtypes else 0 for row in rows])
     flop, moved, seconds, watts, clock, idle = (
         np.array([_figure(row, c) for row in rows])
         for c in ("flop", "bytes", "seconds_per_launch", "watts", "clock_mhz", "idle_share")

@@ -18,7 +18,7 @@ from trueflops.calibrate.power import POWER_COLUMNS, power_curves
 from trueflops.calibrate.samples import Split, kernel_samples, tables_in
 from trueflops.errors import BadInput, printable
 from trueflops.profile import Curve, Profile, write_profile
-from trueflops.verify.kernels import MEASURED
+from trueflops.records.measured import MEASURED
 
 TABLES: Final = "kernel tables of ai-dynamo/aiconfigurator (Apache-2.0), ops/*.csv"
 OURS: Final = "our own measurements on an H200, truth/h200"

@@ -16,9 +16,9 @@ from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import curve_name, law_work, op_class
 from trueflops.graph.rules import work
 from trueflops.interop.kernels import Batch, batch_kernels
-from trueflops.interop.tables import Table, read_table
-from trueflops.verify.kernels import by_chip, identity, measured_seconds
-from trueflops.verify.split import held_out
+from trueflops.records.rows import by_chip, identity, measured_seconds
+from trueflops.records.split import held_out
+from trueflops.records.tables import Table, read_table
 
 FEWEST: Final = 5  # rows to fit, of one curve: fewer teach nothing
 

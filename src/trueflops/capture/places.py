@@ -15,7 +15,7 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from trueflops.capture.pretend.engine import issued_by_engine
-from trueflops.capture.recording import Phase
+from trueflops.records.recording import Phase
 
 
 class Places:

@@ -23,9 +23,9 @@ from trueflops.capture.pretend.reads import reads
 from trueflops.capture.ranks.distributed import as_rank, settle_world
 from trueflops.capture.ranks.letters import Letters, follow_pipelines
 from trueflops.capture.recorder import Recorder
-from trueflops.capture.recording import HOST, Recording
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
+from trueflops.records.recording import HOST, Recording
 
 Step = Callable[[], Any]
 

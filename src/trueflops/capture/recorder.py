@@ -18,16 +18,6 @@ from trueflops.capture.pretend.ghosts import META, ghost_of, home_of, shade_of
 from trueflops.capture.pretend.remembered import Remembered
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
-from trueflops.capture.recording import (
-    HOST,
-    Allocated,
-    Array,
-    Began,
-    Call,
-    Freed,
-    Recording,
-    Waited,
-)
 from trueflops.capture.schema import Manner, manner_of
 from trueflops.capture.trouble import (
     data_dependent,
@@ -36,6 +26,16 @@ from trueflops.capture.trouble import (
     passes,
     priced_by_bytes,
     sparse_tensor,
+)
+from trueflops.records.recording import (
+    HOST,
+    Allocated,
+    Array,
+    Began,
+    Call,
+    Freed,
+    Recording,
+    Waited,
 )
 from trueflops.units import MEBI
 

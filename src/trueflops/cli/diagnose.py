@@ -12,11 +12,11 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.interop.kineto import read_trace
 from trueflops.predict.diagnosis import diagnose
-from trueflops.predict.diagnosis.trace import Trace
+from trueflops.records.chips import chip_of
+from trueflops.records.trace import Trace
 from trueflops.report import encode
 from trueflops.report.diagnosis import encode_diagnosis, show_diagnosis
 from trueflops.report.progress import Waiting
-from trueflops.verify.run_chip import chip_of
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,11 +13,11 @@ from typing import Any
 from trueflops.catalog import accelerator
 from trueflops.clock.given import given_profile
 from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable, shorten
-from trueflops.measure.record import Record, Refused
 from trueflops.model import read_model
 from trueflops.profile import write_profile
 from trueflops.profile.library import SHIPPED, find_profile, profiles
 from trueflops.profile.stored import read_record
+from trueflops.records.measured import Record
 from trueflops.report import encode
 from trueflops.report.plots import check_name
 
@@ -26,13 +26,6 @@ def run(options: argparse.Namespace) -> int:
     """Measure, or do what the words say with a profile."""
     if options.plot:
         check_name(Path(options.plot))
-    try:
-        return _run(options)
-    except Refused as error:
-        raise BadInput(str(error)) from None
-
-
-def _run(options: argparse.Namespace) -> int:
     match options.words:
         case []:
             return _measure(options)

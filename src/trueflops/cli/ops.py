@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
-from trueflops.interop.tables import Row
-from trueflops.predict.kernels import KernelPrice
+from trueflops.predict.kernels import KernelPrice, price_batch
+from trueflops.records.tables import Row
 from trueflops.report import encode
 from trueflops.report.grid import grid
 from trueflops.report.tables import console, plural
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     refused: list[dict[str, Any]] = []
     for batch in batches:
         try:
-            found.append((batch, batch.price(clock)))
+            found.append((batch, price_batch(clock, batch)))
         except MissingFact as error:  # this chip cannot run that format; the others still count
             refused += [{"line": line, "reason": str(error)} for line in batch.lines]
     if not found:
@@ -66,13 +66,18 @@ def records(batch: Batch, priced: KernelPrice, most: int | None) -> Iterator[dic
     of = first.seconds
     columns = (of.value, of.low, of.high, first.flop, first.moved_bytes, first.bound)
     cells = zip(*(np.broadcast_to(c, first.flop.shape).tolist() for c in columns), strict=True)
-    for (line, row), (seconds, low, high, flop, moved, bound) in zip(
-        batch.table.rows, cells, strict=False
+    sizes = [
+        dict(zip(batch.columns, kernel, strict=True))
+        for kernel in zip(*(column.tolist() for column in batch.columns.values()), strict=True)
+    ]
+    kernels = batch.kernel[batch.table.at].tolist()
+    for (line, row), kernel, (seconds, low, high, flop, moved, bound) in zip(
+        batch.table.rows, kernels, cells, strict=False
     ):
         yield {
             "line": line,
             "kind": batch.kind,
-            "what": describe(batch, row),
+            "what": describe(batch.kind, row, sizes[kernel]),
             "seconds": seconds,
             "low": low,
             "high": high,
@@ -83,26 +88,31 @@ def records(batch: Batch, priced: KernelPrice, most: int | None) -> Iterator[dic
         }
 
 
-def describe(batch: Batch, row: Row) -> str:
-    """The row in a few words."""
-    match batch.kind:
+def describe(kind: str, row: Row, size: Mapping[str, float]) -> str:
+    """The row in a few words: names as it has them, numbers as they were read."""
+
+    def times(*names: str) -> str:
+        return "×".join(f"{size[name]:.0f}" for name in names)
+
+    match kind:
         case "matmul":
-            return f"{row.get('dtype') or 'bf16'} {row['m']}×{row['n']}×{row['k']}"
+            return f"{row.get('dtype') or 'bf16'} {times('m', 'n', 'k')}"
         case "collective":
-            return f"{row['op']} {units.show(float(row['bytes']), 'bytes')} on {row['gpus']}"
+            return f"{row['op']} {units.show(size['bytes'], 'bytes')} on {size['gpus']:.0f}"
         case "memory":
-            return f"{row['kind']} {row['rows']}×{row['columns']}"
+            return f"{row['kind']} {times('rows', 'columns')}"
         case "eager":
-            return f"{batch.form.name} {units.show(float(row['bytes']), 'bytes')}"
+            return f"{row['kernel']} {units.show(size['bytes'], 'bytes')}"
         case "experts":
             return (
-                f"{row['num_tokens']} tokens, {row['experts']} experts of "
-                f"{row['hidden']}×{row['inter']}, top {row['topk']}"
+                f"{size['num_tokens']:.0f} tokens, {size['experts']:.0f} experts of "
+                f"{times('hidden', 'inter')}, top {size['topk']:.0f}"
             )
         case _:
-            length = row.get("isl") or row.get("kv_len")
-            heads = f"{row['num_heads']}/{row['num_kv_heads']} heads of {row['head_dim']}"
-            return f"batch {row['batch']}, length {length}, {heads}"
+            length = size["isl" if kind == "attention" else "kv_len"]
+            heads = f"{size['num_heads']:.0f}/{size['num_kv_heads']:.0f} heads"
+            batch = f"batch {size['batch']:.0f}, length {length:.0f}"
+            return f"{batch}, {heads} of {size['head_dim']:.0f}"
 
 
 def show(rows: list[dict[str, Any]], count: int, seconds_in_all: float) -> None:

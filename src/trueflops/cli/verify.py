@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trueflops.interop.tables import read_table
+from trueflops.records.tables import read_table
 from trueflops.report import encode
 from trueflops.report.progress import Waiting
 from trueflops.report.verify import encode_findings, show_findings

@@ -27,7 +27,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trueflops.clock import Clock
 from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.works import FALLBACK
 from trueflops.errors import BadInput, UnknownName, printable, shorten
@@ -41,19 +40,24 @@ from trueflops.interop.kernel_ops import (
     Columns,
     Form,
 )
-from trueflops.interop.tables import Row, Table, read_table
-from trueflops.predict.kernels import KernelPrice, price_kernels
+from trueflops.records.measured import Cell
+from trueflops.records.tables import Row, Table, number_in, read_table
 from trueflops.units import read_number
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
 _FALLBACK: Final = ("triton_attn", FALLBACK)  # as tables call the kernel that takes any shape
 MOST_EXPERTS: Final = 10**5  # each has its own share of the tokens, worked out one by one
 STEEPEST: Final = 8.0  # exponent of a power law: beyond it one expert has everything
-_SAID: Final = {
-    "collective": ("op",),
-    "memory": ("kind",),
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "matmul": ("dtype", "cast", "window", "input_bytes"),
+    "attention": ("kv_dtype", "attn_dtype", "kernel", "direction"),
+    "attention_decode": ("kv_dtype", "attn_dtype", "kernel", "direction"),
+    "experts": ("dtype", "distribution"),
+    "collective": ("op", "library", "kernel"),
+    "memory": ("kind", "dtype"),
     "eager": ("kernel",),
-}  # columns that hold words
+}  # columns whose words say which form a row has
+_NEEDED_WORDS: Final = {"collective": "op", "memory": "kind", "eager": "kernel"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +80,14 @@ class Batch:
         """All rows, line by line."""
         return [row for _, row in self.table.rows]
 
-    def price(self, clock: Clock) -> KernelPrice:
-        """What every distinct row takes."""
-        ops, collective = KINDS[self.kind].build(self.columns, self.form)
-        count = len(next(iter(self.columns.values())))
-        return price_kernels(clock, ops, collective, count).take(self.kernel)
+    @property
+    def kernels(self) -> int:
+        """How many distinct ones there are."""
+        return len(next(iter(self.columns.values())))
+
+    def distinct(self) -> Built:
+        """The ops, or the collective, of every distinct kernel."""
+        return KINDS[self.kind].build(self.columns, self.form)
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -113,11 +120,15 @@ class RefusedRow(NamedTuple):
 
 def kernel_kind(table: Table) -> str | None:
     """What kind of kernels a table holds, by its header."""
-    for kind, (columns, _) in KINDS.items():
-        needed = [*_SAID.get(kind, ()), *(name for name, usual in columns.items() if usual is None)]
-        if table.has(*needed):
-            return kind
-    return None
+    there = set(table.columns)
+    return next((kind for kind in KINDS if there.issuperset(_needed(kind))), None)
+
+
+def _needed(kind: str) -> list[str]:
+    """The columns without which a table is not of this kind."""
+    word = _NEEDED_WORDS.get(kind)
+    sizes = [name for name, usual in KINDS[kind].columns.items() if usual is None]
+    return [word, *sizes] if word else sizes
 
 
 def read_kernels(path: Path) -> list[Batch]:
@@ -133,18 +144,16 @@ def batch_kernels(table: Table) -> tuple[list[Batch], list[RefusedRow]]:
     """All rows of a table that can be used, form by form, and those that cannot."""
     kind = kernel_kind(table)
     if kind is None:
-        known = "; ".join(
-            ",".join([*_SAID.get(k, ()), *(n for n, d in columns.items() if d is None)])
-            for k, (columns, _) in KINDS.items()
-        )
+        known = "; ".join(",".join(_needed(kind)) for kind in KINDS)
         raise BadInput(f"{table.where}: the header names no kernels; it must hold one of: {known}")
     if kind == "attention" and table.has("kv_len"):
         raise BadInput(f"{table.where}: isl and kv_len in one table; split it in two")
     wrong: dict[int, str] = {}
     forms: dict[Form, _Members] = defaultdict(_Members)
-    for at, row in enumerate(table.distinct):
+    words, counts = table.cells(*_WORDS[kind]), table.cells(*KINDS[kind].columns)
+    for at, (said, counted) in enumerate(zip(words, counts, strict=True)):
         try:
-            form, sizes = _read(kind, row)
+            sizes, form = _sizes(kind, counted), _form(kind, said)
         except BadInput as error:
             wrong[at] = str(error)
             continue
@@ -173,14 +182,29 @@ class _Members:
     kernel: list[int] = field(default_factory=list)
 
 
-def _read(kind: str, row: Row) -> tuple[Form, tuple[float, ...]]:
-    """A row's form and sizes; BadInput where it cannot be used."""
-    columns = KINDS[kind].columns
-    sizes = {name: _number(row.get(name, ""), name, usual) for name, usual in columns.items()}
+@lru_cache(maxsize=1 << 16)
+def _sizes(kind: str, cells: tuple[Cell, ...]) -> tuple[float, ...]:
+    """A row's sizes; BadInput where one is none, or they cannot go together."""
+    named = zip(KINDS[kind].columns.items(), cells, strict=True)
+    sizes = {name: _size(cell, name, usual) for (name, usual), cell in named}
     for holds, why in _rules(sizes):
         if not holds:
             raise BadInput(why)
-    return _form(kind, row), tuple(sizes.values())
+    return tuple(sizes.values())
+
+
+def _size(cell: Cell, name: str, usual: float | None) -> float:
+    if usual is not None and not str(cell).strip():
+        return usual
+    try:
+        value = number_in(cell)
+    except BadInput:
+        raise BadInput(f"{name} = {shorten(str(cell).strip())!r} is not a number") from None
+    least = 0 if name in ("window", "walked", "causal", "input_bytes") else 1
+    if not least <= value < LARGEST or value != int(value):
+        said = shorten(str(cell).strip())
+        raise BadInput(f"{name} = {said!r} must be a whole number of at least {least}")
+    return value
 
 
 def _rules(c: Mapping[str, float]) -> list[tuple[bool, str]]:
@@ -197,42 +221,45 @@ def _rules(c: Mapping[str, float]) -> list[tuple[bool, str]]:
     return rules
 
 
-def _form(kind: str, row: Row) -> Form:
+@lru_cache(maxsize=1 << 12)
+def _form(kind: str, cells: tuple[Cell, ...]) -> Form:
     """What rows must share to be priced together."""
+    words = (str(cell).strip().lower() for cell in cells)
+    said = dict(zip(_WORDS[kind], words, strict=True))
     match kind:
         case "collective":
-            name = _known(COLLECTIVES, row["op"], "collective")
-            return Form(name, _library(row.get("library", ""), row.get("kernel", "")))
+            name = _known(COLLECTIVES, said["op"], "collective")
+            return Form(name, _library(said["library"], said["kernel"]))
         case "memory":
-            name = row["kind"].strip().lower()
+            name = said["kind"]
             if name == "embedding_backward":
                 raise BadInput("the gradient of a table depends on its size, which has no column")
             if name not in MEMORY_KINDS:
                 raise UnknownName("memory-bound kernel", name, MEMORY_KINDS)
-            dtype = _known(DTYPES, row.get("dtype") or "bf16", "dtype")
+            dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
             return Form(name, "fp32" if dtype == "fp32" else "")
         case "eager":
-            name = row["kernel"].strip().lower()
+            name = said["kernel"]
             if name not in EAGER_KINDS:
                 raise UnknownName("kernel of torch", name, EAGER_KINDS)
             return Form(name)
         case "attention" | "attention_decode":
-            name = "fp8" if row.get("kv_dtype", "").strip().lower().startswith("fp8") else "bf16"
-            if row.get("attn_dtype", "").strip().lower() in ("float32", "fp32"):
+            name = "fp8" if said["kv_dtype"].startswith("fp8") else "bf16"
+            if said["attn_dtype"] in ("float32", "fp32"):
                 name = "fp32"
-            kernel = row.get("kernel", "").strip().lower()
+            kernel = said["kernel"]
             variant = kernel if kernel in ("fa2", "cudnn", "cudnn_masked") else ""
             if kernel.endswith(_FALLBACK):
                 variant = FALLBACK
-            back = row.get("direction", "").strip().lower() == "backward"
+            back = said["direction"] == "backward"
             return Form(name, f"{variant} backward" if back else variant)
         case "experts":
-            dtype = _known(DTYPES, row.get("dtype") or "bf16", "dtype")
-            return Form(dtype, _skew(row.get("distribution", "").strip().lower()))
+            dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
+            return Form(dtype, _skew(said["distribution"]))
         case _:
-            cast = row.get("cast", "").strip() != "0"
-            window = row.get("window", "").strip() if "input_bytes" in row else ""
-            return Form(_known(DTYPES, row.get("dtype") or "bf16", "dtype"), window, cast=cast)
+            dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
+            window = said["window"] if said["input_bytes"] else ""  # only a convolution has one
+            return Form(dtype, window, cast=said["cast"] != "0")
 
 
 def _skew(distribution: str) -> str:
@@ -253,30 +280,13 @@ def _skew(distribution: str) -> str:
 
 
 def _known(names: Mapping[str, str], text: str, what: str) -> str:
-    name = text.strip().lower()
-    if name not in names:
-        raise UnknownName(what, name, names)
-    return names[name]
+    if text not in names:
+        raise UnknownName(what, text, names)
+    return names[text]
 
 
 def _library(library: str, kernel: str) -> str:
     """NCCL is the usual; serving engines bring all-reduces of their own, launched or captured."""
-    library = library.strip().lower()
     if library in ("", "nccl", "rccl", "oneccl"):
         return ""
-    return library + ("_eager" if kernel.strip().lower().endswith("eager") else "")
-
-
-@lru_cache(maxsize=1 << 16)
-def _number(cell: str, name: str, usual: float | None) -> float:
-    text = cell.strip()
-    if not text and usual is not None:
-        return usual
-    try:
-        value = read_number(text)
-    except BadInput:
-        raise BadInput(f"{name} = {shorten(text)!r} is not a number") from None
-    least = 0 if name in ("window", "walked", "causal", "input_bytes") else 1
-    if not least <= value < LARGEST or value != int(value):
-        raise BadInput(f"{name} = {shorten(text)!r} must be a whole number of at least {least}")
-    return value
+    return library + ("_eager" if kernel.endswith("eager") else "")

@@ -1,8 +1,8 @@
 """What this machine really delivers: a side wing that runs on the accelerator itself.
 
-Needs torch and numpy alone and imports nothing else of the package, so that this folder copied to
-a bare cluster node works: python -m trueflops.measure -o PROFILE.json
-record.py       the file: rows with their conditions, resumed; whole.py: written whole or not at all
+Needs torch and numpy alone, so that our source copied to a bare cluster node works there: python -m
+trueflops.measure -o PROFILE.json. Of the package it imports errors, files and records (a test).
+resume.py       a new file, or one that is gone on with
 device.py       which device, what it is and how to wait for it
 timing.py       seconds of one launch: graph replay, cold rotating buffers, random data, quantiles
 sensors.py      what NVML, amdsmi and sysfs say; state.py samples it while something runs
@@ -13,7 +13,6 @@ kernels.py      norms, activations, losses, the optimizer's step, launches
 streams.py      memory bandwidth by size, the host link, NUMA nodes
 power.py        lasting loads: watts, the clock they leave, joules
 collectives.py  under torchrun: NCCL, RCCL or gloo
-limits.py       what physics does not allow
 sections.py     what is measured, in which order and with which share of the time
 run.py          the loop: a budget, a progress line, out of memory; node.py: all GPUs at once
 start.py        a measurement from its flags

@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from trueflops.errors import BadInput
 from trueflops.measure.flags import add_flags
-from trueflops.measure.record import Refused
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         sides = sides_of_config(options.model) if options.model else ()
         record = start(options, sides, lambda _: {})
-    except Refused as error:
+    except BadInput as error:
         print(f"trueflops: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

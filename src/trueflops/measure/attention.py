@@ -13,8 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
-from trueflops.measure.record import Row
 from trueflops.measure.timing import copies_of, time_launch
+from trueflops.records.measured import Row
 
 _BACKENDS: Final = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 _NAMES: Final = {torch.bfloat16: "bfloat16", torch.float32: "float32"}

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from trueflops.errors import BadInput
 from trueflops.measure.device import Device
-from trueflops.measure.record import Record, Refused, Row
 from trueflops.measure.timing import BATCH_SECONDS, MICRO, seconds_of
+from trueflops.records.measured import Record, Row
 
 TABLE: Final = "collective"
 BACKENDS: Final = {"cuda": "nccl", "cpu": "gloo", "xpu": "xccl", "hpu": "hccl"}
@@ -69,19 +70,19 @@ def join_world(device: Device) -> World:
     """Meet the other ranks that torchrun started."""
     size = int(os.environ.get("WORLD_SIZE", 0))
     if size < 2 or "RANK" not in os.environ:
-        raise Refused(
+        raise BadInput(
             "collectives need at least two ranks; run under torchrun --nproc-per-node N "
             "-m trueflops.measure --collectives"
         )
     backend = BACKENDS.get(device.kind, "")
     if not backend or not dist.is_backend_available(backend):
-        raise Refused(f"torch {torch.__version__} has no collectives for {device.kind}")
+        raise BadInput(f"torch {torch.__version__} has no collectives for {device.kind}")
     try:
         if not device.is_cpu:
             getattr(torch, device.kind).set_device(device.index)
         dist.init_process_group(backend, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        raise Refused(f"the {size} ranks did not meet ({_brief(error)})") from None
+        raise BadInput(f"the {size} ranks did not meet ({_brief(error)})") from None
     if torch.version.hip and backend == "nccl":
         backend = "rccl"  # torch has one name for both
     local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
@@ -105,7 +106,7 @@ def measure_collectives(
     try:
         _Run(device, world, record, time.monotonic() + budget_seconds, say).measure()
     except RuntimeError as error:  # also of a rank that died: the others hear of it
-        raise Refused(f"collectives: rank {world.rank} gave up ({_brief(error)})") from None
+        raise BadInput(f"collectives: rank {world.rank} gave up ({_brief(error)})") from None
     finally:
         if record is not None:
             record.save()

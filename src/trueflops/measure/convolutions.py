@@ -17,8 +17,8 @@ from torch.nn import functional
 from trueflops.measure.attention import usual_dtype
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
-from trueflops.measure.record import Row
 from trueflops.measure.timing import time_launch
+from trueflops.records.measured import Row
 
 
 class Window(NamedTuple):

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import torch
 
-from trueflops.measure.record import Refused
+from trueflops.errors import BadInput
 
 KINDS: Final = ("cuda", "xpu", "hpu", "mps", "cpu")  # the first that is there is measured
 DRAWN: Final = 2**20
@@ -210,14 +210,16 @@ def find_device(text: str = "") -> Device:
     """The device of a name such as cuda:1 or cpu; the first accelerator where none is named."""
     kind, _, index = text.partition(":")
     if text and (kind not in KINDS or (index and not index.isdigit())):
-        raise Refused(f"--device {text[:40]!r}: one of {', '.join(KINDS)}, as cuda:1")
+        raise BadInput(f"--device {text[:40]!r}: one of {', '.join(KINDS)}, as cuda:1")
     for each in [kind] if kind else KINDS:
         count = device_count(each)
         if count > int(index or 0):
             return _activated(Device(each, int(index or 0)))
         if kind:
-            raise Refused(f"--device {text}: torch {torch.__version__} sees {count} of {kind} here")
-    raise Refused("torch sees no device")  # never: a CPU is always there
+            raise BadInput(
+                f"--device {text}: torch {torch.__version__} sees {count} of {kind} here"
+            )
+    raise BadInput("torch sees no device")  # never: a CPU is always there
 
 
 def _activated(device: Device) -> Device:

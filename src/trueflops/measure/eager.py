@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
-from trueflops.measure.record import Row
 from trueflops.measure.timing import Launch, copies_of, time_launch
+from trueflops.records.measured import Row
 
 CHUNK: Final = 65536 * 320  # elements that one launch of a foreach kernel walks over
 _LISTED: Final = 12  # tensors of a list

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trueflops.measure.record import Row
+from trueflops.records.measured import Row
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from torch.nn import functional
 from trueflops.measure.attention import usual_dtype
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
-from trueflops.measure.record import Row
 from trueflops.measure.timing import MICRO, Launch, copies_of, time_launch
+from trueflops.records.measured import Row
 
 LAUNCHES: Final = 300
 BATCHES: Final = 9

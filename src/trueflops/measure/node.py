@@ -12,19 +12,21 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from trueflops.measure.ceilings import sustained, winners
-from trueflops.measure.record import Record, Refused, Row, read
+from trueflops.errors import BadInput
+from trueflops.measure.resume import read
+from trueflops.records.ceilings import sustained, winners
+from trueflops.records.measured import Record, Row
 
 
 def measure_all(names: list[str], path: Path, options: argparse.Namespace) -> Record:
     """Measure these devices side by side; the record of the middle one, with a row for each."""
     if path.exists() and not options.fresh:
-        raise Refused(f"{path}: is there already; write to another file with -o, or give --fresh")
+        raise BadInput(f"{path}: is there already; write to another file with -o, or give --fresh")
     beside = path.with_name(f"{path.stem}.each")
     try:
         beside.mkdir(exist_ok=True)
     except OSError as error:
-        raise Refused(f"{beside}: cannot be made ({error.strerror})") from None
+        raise BadInput(f"{beside}: cannot be made ({error.strerror})") from None
     parts = [beside / f"{i}.json" for i in range(len(names))]
     words = [sys.executable, "-m", "trueflops.measure", "-q"]
     words += ["--fresh"] if options.fresh else []
@@ -46,7 +48,9 @@ def measure_all(names: list[str], path: Path, options: argparse.Namespace) -> Re
             process.wait()
         raise
     if wrong := [name for name, part in zip(names, parts, strict=True) if not _is_finished(part)]:
-        raise Refused(f"measuring {', '.join(wrong)} failed; what the others gave lies in {beside}")
+        raise BadInput(
+            f"measuring {', '.join(wrong)} failed; what the others gave lies in {beside}"
+        )
     records = [read(part) for part in parts]
     rows = [_row(name, record) for name, record in zip(names, records, strict=True)]
     chosen = records[median_of([float(row["burst"]) for row in rows])]
@@ -59,7 +63,7 @@ def measure_all(names: list[str], path: Path, options: argparse.Namespace) -> Re
 def _is_finished(part: Path) -> bool:
     try:
         return part.exists() and read(part).finished
-    except Refused:
+    except BadInput:
         return False
 
 

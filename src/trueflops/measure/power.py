@@ -14,12 +14,12 @@ from typing import Final
 import torch
 
 from trueflops.measure.device import Device
-from trueflops.measure.formats import moved_bytes
 from trueflops.measure.job import Job
 from trueflops.measure.products import Product, launcher
-from trueflops.measure.record import Row
 from trueflops.measure.state import Meter
 from trueflops.measure.timing import Launch
+from trueflops.records.formats import moved_bytes
+from trueflops.records.measured import Row
 
 WINDOW: Final = 0.5  # seconds over which power and rate are averaged
 FLAT: Final = 0.015  # rates of two windows that differ by less are alike

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from trueflops.measure.device import Device
-from trueflops.measure.formats import FORMATS
 from trueflops.measure.timing import Launch, copies_of
+from trueflops.records.formats import FORMATS
 
 
 class Product(NamedTuple):

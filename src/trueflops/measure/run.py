@@ -16,15 +16,15 @@ from typing import Final
 import torch
 
 from trueflops.measure import stopping
-from trueflops.measure.ceilings import drift, winners
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
-from trueflops.measure.limits import Limits, beyond
 from trueflops.measure.products import Product, launcher
-from trueflops.measure.record import Record, Row
 from trueflops.measure.sections import Section, lasting_loads, sections_of
 from trueflops.measure.state import Meter
 from trueflops.measure.timing import time_launch
+from trueflops.records.ceilings import drift, winners
+from trueflops.records.limits import Limits, beyond
+from trueflops.records.measured import Record, Row
 
 # Of the budget, until when: products and memory, lasting loads, attention. Loads come before
 # attention, which slows what follows, and after what they would heat.

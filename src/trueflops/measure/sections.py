@@ -13,23 +13,24 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from trueflops.errors import BadInput
 from trueflops.measure.attention import attention_jobs, attention_kernels, decode_jobs
-from trueflops.measure.ceilings import rate as flop_per_second
-from trueflops.measure.ceilings import winners
 from trueflops.measure.convolutions import convolution_jobs
 from trueflops.measure.device import Device
 from trueflops.measure.eager import eager_jobs
-from trueflops.measure.formats import FORMATS
 from trueflops.measure.job import Job
 from trueflops.measure.kernels import launch_jobs, memory_jobs
 from trueflops.measure.power import power_jobs
 from trueflops.measure.products import Product, has_kernel, launcher
-from trueflops.measure.record import Record, Refused, Row
 from trueflops.measure.seek import BRISK, SLOW, Depth, seek
 from trueflops.measure.shapes import HOT, of_model, products
 from trueflops.measure.state import Meter
 from trueflops.measure.streams import bandwidth_jobs, host_jobs, numa_jobs
 from trueflops.measure.timing import REST, time_launch
+from trueflops.records.ceilings import rate as flop_per_second
+from trueflops.records.ceilings import winners
+from trueflops.records.formats import FORMATS
+from trueflops.records.measured import Record, Row
 
 Jobs = Generator[Job, Row | None, None]
 # Share of the time: how much each format matters, first for its ceiling, then for its shapes.
@@ -88,7 +89,7 @@ def sections_of(
     asked = [d for d in wanted if d != SPARSE and has_kernel(d, device)]
     if not asked and wanted != [SPARSE]:
         have = ", ".join(d for d in FORMATS if d != SPARSE and has_kernel(d, device))
-        raise Refused(f"--dtypes {','.join(wanted)}: this device multiplies in {have}")
+        raise BadInput(f"--dtypes {','.join(wanted)}: this device multiplies in {have}")
     rate = {dtype: _rough_rate(device, record, dtype) for dtype in asked}
     found = [
         Section(f"fastest {d}", seeking.get(d, 4.0), _seeking(device, record, d, rate[d]))

@@ -11,17 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trueflops.errors import BadInput
+from trueflops.files import own_path
 from trueflops.measure import stopping
 from trueflops.measure.collectives import join_world, leave_world, measure_collectives
 from trueflops.measure.device import Device, device_count, find_device, software
 from trueflops.measure.flags import USUAL_BUDGET, budget
-from trueflops.measure.formats import FORMATS
-from trueflops.measure.limits import Limits
 from trueflops.measure.node import measure_all
-from trueflops.measure.record import Record, Refused, begin, data_folder
+from trueflops.measure.resume import begin
 from trueflops.measure.run import measure
 from trueflops.measure.state import Meter
-from trueflops.measure.whole import own_path
+from trueflops.records.formats import FORMATS
+from trueflops.records.limits import Limits
+from trueflops.records.measured import Record, data_folder
 
 LimitsOf = Callable[[dict[str, Any]], Limits]
 Sides = Sequence[tuple[int, int]]
@@ -34,12 +36,12 @@ def start(options: argparse.Namespace, sides: Sides, limits_of: LimitsOf) -> Rec
     """
     unknown = [d for d in options.dtypes if d not in FORMATS]
     if unknown:
-        raise Refused(f"--dtypes {unknown[0][:40]!r}: known are {', '.join(FORMATS)}")
+        raise BadInput(f"--dtypes {unknown[0][:40]!r}: known are {', '.join(FORMATS)}")
     stopping.listen()
     if options.collectives:
         return _among_ranks(options)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise Refused("under torchrun only --collectives; all GPUs of a node: --all, without it")
+        raise BadInput("under torchrun only --collectives; all GPUs of a node: --all, without it")
     device = find_device(options.device)
     path = output_of(options, device)
     if options.all_devices:
@@ -99,11 +101,11 @@ def output_of(options: argparse.Namespace, device: Device) -> Path:
         return own_path(options.output)
     folder = data_folder()
     if folder is None:
-        raise Refused("there is no home folder to keep it in: give -o FILE")
+        raise BadInput("there is no home folder to keep it in: give -o FILE")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Refused(f"{folder}: cannot be made ({error.strerror}); give -o FILE") from None
+        raise BadInput(f"{folder}: cannot be made ({error.strerror}); give -o FILE") from None
     name = re.sub(r"[^A-Za-z0-9.]+", "-", str(device.identity["name"])).strip("-")
     return folder / f"{name}.json"
 
@@ -122,7 +124,7 @@ def sides_of_config(path: str) -> Sides:
                 (queries + 2 * keys, hidden), (2 * ffn, hidden),
                 (int(raw["vocab_size"]), hidden)]  # fmt: skip
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError):
-        raise Refused(
+        raise BadInput(
             f"--for {path[:80]}: on a bare node, the path of a config.json with hidden_size, "
             "intermediate_size, num_attention_heads and vocab_size"
         ) from None

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from trueflops.measure.device import Device
-from trueflops.measure.record import Record
 from trueflops.measure.sensors import (
     BRAKE,
     IDLE,
@@ -28,6 +27,7 @@ from trueflops.measure.sensors import (
     find_reader,
     words,
 )
+from trueflops.records.measured import Record
 
 __all__ = ["COLUMNS", "REASONS", "Meter", "Reader", "Sample", "State", "words"]
 COLUMNS: Final = ("seconds", "mhz", "watts", "celsius", "reasons")  # 0 is unknown: JSON has no nan

@@ -24,8 +24,8 @@ import torch
 from trueflops.measure import timing
 from trueflops.measure.device import Device, cache_bytes
 from trueflops.measure.job import Job
-from trueflops.measure.record import Row
 from trueflops.measure.timing import Launch, Timed, time_launch
+from trueflops.records.measured import Row
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 OPS: Final = {"copy": 2, "triad": 3, "read": 1, "write": 1}  # buffers, which is also times moved

@@ -10,79 +10,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from trueflops.model.layers import Attention, Experts, Ffn, NormPlacement
 from trueflops.model.parameters import (
     Parameter,
     attention_parameters,
-    embedding_parameters,
     expert_parameters,
     ffn_parameters,
-    head_parameters,
+    linear,
+    norm_parameter,
     norm_parameters,
 )
 from trueflops.model.quantization import Released
-
-NormPlacement = Literal["pre", "post", "sandwich"]
-"""pre: x + f(norm(x)); post (OLMo-2): x + norm(f(x)); sandwich (Gemma): x + norm(f(norm(x)))."""
-
-
-@dataclass(frozen=True, slots=True)
-class Latent:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 §2.1)."""
-
-    q_rank: int  # 0: queries are projected directly
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """One attention layer. GQA and MQA are kv_heads < heads; MLA has a `latent`."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_dim: int
-    window: int = 0  # 0: sees everything before it; else only this many keys
-    chunked: bool = False  # the window does not slide: it is the chunk the query lies in
-    rope: bool = True
-    qkv_bias: bool = False
-    out_bias: bool = False
-    qk_norm: Literal["none", "head", "width", "unweighted"] = "none"
-    sinks: bool = False
-    latent: Latent | None = None
-
-    @property
-    def cache_width(self) -> int:
-        """Values kept per token in the KV cache: K and V, or the latent and its rope key."""
-        if self.latent:
-            return self.latent.kv_rank + self.latent.rope_dim
-        return self.kv_heads * (self.head_dim + self.value_dim)
-
-
-@dataclass(frozen=True, slots=True)
-class Ffn:
-    """A dense feed-forward layer; gated ones (SwiGLU, GeGLU) have two input projections."""
-
-    width: int
-    gated: bool
-    bias: bool = False
-    activation: str = "silu"
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """A mixture of experts, with the shared expert that some families always run beside it."""
-
-    count: int
-    per_token: int
-    width: int
-    gated: bool = True
-    bias: bool = False
-    router_bias: bool = False
-    shared_width: int = 0
-    shared_gate: bool = False
-    activation: str = "silu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +40,8 @@ class Block:
 
     def parameters(self, hidden: int) -> tuple[Parameter, ...]:
         """Every weight of the layer, with its shape by named dimension."""
-        parts = [*norm_parameters(self, hidden), *attention_parameters(self.attention, hidden)]
+        norms = norm_parameters(self.norms, hidden, shared=self.shared_norm, bias=self.norm_bias)
+        parts = [*norms, *attention_parameters(self.attention, hidden)]
         if self.ffn:
             parts += ffn_parameters("ffn", self.ffn, hidden)
         if self.experts:
@@ -141,10 +80,40 @@ class Model:
         """How many transformer layers."""
         return len(self.pattern)
 
+    def embedding_parameters(self) -> list[Parameter]:
+        """Token table, learned positions, and the norm or projection that follows them."""
+        h = ("hidden", self.hidden)
+        narrow = self.embedding_dim and self.embedding_dim != self.hidden
+        width = ("embedding_dim", self.embedding_dim) if narrow else h
+        parts = [Parameter("embedding.tokens", (("vocab", self.vocab), width))]
+        if self.learned_positions:
+            parts.append(
+                Parameter("embedding.positions", (("positions", self.learned_positions), h))
+            )
+        if narrow:
+            parts.append(Parameter("embedding.project", (h, width)))
+        if self.embedding_norm:
+            parts.append(norm_parameter("embedding.norm", self.hidden, self.blocks[0].norm_bias))
+        return parts
+
+    def head_parameters(self) -> list[Parameter]:
+        """Final norm and the output projection; a tied head owns no matrix of its own."""
+        h, vocab = ("hidden", self.hidden), ("vocab", self.vocab)
+        parts = []
+        if self.final_norm:
+            parts.append(norm_parameter("head.norm", self.hidden, self.blocks[-1].norm_bias))
+        width = h
+        if self.embedding_dim and self.embedding_dim != self.hidden:
+            width = ("embedding_dim", self.embedding_dim)
+            parts.append(Parameter("head.project", (width, h)))
+        if not self.tied:
+            parts.append(linear("head.logits", (vocab,), width, self.head_bias))
+        return parts
+
     @cached_property
     def parameter_count(self) -> int:
         """All parameters, tied ones once; equals transformers' own count (a test)."""
-        ends = sum(p.elements for p in (*embedding_parameters(self), *head_parameters(self)))
+        ends = sum(p.elements for p in (*self.embedding_parameters(), *self.head_parameters()))
         per_block = [sum(p.elements for p in b.parameters(self.hidden)) for b in self.blocks]
         return ends + sum(per_block[i] for i in self.pattern)
 

@@ -1,6 +1,6 @@
 """Parameter shapes by named dimension: the one place that says which weights a layer has.
 
-In: the pieces of a Model. Out: Parameters, whose names and dims the graph lays out and shards.
+In: the parts of a layer. Out: Parameters, whose names and dims the graph lays out and shards.
 The dims carry the meaning (`heads`, `ffn`, `vocab`, `experts` …) that sharding acts upon.
 """
 
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from trueflops.model.architecture import Attention, Block, Experts, Ffn, Model
+from trueflops.model.layers import Attention, Experts, Ffn, NormPlacement
 
 Dims = tuple[tuple[str, int], ...]
 
@@ -40,9 +38,9 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
     if a.latent:
         return [*_latent_parameters(a, hidden), out]
     parts = [
-        _linear("attention.q", (q_heads, wide), h, a.qkv_bias),
-        _linear("attention.k", (kv_heads, wide), h, a.qkv_bias),
-        _linear("attention.v", (kv_heads, value), h, a.qkv_bias),
+        linear("attention.q", (q_heads, wide), h, a.qkv_bias),
+        linear("attention.k", (kv_heads, wide), h, a.qkv_bias),
+        linear("attention.v", (kv_heads, value), h, a.qkv_bias),
         out,
     ]
     if a.qk_norm == "head":
@@ -65,7 +63,7 @@ def _latent_parameters(a: Attention, hidden: int) -> list[Parameter]:
     parts = []
     if latent.q_rank:
         parts += [
-            _linear("attention.q_down", (q_rank,), h, a.qkv_bias),
+            linear("attention.q_down", (q_rank,), h, a.qkv_bias),
             Parameter("attention.q_norm", (q_rank,)),
             Parameter("attention.q_up", (heads, wide, q_rank)),
         ]
@@ -75,7 +73,7 @@ def _latent_parameters(a: Attention, hidden: int) -> list[Parameter]:
     key_and_value = ("key_and_value_dim", latent.nope_dim + a.value_dim)
     return [
         *parts,
-        _linear("attention.kv_down", (with_rope,), h, a.qkv_bias),
+        linear("attention.kv_down", (with_rope,), h, a.qkv_bias),
         Parameter("attention.kv_norm", (kv_rank,)),
         Parameter("attention.kv_up", (heads, key_and_value, kv_rank)),
     ]
@@ -84,11 +82,11 @@ def _latent_parameters(a: Attention, hidden: int) -> list[Parameter]:
 def ffn_parameters(name: str, ffn: Ffn, hidden: int) -> list[Parameter]:
     """A dense FFN: (gate and) up, then down."""
     h, wide = ("hidden", hidden), ("ffn", ffn.width)
-    gate = [_linear(f"{name}.gate", (wide,), h, ffn.bias)] if ffn.gated else []
+    gate = [linear(f"{name}.gate", (wide,), h, ffn.bias)] if ffn.gated else []
     return [
         *gate,
-        _linear(f"{name}.up", (wide,), h, ffn.bias),
-        _linear(f"{name}.down", (h,), wide, ffn.bias),
+        linear(f"{name}.up", (wide,), h, ffn.bias),
+        linear(f"{name}.down", (h,), wide, ffn.bias),
     ]
 
 
@@ -100,7 +98,7 @@ def expert_parameters(e: Experts, hidden: int) -> list[Parameter]:
         bias = (count, out) if e.bias else ()
         return Parameter(f"experts.{name}", (count, out, into), bias=bias, routed=True)
 
-    parts = [_linear("experts.router", (("choices", e.count),), h, e.router_bias)]
+    parts = [linear("experts.router", (("choices", e.count),), h, e.router_bias)]
     if e.gated:
         parts.append(routed("gate", wide, h))
     parts += [routed("up", wide, h), routed("down", h, wide)]
@@ -114,12 +112,14 @@ def expert_parameters(e: Experts, hidden: int) -> list[Parameter]:
     return parts
 
 
-def norm_parameters(block: Block, hidden: int) -> list[Parameter]:
+def norm_parameters(
+    placement: NormPlacement, hidden: int, *, shared: bool, bias: bool
+) -> list[Parameter]:
     """The norms on the residual stream: two in a plain block, one shared, or four in a sandwich."""
-    names = ["attention.norm"] if block.shared_norm else ["attention.norm", "ffn.norm"]
-    if block.norms == "sandwich":
+    names = ["attention.norm"] if shared else ["attention.norm", "ffn.norm"]
+    if placement == "sandwich":
         names += ["attention.post_norm", "ffn.post_norm"]
-    return [norm_parameter(name, hidden, block.norm_bias) for name in names]
+    return [norm_parameter(name, hidden, bias) for name in names]
 
 
 def norm_parameter(name: str, hidden: int, bias: bool) -> Parameter:
@@ -128,35 +128,6 @@ def norm_parameter(name: str, hidden: int, bias: bool) -> Parameter:
     return Parameter(name, h, bias=h if bias else ())
 
 
-def embedding_parameters(model: Model) -> list[Parameter]:
-    """Token table, learned positions, and the norm or projection that follows them."""
-    h = ("hidden", model.hidden)
-    narrow = model.embedding_dim and model.embedding_dim != model.hidden
-    width = ("embedding_dim", model.embedding_dim) if narrow else h
-    parts = [Parameter("embedding.tokens", (("vocab", model.vocab), width))]
-    if model.learned_positions:
-        parts.append(Parameter("embedding.positions", (("positions", model.learned_positions), h)))
-    if narrow:
-        parts.append(Parameter("embedding.project", (h, width)))
-    if model.embedding_norm:
-        parts.append(norm_parameter("embedding.norm", model.hidden, model.blocks[0].norm_bias))
-    return parts
-
-
-def head_parameters(model: Model) -> list[Parameter]:
-    """Final norm and the output projection; a tied head owns no matrix of its own."""
-    h, vocab = ("hidden", model.hidden), ("vocab", model.vocab)
-    parts = []
-    if model.final_norm:
-        parts.append(norm_parameter("head.norm", model.hidden, model.blocks[-1].norm_bias))
-    width = h
-    if model.embedding_dim and model.embedding_dim != model.hidden:
-        width = ("embedding_dim", model.embedding_dim)
-        parts.append(Parameter("head.project", (width, h)))
-    if not model.tied:
-        parts.append(_linear("head.logits", (vocab,), width, model.head_bias))
-    return parts
-
-
-def _linear(name: str, out: Dims, into: tuple[str, int], bias: bool) -> Parameter:
+def linear(name: str, out: Dims, into: tuple[str, int], bias: bool) -> Parameter:
+    """A matrix, and a vector of its outputs where it has a bias."""
     return Parameter(name, (*out, into), bias=out if bias else ())

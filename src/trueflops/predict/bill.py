@@ -13,7 +13,7 @@ import numpy as np
 
 from trueflops.catalog import Cluster, Price, price, weakest
 from trueflops.clock import PowerLaw
-from trueflops.predict.training import TrainingStep
+from trueflops.predict.training_step import TrainingStep
 from trueflops.profile import Profile
 from trueflops.runtime.terms import Z90, Estimate
 from trueflops.sizes import Size

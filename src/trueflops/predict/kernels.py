@@ -16,6 +16,7 @@ from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
 from trueflops.graph.rules import Work, work
+from trueflops.interop.kernels import Batch
 from trueflops.profile import Curve
 from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Array, Size
@@ -45,39 +46,64 @@ class KernelPrice:
         )
 
 
+def price_batch(clock: Clock, batch: Batch) -> KernelPrice:
+    """Price what rows of a table ask for: each distinct kernel once, in the order of its rows."""
+    ops, collective = batch.distinct()
+    return price_kernels(clock, ops, collective, batch.kernels).take(batch.kernel)
+
+
+def batch_seconds(clock: Clock, batch: Batch) -> Estimate:
+    """The same, for who asks for the time alone."""
+    rows, (ops, collective) = batch.kernels, batch.distinct()
+    if collective is not None:
+        return _collective_seconds(clock, collective, rows).take(batch.kernel)
+    works = [work(op) for op in ops]
+    return _in_sequence(clock, ops, works, clock.op_seconds(ops, works), rows).take(batch.kernel)
+
+
 def price_kernels(
     clock: Clock, ops: Sequence[Op], collective: Collective | None, rows: int
 ) -> KernelPrice:
     """Price ops that run one after another, or one collective, each an array over rows."""
     if collective is not None:
-        return _price_collective(clock, collective, rows)
+        sent = _collective_seconds(clock, collective, rows)
+        payload = np.broadcast_to(collective.payload.bytes, (rows,)).astype(np.float64)
+        return KernelPrice(sent, np.zeros(rows), payload, np.full(rows, "links"))
     works = [work(op) for op in ops]
     seconds = clock.op_seconds(ops, works)
-    zero = np.zeros(rows)
+    flop, moved = np.zeros(rows), np.zeros(rows)
+    limits = dict.fromkeys(LIMITS, np.zeros(rows))
+    for op, done, taken in zip(ops, works, seconds, strict=True):
+        law = clock.profile.curve(curve_name(op))
+        flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
+        for name, seconds_alone in _limits(clock, op, done, taken, law).items():
+            limits[name] = limits[name] + seconds_alone
+    longest = np.argmax(np.stack([np.broadcast_to(limits[n], (rows,)) for n in LIMITS]), axis=0)
+    return KernelPrice(
+        _in_sequence(clock, ops, works, seconds, rows),
+        np.broadcast_to(flop, (rows,)),
+        np.broadcast_to(moved, (rows,)),
+        np.array(LIMITS)[longest],
+    )
+
+
+def _in_sequence(
+    clock: Clock, ops: Sequence[Op], works: Sequence[Work], seconds: Sequence[Size], rows: int
+) -> Estimate:
+    """Ops one after another, with the errors of the curves that priced them."""
+    whole, least = np.zeros(rows), np.zeros(rows)
     deviations: dict[str, Size] = {}
-    whole, flop, moved = zero, zero, zero
-    limits = dict.fromkeys(LIMITS, zero)
     origins = []
-    least = zero
     for op, done, taken in zip(ops, works, seconds, strict=True):
         kind = op_class(op)
         law = clock.profile.curve(curve_name(op))
         origins.append(law.origin)
         whole = whole + taken
         deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
-        flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
         if kind not in MOVING:
             least = least + done.flop / clock.chip.peak_flop_per_second(op.dtype)
-        for name, seconds_alone in _limits(clock, op, done, taken, law).items():
-            limits[name] = limits[name] + seconds_alone
     spreads = {kind: d / whole for kind, d in deviations.items()}
-    longest = np.argmax(np.stack([np.broadcast_to(limits[n], (rows,)) for n in LIMITS]), axis=0)
-    return KernelPrice(
-        Estimate(whole, spreads, weakest(origins), np.minimum(least, whole)),
-        np.broadcast_to(flop, (rows,)),
-        np.broadcast_to(moved, (rows,)),
-        np.array(LIMITS)[longest],
-    )
+    return Estimate(whole, spreads, weakest(origins), np.minimum(least, whole))
 
 
 def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[str, Size]:
@@ -109,9 +135,8 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
     }
 
 
-def _price_collective(clock: Clock, of: Collective, rows: int) -> KernelPrice:
+def _collective_seconds(clock: Clock, of: Collective, rows: int) -> Estimate:
     law = clock.profile.curve(f"collective.{of.kind}.{of.library}".rstrip("."))
     payload = np.broadcast_to(of.payload.bytes, (rows,)).astype(np.float64)
     seconds = clock.collective(of.kind, of.group, payload, 1.0, library=of.library).seconds
-    estimate = Estimate(seconds, {"collective": law.error}, law.origin)
-    return KernelPrice(estimate, np.zeros(rows), payload, np.full(rows, "links"))
+    return Estimate(seconds, {"collective": law.error}, law.origin)

@@ -17,7 +17,7 @@ from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.rules import work
 from trueflops.model import Model
-from trueflops.model.parameters import Parameter, embedding_parameters, head_parameters
+from trueflops.model.parameters import Parameter
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.memory import Held
 from trueflops.sizes import Size
@@ -106,5 +106,5 @@ def _parameters(model: Model) -> Iterator[tuple[Parameter, int]]:
     for kind, block in enumerate(model.blocks):
         for part in block.parameters(model.hidden):
             yield part, model.pattern.count(kind)
-    for part in (*embedding_parameters(model), *head_parameters(model)):
+    for part in (*model.embedding_parameters(), *model.head_parameters()):
         yield part, 1

@@ -6,7 +6,7 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import hypot
 from typing import Any
 
@@ -41,6 +41,7 @@ from trueflops.predict.pipeline import (
 )
 from trueflops.predict.schedule import bubble_seconds
 from trueflops.predict.stages import Stages, every_stage, representative_stages
+from trueflops.predict.training_step import TrainingStep
 from trueflops.predict.upkeep import (
     accumulation,
     gathered_copies,
@@ -66,50 +67,6 @@ from trueflops.runtime import (
 )
 from trueflops.sizes import Size, summed
 from trueflops.workload import Training
-
-
-@dataclass(frozen=True)
-class TrainingStep:
-    """What one step takes, and what the fullest accelerator holds."""
-
-    model: Model
-    plan: Plan
-    workload: Training
-    cluster: Cluster
-    profile: Profile
-    step: Term
-    memory: Term  # of the fullest stage
-    capacity_bytes: float
-    micro_batches: Size
-    work: StepWork
-    host_bytes: Size  # offloaded, per accelerator
-
-    @property
-    def fits(self) -> Any:
-        """Whether the fullest accelerator's memory suffices, and the host's for what it takes."""
-        inside = np.asarray(self.memory.value) <= self.capacity_bytes
-        room = self.cluster.node_memory_bytes
-        if room is None:
-            return inside
-        return inside & (np.asarray(self.host_bytes) * self.cluster.per_node <= room)
-
-    @property
-    def fits_surely(self) -> Any:
-        """Whether it fits even at the upper end of the interval: what a search should offer."""
-        return self.fits & (np.asarray(self.memory.estimate.high) <= self.capacity_bytes)
-
-    def pick(self, index: int) -> TrainingStep:
-        """The step of one plan out of many, in plain numbers."""
-        m = float(np.ravel(self.micro_batches)[index % np.size(self.micro_batches)])
-        return replace(
-            self,
-            plan=self.plan.pick(index),
-            step=self.step.pick(index),
-            memory=self.memory.pick(index),
-            micro_batches=m,
-            work=self.work.pick(index),
-            host_bytes=float(np.ravel(self.host_bytes)[index % np.size(self.host_bytes)]),
-        )
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from trueflops.catalog.names import find, fold
 from trueflops.errors import UnknownName
 from trueflops.files import is_file, own_path
-from trueflops.measure.record import data_folder
 from trueflops.profile.stored import DATA
+from trueflops.records.measured import data_folder
 
 SHIPPED: Final = DATA / "measured"
 

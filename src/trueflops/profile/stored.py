@@ -6,7 +6,7 @@
 "landmarks": {"reach": […], "points": [[…], …], "weights": […]}}}}
 "at_bounds": ["fill"] are parameters whose fit ended at a bound that is no limit of their meaning;
 "used": false says that one of them is the rate itself, so that a more general curve is taken.
-A measured one also holds its rows (`measured`, see measure/record.py) and, where the catalog does
+A measured one also holds its rows (`measured`, see records/measured.py) and, where the catalog does
 not know the device, what it is: "chip": {"kind": "cpu", "values": {"peak.fp32": 1.2e11, …}}.
 """
 
@@ -25,8 +25,8 @@ from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file, write_file
-from trueflops.measure.record import LARGEST, METHOD, SCHEMA, Record, decode
 from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
+from trueflops.records.measured import LARGEST, METHOD, SCHEMA, Record, decode
 from trueflops.sizes import Array
 
 DATA: Final = Path(__file__).parent / "data"

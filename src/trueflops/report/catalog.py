@@ -21,9 +21,9 @@ from trueflops.catalog.nodes import Node
 from trueflops.catalog.peaks import DEPARTURES, computed_peak
 from trueflops.catalog.prices import purchases, rents
 from trueflops.errors import printable
-from trueflops.measure.record import data_folder
 from trueflops.model import read_model
 from trueflops.profile.library import profiles
+from trueflops.records.measured import data_folder
 from trueflops.report.grid import Grid, grid
 from trueflops.report.tables import plural
 

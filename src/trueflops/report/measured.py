@@ -17,9 +17,9 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator, cluster
 from trueflops.errors import printable
-from trueflops.measure.ceilings import cell, drift
-from trueflops.measure.record import Record, Row
 from trueflops.profile import HeldOut, Profile
+from trueflops.records.ceilings import cell, drift
+from trueflops.records.measured import Record, Row
 from trueflops.report import measured_plot as roofs
 from trueflops.report.grid import grid
 from trueflops.report.measured_plot import Numbers, printed, share

@@ -18,7 +18,8 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, printable
-from trueflops.measure.ceilings import (
+from trueflops.profile import Profile
+from trueflops.records.ceilings import (
     Winner,
     cell,
     from_memory,
@@ -27,9 +28,8 @@ from trueflops.measure.ceilings import (
     sustained,
     winners,
 )
-from trueflops.measure.formats import moved_bytes, peak
-from trueflops.measure.record import Record, Row
-from trueflops.profile import Profile
+from trueflops.records.formats import moved_bytes, peak
+from trueflops.records.measured import Record, Row
 from trueflops.report.plots import FADED, INK, LOSS, check_name, load_pyplot, open_frame, save
 from trueflops.report.roofline import HEIGHT, MARGIN, Axes, legend, plot_width, put_dot, ruler
 

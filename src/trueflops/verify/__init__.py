@@ -8,10 +8,10 @@ training.py    published training runs, row by row a Case; vtrain.py: iteration 
   frameworks.py  free texts as keys
 inference.py   published tokens per second and latencies; serving.py: points of loaded servers
   served_model.py a model by its name            stand_in.py     one of which only the size is known
-  run_chip.py    free text to a chip             run_format.py   to formats and engine
+  run_format.py  free text to formats and engine
   deployment.py  a model on a server, each load predicted once
 kernels.py     tables of measured kernels
 cells.py       cells as numbers, or why not
 profiles.py    which profile a run is predicted with
-score.py       errors by group and over all groups; split.py: which rows are held out
+score.py       errors by group and over all groups
 """

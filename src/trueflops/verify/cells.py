@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from trueflops.errors import BadInput, shorten
-from trueflops.interop.tables import Row
+from trueflops.records.tables import Row
 from trueflops.units import read_number, read_whole
 
 MOST: Final = 10**9
@@ -19,7 +19,7 @@ class Missing(BadInput):
 
 def text(row: Row, column: str) -> str:
     """A cell without the spaces around it; empty where the column does not exist."""
-    return row.get(column, "").strip()
+    return str(row.get(column, "")).strip()
 
 
 def number(row: Row, column: str) -> float | None:

@@ -10,9 +10,9 @@ from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.profile import Profile
+from trueflops.records.chips import cluster_of
 from trueflops.runtime.terms import Estimate
 from trueflops.verify.profiles import Profiles
-from trueflops.verify.run_chip import cluster_of
 from trueflops.workload import Serving
 
 MOST_TOGETHER: Final = 2048  # requests of a replica at full load: TensorRT-LLM's max_batch_size

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.errors import BadInput, TrueflopsError
-from trueflops.interop.tables import Row, Table
+from trueflops.records.chips import chip_of
+from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
 from trueflops.units import GIGA
 from trueflops.verify.cells import count, measured, number, require, text
 from trueflops.verify.deployment import Bench, Deployment, Layout
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
 from trueflops.verify.profiles import Profiles
-from trueflops.verify.run_chip import chip_of
 from trueflops.verify.run_format import cache_bits, framework_of, weight_format
 from trueflops.verify.served_model import model_of
 from trueflops.verify.stand_in import is_stand_in

@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from trueflops.catalog import Accelerator, accelerator, cluster
 from trueflops.clock import Clock
-from trueflops.errors import BadInput, TrueflopsError, shorten
+from trueflops.errors import BadInput, TrueflopsError
 from trueflops.interop.kernels import Batch, batch_kernels
-from trueflops.interop.tables import Row, Table
+from trueflops.predict.kernels import batch_seconds
 from trueflops.profile import Profile
-from trueflops.units import MICRO, read_number
+from trueflops.records.measured import MEASURED
+from trueflops.records.rows import by_chip, identity, measured_seconds
+from trueflops.records.tables import Table
 from trueflops.verify.findings import Finding, Findings, Refusal
 from trueflops.verify.profiles import Profiles
 
-MEASURED: Final = "latency_us"
 COLUMNS: Final = ("gpu", MEASURED)
-
-
-_TIMING: Final = (
-    "p10_us", "p90_us", "p99_us", "lap", "slowest_rank", "slowest_us", "algbw", "busbw",
-)  # fmt: skip
-_ASIDE: Final = (
-    MEASURED, *_TIMING, "backend", "version", "kernel", "library", "layout", "copies", "cast",
-)  # fmt: skip
-
-
-_UNSAID: Final = ("causal", "1")  # what rows of a table without that column are
-
-
-def identity(row: Row) -> str:
-    """What a measured kernel is, whatever it took, whichever release ran it, and however fully
-    its table says so: a column of what goes without saying makes it no other one.
-    """
-    said = [(k, row[k].strip()) for k in sorted(row) if k not in _ASIDE]
-    return " ".join([f"{k}={v}" for k, v in said if (k, v) != _UNSAID])
-
-
-def by_chip(table: Table) -> Iterator[tuple[str, Table]]:
-    """The rows of each chip, as a table of its own."""
-    rows: dict[str, list[int]] = defaultdict(list)
-    for at, row in enumerate(table.distinct):
-        rows[row["gpu"].strip()].append(at)
-    for chip, members in rows.items():
-        yield chip, table.take(members)
 
 
 def verify_kernels(table: Table, profiles: Profiles) -> Findings:
@@ -73,7 +44,7 @@ def _judge(
     findings: Findings, file: str, name: str, chip: Accelerator, profile: Profile, batch: Batch
 ) -> None:
     try:
-        priced = batch.price(Clock(cluster(f"{batch.widest}x{chip.name}"), profile)).seconds
+        priced = batch_seconds(Clock(cluster(f"{batch.widest}x{chip.name}"), profile), batch)
     except TrueflopsError as error:
         findings.refused += [Refusal(file, identity(row), str(error)) for row in batch.rows]
         return
@@ -93,14 +64,3 @@ def _judge(
             findings.rows.append(each)
         else:
             findings.refused.append(each)
-
-
-def measured_seconds(row: Row) -> float:
-    """What a row took; BadInput where its cell is not a time."""
-    try:
-        seconds = read_number(row[MEASURED]) * MICRO
-    except BadInput:
-        seconds = 0.0
-    if not seconds > 0.0:
-        raise BadInput(f"{MEASURED} = {shorten(row[MEASURED], 30)!r} is not a time")
-    return seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from trueflops.interop.tables import Table
+from trueflops.records.tables import Table
 from trueflops.verify.findings import Findings
 from trueflops.verify.profiles import profiles_from
 from trueflops.verify.recognise import verify_tables

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from trueflops.errors import BadInput, shorten
-from trueflops.interop.tables import Table
+from trueflops.records.split import held_out
+from trueflops.records.tables import Table
 from trueflops.verify import inference, kernels, serving, training, vtrain
 from trueflops.verify.findings import Findings, Refusal
 from trueflops.verify.profiles import Profiles
-from trueflops.verify.split import held_out
 
 
 class Reader(NamedTuple):
@@ -44,10 +44,10 @@ def verify_tables(
     tables: Iterable[Table], profiles: Profiles, *, only_held_out: bool = False
 ) -> Findings:
     """Predict every row of every table; with `only_held_out`, keep the rows that are held out."""
-    tables = list(tables)
-    if not any(known(table) for table in tables):
-        reader_of(tables[0])  # says which headers are known
-    whole = Findings().extend([_read(table, profiles) for table in tables])
+    read = [(table, reader_of(table)) for table in tables]
+    if not any(reader for _, reader in read):
+        raise _unknown(read[0][0])
+    whole = Findings().extend([_findings(*each, profiles) for each in read])
     if not only_held_out:
         return whole
     return Findings(
@@ -56,24 +56,22 @@ def verify_tables(
     )
 
 
-def _read(table: Table, profiles: Profiles) -> Findings:
+def _findings(table: Table, reader: Reader | None, profiles: Profiles) -> Findings:
     """What one table gives; among others, one of an unknown header costs only itself."""
-    if not known(table):
+    if reader is None:
         reason = f"{table.where}: its columns are of no known kind"
         return Findings([], [Refusal(table.where, "header", reason)])
-    return reader_of(table).read(table, profiles)
+    return reader.read(table, profiles)
 
 
-def known(table: Table) -> bool:
-    """Whether some reader reads this table."""
-    return any(table.has(*reader.columns) for reader in READERS)
+def reader_of(table: Table) -> Reader | None:
+    """The reader of a table, by its header; None where there is none."""
+    there = set(table.columns)
+    return next((reader for reader in READERS if there.issuperset(reader.columns)), None)
 
 
-def reader_of(table: Table) -> Reader:
-    """The reader of a table; an unknown header is an error that names the known ones."""
-    for reader in READERS:
-        if table.has(*reader.columns):
-            return reader
+def _unknown(table: Table) -> BadInput:
+    """An error that names the headers which are known."""
     known = "; ".join(f"{r.what} ({', '.join(r.columns)})" for r in READERS)
     seen = shorten(", ".join(table.columns))
-    raise BadInput(f"{table.where}: the header {seen!r} is none of those known: {known}")
+    return BadInput(f"{table.where}: the header {seen!r} is none of those known: {known}")

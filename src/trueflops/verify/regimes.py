@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 import numpy as np
 
+from trueflops.records.split import held_out
 from trueflops.verify.findings import Finding, Quantity
 from trueflops.verify.measured import MEASURED
-from trueflops.verify.split import held_out
 
 Measure = Literal["median and p90", "MAPE", "macro MAPE"]
 

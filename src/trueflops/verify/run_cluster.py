@@ -15,9 +15,9 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
 from trueflops.catalog.nodes import default_node
 from trueflops.errors import UnknownName
-from trueflops.interop.tables import Row
+from trueflops.records.chips import chip_of
+from trueflops.records.tables import Row
 from trueflops.verify.cells import Missing, needed, noted, number, text
-from trueflops.verify.run_chip import chip_of
 
 _CORES: Final = re.compile(r"(\d{1,9})\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
 _RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s)?\b")

@@ -8,8 +8,8 @@ the rate is the hardware's (Narayanan et al. 2021: 96·B·s·l·h²·(1 + s/6h +
 from __future__ import annotations
 
 from trueflops import units
-from trueflops.interop.tables import Row
 from trueflops.model import Model
+from trueflops.records.tables import Row
 from trueflops.verify.cells import number, text, whole
 from trueflops.workload import Training
 

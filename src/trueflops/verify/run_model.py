@@ -16,9 +16,10 @@ from typing import Final
 from trueflops import units
 from trueflops.catalog.names import find, index
 from trueflops.errors import BadInput
-from trueflops.interop.tables import Row
 from trueflops.model import Model, read_model
-from trueflops.model.architecture import Attention, Block, Experts, Ffn
+from trueflops.model.architecture import Block
+from trueflops.model.layers import Attention, Experts, Ffn
+from trueflops.records.tables import Row
 from trueflops.verify.cells import Missing, needed, number, text, whole
 
 USUAL_VOCAB: Final = 51200  # GPT-2's 50,257 padded as Megatron does; where a row gives none

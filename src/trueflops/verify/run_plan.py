@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from trueflops.catalog import Accelerator, Cluster
-from trueflops.interop.tables import Row
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.profile.frameworks import habits
+from trueflops.records.tables import Row
 from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, degree, noted, number, text, whole
 from trueflops.verify.run_cluster import Machine, slices

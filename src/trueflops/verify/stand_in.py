@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from trueflops.model.architecture import Attention, Block, Experts, Ffn, Model
+from trueflops.model.architecture import Block, Model
+from trueflops.model.layers import Attention, Experts, Ffn
 
 FAMILY: Final = "stand-in"
 VOCABULARY: Final = 131072

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from trueflops.catalog import Cluster
 from trueflops.errors import TrueflopsError
-from trueflops.interop.tables import Row, Table
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Estimate, Trainer, TrainingStep
 from trueflops.profile.frameworks import on_vendor
+from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, text
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
 from trueflops.verify.frameworks import framework_key

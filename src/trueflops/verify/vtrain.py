@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from trueflops.interop.tables import Row, Table
 from trueflops.plan import Plan
-from trueflops.verify.cells import Missing, needed, number
+from trueflops.records.tables import Row, Table
+from trueflops.verify.cells import Missing, needed, number, text
 from trueflops.verify.findings import Findings
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_cluster import chips
@@ -43,7 +43,7 @@ def verify_vtrain(table: Table, profiles: Profiles) -> Findings:
 
 def row_id(row: Row) -> str:
     """The row's inputs: it has no name of its own."""
-    return "vtrain-" + "-".join(row.get(column, "").strip() or "?" for column in SIZES)
+    return "vtrain-" + "-".join(text(row, column) or "?" for column in SIZES)
 
 
 def read_case(row: Row, name: str) -> Case:

@@ -46,9 +46,9 @@ from trueflops.capture.lower.products import (
 )
 from trueflops.capture.lower.recurrent import layers, layers_backward
 from trueflops.capture.lower.windows import convolution, convolution_backward
-from trueflops.capture.recording import Call
 from trueflops.graph.ir import Op
 from trueflops.graph.passes.compiled import generated
+from trueflops.records.recording import Call
 
 __all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
+from trueflops.records.recording import Array, Call
 from trueflops.sizes import Size
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
+from trueflops.records.recording import Array, Call
 
 CHUNK: Final = 65536 * 320
 """Elements that one launch of torch's foreach kernels walks over (MultiTensorApply.cuh)."""

@@ -6,8 +6,8 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel
 from trueflops.capture.lower.pointwise import fill, pointwise
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
+from trueflops.records.recording import Array, Call
 
 _INDICES: Final = ("int64", "int32", "bool", "uint8")
 _DIGIT_BITS: Final = 8  # that a radix sort looks at in one pass

@@ -6,8 +6,8 @@ from math import prod
 from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel, whole_numbers
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
+from trueflops.records.recording import Array, Call
 
 _TAKES_MASKS: Final = {
     "where", "masked_fill", "native_dropout", "native_dropout_backward", "logical_not",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from trueflops.capture.lower.kernels import flags
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Dims, Op, Role, Tensor
 from trueflops.graph.rules import STATISTIC_BITS
+from trueflops.records.recording import Array, Call
 
 _FORMATS: Final = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
 from trueflops.capture.lower.products import number_format
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
+from trueflops.records.recording import Array, Call
 
 
 class Layer(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
 from trueflops.capture.lower.products import number_format, sized
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
+from trueflops.records.recording import Array, Call
 
 _HALVES: Final = ("float16", "bfloat16")
 

@@ -7,15 +7,13 @@ world's, gathered sizes are all this rank's. What is not known stays so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from trueflops.capture.pretend.ghosts import home_of
 from trueflops.capture.pretend.values import MOST, Values, _forget
-
-if TYPE_CHECKING:
-    from trueflops.capture.ranks.collectives import Meeting
+from trueflops.capture.ranks.meeting import Meeting
 
 Tensors = list[torch.Tensor]
 

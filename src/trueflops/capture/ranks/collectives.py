@@ -8,22 +8,21 @@ current stream itself (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, `collec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, Protocol, cast
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import GroupName
 
 from trueflops.capture.pretend.ghosts import ghost_of, home_of, shade_of
+from trueflops.capture.pretend.values import Values
 from trueflops.capture.ranks.alike import as_if_alike
+from trueflops.capture.ranks.meeting import Meeting
 from trueflops.capture.ranks.works import Mark, Work
-from trueflops.capture.recording import HOST
 from trueflops.capture.schema import Manner
-
-if TYPE_CHECKING:
-    from trueflops.capture.recorder import Recorder
+from trueflops.records.recording import HOST, Recording
 
 COLLECTIVES: Final = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 FIRST_LANE: Final = 1000
@@ -31,20 +30,31 @@ FIRST_LANE: Final = 1000
 _PEER: Final = {"send": "dst", "isend": "dst", "recv_": "src", "irecv": "src"}
 
 
-class Meeting(NamedTuple):
-    """One collective: who takes part, what is handed in and what comes out."""
+class Recorder(Protocol):
+    """What collectives need of whoever writes the program down (capture/recorder.py)."""
 
-    name: str  # without library and overload
-    group: dist.ProcessGroup
-    ranks: tuple[int, ...]
-    sent: list[torch.Tensor]
-    received: list[torch.Tensor]
-    waited_for: bool  # async_op=False: nothing else goes on meanwhile
+    device: str
+    stream: int
+    values: Values
+    recording: Recording
 
-    @property
-    def direction(self) -> str:
-        """Of a transfer between two; empty for what all of a group join."""
-        return "send" if "send" in self.name else "receive" if "recv" in self.name else ""
+    def waits(self, waiting: int, awaited: int, at: int) -> None:
+        """A stream, or the host, waits for another."""
+
+    def _number(self, tensor: torch.Tensor, op: str) -> int:
+        """The number of a tensor's storage."""
+
+    def _write(
+        self,
+        manner: Manner,
+        inputs: Iterable[torch.Tensor],
+        outputs: Iterable[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        group: tuple[int, ...] = (),
+        stream: int | None = None,
+    ) -> None:
+        """Write a call down."""
 
 
 class Collectives:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
-
-if TYPE_CHECKING:
-    from trueflops.capture.ranks.collectives import Collectives
 
 
 class Mark(NamedTuple):
@@ -20,12 +18,20 @@ class Mark(NamedTuple):
     on_host: bool = False
 
 
+class Owner(Protocol):
+    """Who started a collective, and lets streams wait for it (ranks/collectives.py)."""
+
+    def wait(self, marks: tuple[Mark, ...]) -> None:
+        """The current stream waits for these."""
+
+    def aside(self, marks: tuple[Mark, ...]) -> AbstractContextManager[Callable[[], Mark]]:
+        """Another stream, which waits for these; gives the mark of its end."""
+
+
 class Work(dist.Work):
     """Something that other ranks take part in; whoever waits for it lets its stream wait."""
 
-    def __init__(
-        self, owner: Collectives, marks: tuple[Mark, ...], tensors: list[torch.Tensor]
-    ) -> None:
+    def __init__(self, owner: Owner, marks: tuple[Mark, ...], tensors: list[torch.Tensor]) -> None:
         super().__init__()
         self._owner, self._marks = owner, marks
         self._held = tensors  # NCCL keeps them alive until somebody waits
@@ -80,7 +86,7 @@ class Work(dist.Work):
 class Future(torch.futures.Future):  # type: ignore[type-arg]
     """What a communication hook of DDP chains its own work to."""
 
-    def __init__(self, owner: Collectives, marks: tuple[Mark, ...]) -> None:
+    def __init__(self, owner: Owner, marks: tuple[Mark, ...]) -> None:
         super().__init__()
         self._owner, self._marks = owner, marks
 

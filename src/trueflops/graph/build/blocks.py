@@ -10,7 +10,6 @@ from trueflops.graph.build.layout import Layout, Pass
 from trueflops.graph.ir import Graph, Tensor
 from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
 from trueflops.model import Block, Model
-from trueflops.model.parameters import embedding_parameters, head_parameters
 
 
 def build_block(model: Model, block: Block, run: Pass, name: str = "block") -> Graph:
@@ -44,7 +43,7 @@ def _close(at: Layout, block: Block, name: str, y: Tensor) -> Tensor:
 
 def build_embedding(model: Model, run: Pass) -> Graph:
     """Token ids to the residual stream: look up rows, add positions, norm where a family does."""
-    at = Layout(run, model.hidden, embedding_parameters(model))
+    at = Layout(run, model.hidden, model.embedding_parameters())
     ids = Tensor("ids", at.tokens, INDEX_BITS, "index")
     narrow = "embedding.project" in at.parameters
     x = (
@@ -83,9 +82,9 @@ def build_head(model: Model, run: Pass) -> Graph:
     """The residual stream to the loss, or, when serving, to the next token of each sequence."""
     if not run.training:
         run = replace(run, seq=1.0)  # only the last position is asked for
-    parameters = [*head_parameters(model)]
+    parameters = [*model.head_parameters()]
     if model.tied:
-        parameters += embedding_parameters(model)[:1]
+        parameters += model.embedding_parameters()[:1]
     at = Layout(run, model.hidden, parameters)
     x = at.stream("head.in")
     if model.final_norm:

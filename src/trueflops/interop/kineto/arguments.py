@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from trueflops.capture.recording import Array
+from trueflops.records.recording import Array
 
 LARGEST: Final = 2**44  # elements of a tensor: beyond the memory of any device
 MOST_DIMENSIONS: Final = 16

@@ -11,10 +11,10 @@ from typing import Final
 
 from trueflops import units
 from trueflops.capture.lower import lower, tensor
-from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, MissingArgument, TracedOp
 from trueflops.interop.kineto.outputs import FAMILIES, everything, list_of_tensors, pointwise
+from trueflops.records.recording import Array, Call
 
 ATEN: Final = ("aten::", "flash_attn::", "flash_attn_3::")
 _COMPILED: Final = ("triton_poi_", "triton_red_", "triton_per_")  # inductor's, not its products

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from trueflops.interop.kineto.file import ANNOTATIONS, CALLS, OPS, Event
-from trueflops.predict.diagnosis.trace import Doing, HostEvent, Stretch, Thread, TracedPhase
+from trueflops.records.trace import Doing, HostEvent, Stretch, Thread, TracedPhase
 
 _BACKWARD: Final = "autograd::engine::evaluate_function"
 _OPTIMIZER: Final = "Optimizer.step"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trueflops.capture.recording import BITS, Array
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, Made, new_array
 from trueflops.interop.kineto.lists import element_bits, listed_work
+from trueflops.records.recording import BITS, Array
 
 Family = Callable[[Arguments], Made | None]
 _OF_BITS: Final = {8: "uint8", 16: "bfloat16", 32: "float32", 64: "int64"}  # any of that width

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from trueflops.capture.recording import BITS
 from trueflops.errors import BadInput, printable
 from trueflops.graph.ir import CollectiveKind
 from trueflops.interop.kineto import host
@@ -26,7 +25,8 @@ from trueflops.interop.kineto.file import (
     read_document,
 )
 from trueflops.interop.kineto.outputs import OWNERS
-from trueflops.predict.diagnosis.trace import (
+from trueflops.records.recording import BITS
+from trueflops.records.trace import (
     NOBODY,
     HostEvent,
     Kernel,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from trueflops.model.architecture import Attention, Block, Ffn, Model
+from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
+from trueflops.model.layers import Attention, Ffn
 
 
 @reads("gpt2")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trueflops.model.architecture import Attention, Block, Ffn, Model, NormPlacement
+from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
+from trueflops.model.layers import Attention, Ffn, NormPlacement
 
 
 @dataclass(frozen=True)

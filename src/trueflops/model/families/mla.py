@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from trueflops.model.architecture import Attention, Latent, Model
+from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families.moe import dense_first
 from trueflops.model.families.registry import assemble, reads
+from trueflops.model.layers import Attention, Latent
 
 
 @reads("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from trueflops.errors import BadConfig
-from trueflops.model.architecture import Attention, Block, Experts, Ffn, Model
+from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.llama import Traits, attentions
 from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
+from trueflops.model.layers import Attention, Experts, Ffn
 
 
 @reads("mixtral")

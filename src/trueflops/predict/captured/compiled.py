@@ -12,7 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from trueflops.capture.lower import tensor
-from trueflops.capture.recording import (
+from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, joins
+from trueflops.predict.captured.lowering import Lowering
+from trueflops.records.recording import (
     Allocated,
     Array,
     Began,
@@ -22,9 +25,6 @@ from trueflops.capture.recording import (
     Recording,
     Waited,
 )
-from trueflops.graph.ir import Op, Tensor
-from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, joins
-from trueflops.predict.captured.lowering import Lowering
 
 FUSED = "compiled.fused.default"
 _UNUSED = (

@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from trueflops.capture.recording import Recording
 from trueflops.predict.captured.memory import CapturedMemory
+from trueflops.records.recording import Recording
 from trueflops.units import GIBI
 
 CONTEXT: Final = 0.5 * GIBI

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.capture.lower import base_name
-from trueflops.capture.recording import Array, Call
 from trueflops.clock import Clock
 from trueflops.predict.captured.prices import Kernel
 from trueflops.predict.captured.step import Ran
 from trueflops.predict.kernels import price_kernels
+from trueflops.records.recording import Array, Call
 from trueflops.runtime.terms import Estimate
 
 SHORT: Final = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trueflops.capture.lower import lower
-from trueflops.capture.recording import Call
 from trueflops.graph.ir import Op
+from trueflops.records.recording import Call
 
 
 class Lowering:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from trueflops.capture.recording import Allocated, Began, Call, Freed, Recording
 from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllocator
+from trueflops.records.recording import Allocated, Began, Call, Freed, Recording
 from trueflops.units import MEBI
 
 PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")

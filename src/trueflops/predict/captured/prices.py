@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.capture.lower import base_name
-from trueflops.capture.recording import HOST, Call, Event
 from trueflops.clock import CLOCKED_CAUSES, Clock, curve_name
 from trueflops.clock.works import cause_of
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import RULES, Work, work
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.profile import Curve
+from trueflops.records.recording import HOST, Call, Event
 
 # How collectives are called -> ours, and whether what is sent is the input or the output.
 _COLLECTIVES: Final = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from trueflops.capture.recording import Recording
 from trueflops.clock import Clock
 from trueflops.predict.captured.compiled import as_if_compiled, fuse_regions
 from trueflops.predict.captured.fitting import Fitting, fitting
@@ -18,6 +17,7 @@ from trueflops.predict.captured.memory import (
     captured_memory,
 )
 from trueflops.predict.captured.step import CapturedStep, captured_step
+from trueflops.records.recording import Recording
 
 
 @dataclass

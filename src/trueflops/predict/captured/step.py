@@ -9,11 +9,11 @@ from itertools import zip_longest
 from typing import Final
 
 from trueflops.capture.lower import base_name
-from trueflops.capture.recording import Call, Event, Phase, Recording, Waited
 from trueflops.clock import Clock
 from trueflops.clock.host import LISTS, HostLaw
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import Kernel, price_events
+from trueflops.records.recording import Call, Event, Phase, Recording, Waited
 from trueflops.runtime import COMPUTE, Estimate, Term, busy_seconds, floor_seconds, leaf, total
 from trueflops.runtime.replay import Issue, Placed, Wait, replay, shares
 

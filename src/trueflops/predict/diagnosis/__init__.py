@@ -1,8 +1,8 @@
 """Where the time of a real run went, from a profiler's trace and the one clock.
 
-trace.py     what a profiler saw, as plain data   timeline.py  causes, gaps, overlap of one step
-groups.py    kernels beside their predictions     chains.py    what a compiler could fuse
-advice.py    what would help                      diagnose.py  the whole answer
+timeline.py  causes, gaps, overlap of one step    groups.py    kernels beside their predictions
+chains.py    what a compiler could fuse           advice.py    what would help
+diagnose.py  the whole answer
 """
 
 from trueflops.predict.diagnosis.diagnose import Diagnosis as Diagnosis

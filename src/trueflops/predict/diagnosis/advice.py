@@ -13,7 +13,7 @@ from trueflops.clock import Clock
 from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
 from trueflops.predict.diagnosis.groups import Group, Pricer
 from trueflops.predict.diagnosis.timeline import Gap, Occupied, Spent, Window
-from trueflops.predict.diagnosis.trace import NOBODY, HostEvent, Kernel, Launch, Trace
+from trueflops.records.trace import NOBODY, HostEvent, Kernel, Launch, Trace
 
 MATTERS: Final = 0.01  # of the step: below this nothing is said
 SHORT: Final = 10 * units.MICRO  # a kernel that ends before the host has launched the next

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trueflops.capture.lower import lower, tensor
-from trueflops.capture.recording import Array, Call
 from trueflops.clock import Clock
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.passes.compiled import CompiledRegion, generated, joins
 from trueflops.graph.rules import total_bytes, work
 from trueflops.predict.diagnosis.groups import Pricer
-from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
+from trueflops.records.recording import Array, Call
+from trueflops.records.trace import NOBODY, Kernel, Launch, Trace
 
 REALISED: Final = 0.6
 """Of what fusing would save at best, what torch.compile saved a whole step: 24.5 of 45.6 ms, 13.6

@@ -34,7 +34,7 @@ from trueflops.predict.diagnosis.timeline import (
     replay,
     windows,
 )
-from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Trace
+from trueflops.records.trace import NOBODY, Kernel, Trace
 from trueflops.runtime.terms import Estimate
 
 

@@ -16,8 +16,8 @@ from trueflops import units
 from trueflops.clock import Clock, op_class
 from trueflops.errors import MissingFact, shorten
 from trueflops.graph.ir import Op
-from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
 from trueflops.predict.kernels import price_kernels
+from trueflops.records.trace import NOBODY, Kernel, Launch, Trace
 from trueflops.runtime.terms import Estimate
 
 # `indexing`: each element is looked up by its own offsets, and that takes longer than moving it.

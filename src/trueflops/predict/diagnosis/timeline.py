@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from trueflops.predict.diagnosis.trace import NOBODY, Doing, Kernel, Trace
+from trueflops.records.trace import NOBODY, Doing, Kernel, Trace
 
 CAUSES: Final = ("matmul", "attention", "memory", "other", "communication", "copies")
 Spent = Doing | str  # what the host does, or "python" (no event) or "profiler"

@@ -1,4 +1,4 @@
-"""What a captured program did, as plain data: the torch-free half of the room.
+"""What a captured program did, as plain data free of torch; capture/ writes it.
 
 A Recording is a list of events in the order in which the host met them: calls of ATen ops and
 collectives, storages that came and went, streams that waited for one another.

@@ -1,6 +1,7 @@
-"""CSV tables that a user names: rows with their lines, and clear errors where there are none.
+"""Tables: CSV files that a user names, with clear errors, and rows that were just measured.
 
-A table is read line by line and bounded in rows and bytes. Equal rows are kept and worked on once.
+A file is read line by line and bounded in rows and bytes. Equal rows are kept and worked on once.
+A cell of a file is text until someone reads a number in it; one that was measured is a number.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import open_file
+from trueflops.records.measured import Cell
+from trueflops.units import read_number
 
-Row = Mapping[str, str]
+Row = Mapping[str, Cell]
 LARGEST_TABLE: Final = 256 * 1024 * 1024  # bytes
 MOST_ROWS: Final = 2_000_000
 LONGEST_LINE: Final = 1024 * 1024  # characters
@@ -30,14 +33,14 @@ class Cells(Row):
 
     __slots__ = ("_cells", "_columns")
 
-    def __init__(self, columns: Mapping[str, int], cells: tuple[str, ...]) -> None:
+    def __init__(self, columns: Mapping[str, int], cells: tuple[Cell, ...]) -> None:
         self._columns, self._cells = columns, cells
 
-    def __getitem__(self, name: str) -> str:
+    def __getitem__(self, name: str) -> Cell:
         at = self._columns[name]
         return self._cells[at] if at < len(self._cells) else ""
 
-    def get(self, name: str, usual: str = "") -> str:  # type: ignore[override]
+    def get(self, name: str, usual: Cell = "") -> Cell:  # type: ignore[override]
         """A cell; `usual` where there is no such column."""
         return self[name] if name in self._columns else usual
 
@@ -59,16 +62,23 @@ class Table:
     at: NDArray[np.intp]
 
     @classmethod
-    def of(cls, path: Path, columns: Sequence[str], rows: Sequence[Row]) -> Table:
-        """Rows that are in no file."""
+    def of(cls, name: str, rows: Sequence[Row]) -> Table:
+        """Rows that are in no file; cells that one lacks are empty."""
+        columns = tuple(dict.fromkeys(column for row in rows for column in row))
+        places = {column: at for at, column in enumerate(columns)}
+        full = [Cells(places, tuple(row.get(column, "") for column in columns)) for row in rows]
         count = np.arange(len(rows))
-        return cls(path, tuple(columns), rows, count + 1, count)
+        return cls(Path(name), columns, full, count + 1, count)
 
     @property
     def rows(self) -> Iterator[tuple[int, Row]]:
         """Every row with the line that it ends on."""
         every = (self.distinct[at] for at in self.at.tolist())
         return zip(self.lines.tolist(), every, strict=True)
+
+    def cells(self, *columns: str) -> Iterator[tuple[Cell, ...]]:
+        """Some cells of every distinct row; empty where there is no such column."""
+        return (tuple(row.get(column, "") for column in columns) for row in self.distinct)
 
     def take(self, rows: Sequence[int]) -> Table:
         """Some of the distinct rows, with all their lines."""
@@ -87,6 +97,11 @@ class Table:
     def has(self, *columns: str) -> bool:
         """Whether the header names all of these."""
         return set(columns) <= set(self.columns)
+
+
+def number_in(cell: Cell) -> float:
+    """The number in a cell; BadInput where it holds none."""
+    return read_number(cell) if isinstance(cell, str) else float(cell)
 
 
 def read_table(path: Path) -> Table:

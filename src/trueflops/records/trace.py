@@ -1,6 +1,6 @@
 """A run as a profiler saw it: work on the device, and the ops on the host that asked for it.
 
-Plain data, free of torch and of any file format; interop/kineto.py makes it. Times are seconds
+Plain data, free of torch and of any file format; interop/kineto/ makes it. Times are seconds
 since the first event of the file.
 """
 
@@ -10,8 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from trueflops.capture.recording import Call
 from trueflops.graph.ir import CollectiveKind, Op
+from trueflops.records.recording import Call
 
 Sort = Literal["kernel", "collective", "to_device", "to_host", "within"]
 """What a piece of device work is: a kernel, a collective, or a copy and its way."""

@@ -9,7 +9,7 @@ from itertools import takewhile
 from statistics import median
 from typing import Final, NamedTuple
 
-from trueflops.measure.record import Record, Row
+from trueflops.records.measured import Record, Row
 
 # Sections of the last phase, after which every product takes longer.
 SLOWED: Final = ("attention", "decode", "fastest bf16_2:4")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from trueflops.measure.ceilings import FROM_MEMORY, cell
-from trueflops.measure.formats import peak
-from trueflops.measure.record import Row
+from trueflops.records.ceilings import FROM_MEMORY, cell
+from trueflops.records.formats import peak
+from trueflops.records.measured import Row
 
 TOLERANCE: Final = 1.02
 _DTYPES: Final = {"bfloat16": "bf16", "float32": "fp32"}

@@ -1,0 +1,61 @@
+"""A predicted training step: what was asked, and the two trees that answer, time and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trueflops.catalog import Cluster
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.predict.pipeline import StepWork
+from trueflops.profile import Profile
+from trueflops.runtime.terms import Term
+from trueflops.sizes import Size
+from trueflops.workload import Training
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """What one step takes, and what the fullest accelerator holds."""
+
+    model: Model
+    plan: Plan
+    workload: Training
+    cluster: Cluster
+    profile: Profile
+    step: Term
+    memory: Term  # of the fullest stage
+    capacity_bytes: float
+    micro_batches: Size
+    work: StepWork
+    host_bytes: Size  # offloaded, per accelerator
+
+    @property
+    def fits(self) -> Any:
+        """Whether the fullest accelerator's memory suffices, and the host's for what it takes."""
+        inside = np.asarray(self.memory.value) <= self.capacity_bytes
+        room = self.cluster.node_memory_bytes
+        if room is None:
+            return inside
+        return inside & (np.asarray(self.host_bytes) * self.cluster.per_node <= room)
+
+    @property
+    def fits_surely(self) -> Any:
+        """Whether it fits even at the upper end of the interval: what a search should offer."""
+        return self.fits & (np.asarray(self.memory.estimate.high) <= self.capacity_bytes)
+
+    def pick(self, index: int) -> TrainingStep:
+        """The step of one plan out of many, in plain numbers."""
+        m = float(np.ravel(self.micro_batches)[index % np.size(self.micro_batches)])
+        return replace(
+            self,
+            plan=self.plan.pick(index),
+            step=self.step.pick(index),
+            memory=self.memory.pick(index),
+            micro_batches=m,
+            work=self.work.pick(index),
+            host_bytes=float(np.ravel(self.host_bytes)[index % np.size(self.host_bytes)]),
+        )
