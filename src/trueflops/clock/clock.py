@@ -23,7 +23,7 @@ from trueflops.clock.works import (
     MOVING,
     align,
     cause_of,
-    curve_name,
+    curve_key,
     law_work,
     op_class,
     stack,
@@ -32,7 +32,7 @@ from trueflops.clock.works import (
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.rules import RULES, Work, model_flop, work
-from trueflops.profile import Profile
+from trueflops.profile import CurveKey, Profile
 from trueflops.sizes import Array, Size
 
 OF_A_COLLECTIVE = 0.3  # of what the host needs to launch an op: no autograd, no allocation
@@ -90,14 +90,14 @@ class Clock:
 
     def op_seconds(self, ops: Sequence[Op], works: Sequence[Work]) -> list[Size]:
         """Seconds of each op, alone on the accelerator and its caches cold."""
-        classes: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        classes: dict[tuple[str, CurveKey, str], list[int]] = defaultdict(list)
         for i, op in enumerate(ops):
-            classes[op_class(op), curve_name(op), op.dtype].append(i)
+            classes[op_class(op), curve_key(op), op.dtype].append(i)
         seconds: list[Size] = [0.0] * len(ops)
-        for (kind, name, dtype), members in classes.items():
+        for (kind, key, dtype), members in classes.items():
             chosen = [works[i] for i in members]
             asked = law_work(kind, [ops[i] for i in members], chosen)
-            priced = LAWS[kind].seconds(asked, self.silicon, self.profile.curve(name))
+            priced = LAWS[kind].seconds(asked, self.silicon, self.profile.curve(key))
             if kind not in MOVING:
                 flop = stack([done.flop for done in chosen])
                 priced = _within_physics(flop, priced, self.chip.peak_flop_per_second(dtype))
@@ -137,9 +137,7 @@ class Clock:
         library: str = "",
     ) -> Transfer:  # fmt: skip
         """A collective among `group` ranks that stand `stride` apart."""
-        law = self.profile.curve(
-            f"collective.{kind}.{library}" if library else f"collective.{kind}"
-        )
+        law = self.profile.curve(CurveKey("collective", operation=kind, kernel=library))
         return collective_transfer(kind, group, payload, stride, self.cluster.tiers, law, copies)
 
     def stage_links(

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.catalog import weakest
-from trueflops.clock import Clock, curve_name, eager, op_class
+from trueflops.clock import Clock, curve_key, eager, op_class
 from trueflops.clock.attention import decode_limits, prompt_limits
 from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
 from trueflops.graph.rules import Work, work
 from trueflops.predict.terms import Estimate
-from trueflops.profile import Curve
+from trueflops.profile import Curve, CurveKey
 from trueflops.sizes import Array, Size
 
 LIMITS: Final = ("compute", "memory", "serial", "start", "indexing")
@@ -61,7 +61,7 @@ def price_kernels(
     least = zero
     for op, done, taken in zip(ops, works, seconds, strict=True):
         kind = op_class(op)
-        law = clock.profile.curve(curve_name(op))
+        law = clock.profile.curve(curve_key(op))
         origins.append(law.origin)
         whole = whole + taken
         deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
@@ -110,7 +110,7 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
 
 
 def _price_collective(clock: Clock, of: Collective, rows: int) -> KernelPrice:
-    law = clock.profile.curve(f"collective.{of.kind}.{of.library}".rstrip("."))
+    law = clock.profile.curve(CurveKey("collective", operation=of.kind, kernel=of.library))
     payload = np.broadcast_to(of.payload.bytes, (rows,)).astype(np.float64)
     seconds = clock.collective(of.kind, of.group, payload, 1.0, library=of.library).seconds
     estimate = Estimate(seconds, {"collective": law.error}, law.origin)
