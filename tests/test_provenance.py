@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trueflops.catalog import accelerator
+from trueflops.catalog import accelerator, cluster
+from trueflops.cli import main
+from trueflops.model import read_model
+from trueflops.plan import Plan
+from trueflops.predict import Trainer
+from trueflops.predict.provenance import BY_OPS, step_provenance
 from trueflops.profile import Choice, Curve, CurveKey, Profile, frameworks, profile_of, read_profile
 from trueflops.profile.library import SHIPPED
 from trueflops.profile.stored import DATA
+from trueflops.workload import Training
 
 PROFILES = sorted([*DATA.glob("*.json"), *SHIPPED.glob("*.json")])
 
@@ -116,3 +123,107 @@ def test_a_shipped_curve_says_of_every_row_where_it_is_from(path: Path) -> None:
     for key, own in read_profile(path).curves.items():
         assert sum(rows.count for rows in own.rows) == own.fitted_rows, key
         assert all(rows.table and rows.chip and rows.software for rows in own.rows), key
+
+
+# ── the flag ─────────────────────────────────────────────────────────────────────────────────────
+
+
+PROGRAM = """
+import torch
+
+
+def build():
+    model = torch.nn.Linear(1024, 1024).cuda()
+    x = torch.randn(64, 1024, device="cuda")
+
+    def step():
+        model(x).sum().backward()
+
+    return step
+"""
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("asked")
+    (folder / "kernels.csv").write_text("dtype,m,n,k\nbf16,4096,4096,4096\nfp8,128,4096,4096\n")
+    (folder / "program.py").write_text(PROGRAM)
+    return {
+        "explain": ["explain", "matmul", "512x512x512", "--on", "H100", "--dtype", "fp8"],
+        "ops": ["ops", str(folder / "kernels.csv"), "--on", "H20"],
+        "train": ["train", "GPT-2", "--on", "8xH100", "--dp", "8", "--seq", "1024"],
+        "capture": ["capture", f"{folder / 'program.py'}:build", "--on", "A100"],
+    }
+
+
+COMMANDS = ("explain", "ops", "train", "capture")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_flag_answers_as_text(
+    command: str, asked: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = asked[command]
+    assert main(words) == 0
+    without = capsys.readouterr().out
+    assert main([*words, "--provenance"]) == 0
+    more = capsys.readouterr().out
+    assert more.startswith(without)  # nothing else is said otherwise
+    said = more.removeprefix(without)
+    assert "Which number priced what" in said
+    for label in ("curve", "whose", "rows", "source", "error"):
+        assert re.search(rf"^  {label} ", said, re.MULTILINE), label
+    assert ("start_cycles" in said) == (command == "explain")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_flag_answers_as_json(
+    command: str, asked: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked[command], "--provenance", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    found = answer["provenance"]
+    seconds = [part["seconds"] for part in found["parts"]]
+    assert seconds == sorted(seconds, reverse=True)
+    assert sum(seconds) == pytest.approx(found["seconds"])
+    if command == "explain":
+        assert found["seconds"] == pytest.approx(answer["seconds"]["value"])
+    elif command == "ops":
+        assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in answer["rows"]))
+    elif command == "train":
+        assert found["seconds"] == pytest.approx(answer["step_seconds"]["value"])
+    for part in found["parts"]:
+        for each in part["curves"]:
+            assert each["tried"][-1] == {
+                "curve": each["found"], "outcome": "found", "at_bounds": []
+            }  # fmt: skip
+            assert each["holder"] in ("own", "sibling", "transfer", "assumed", "framework")
+            assert each["source"]
+    if command == "explain":
+        start = found["law"]["parameters"]["start_cycles"]
+        assert start["unit"] == "cycles"
+        assert found["law"]["formula"] == "trueflops.clock.matmul.formula"
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "framework", "plan"),
+    [
+        ("Llama-3.1-70B", "64xH100", "megatron", Plan(tp=8, pp=4, dp_shard=2, recompute="full")),
+        ("Llama-3.1-8B", "16xMI300X", "fsdp", Plan(dp_shard=16, zero=3)),
+        ("DeepSeek-V3", "64xH20", "megatron",
+         Plan(ep=8, dp_shard=8, pp=8, recompute="full", recompute_layers=2)),
+        ("GPT-2", "8xH100", "composer", Plan(dp_replicate=8, zero=0, optimizer="muon")),
+        ("Llama-3.1-8B", "8xB200", "usual", Plan(tp=2, cp=4, sp=False, compute="fp8")),
+    ],
+)  # fmt: skip
+def test_the_parts_of_a_step_sum_to_it(model: str, on: str, framework: str, plan: Plan) -> None:
+    where = cluster(on)
+    asked = Training(seq=1024, global_batch=128, tokens=1e9)
+    profile = profile_of(where.accelerator, framework)
+    trainer = Trainer(read_model(model), asked, where, profile)
+    step = trainer.predict_one(plan)
+    found = step_provenance(trainer, step)
+    assert found.seconds == pytest.approx(float(step.step.value), rel=1e-9)
+    by_ops = sum(part.seconds for part in found.parts if part.kernels)
+    compute = {part.name: float(part.value) for part in step.step["compute"].parts}
+    assert by_ops == pytest.approx(sum(compute[name] for name in BY_OPS), rel=1e-9)

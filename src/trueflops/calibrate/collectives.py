@@ -37,12 +37,16 @@ PULL: Final = TOLERATED  # towards what is usual, where few rows cannot tell
 ROWS_PER_LANDMARK: Final = 2  # where rows are few
 NOISE: Final = 0.3
 PARAMETERS: Final = {
-    "base_ll": Parameter(7.0 * MICRO, 0.0, 60.0 * MICRO, "before the first hop", "both"),
-    "base_ll128": Parameter(12.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both"),
-    "base_simple": Parameter(9.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both"),
-    "hop_ll": Parameter(0.6 * MICRO, 0.0, 8.0 * MICRO, "one step of a ring", "low"),
-    "hop_ll128": Parameter(1.5 * MICRO, 0.0, 12.0 * MICRO, "one step of a ring", "low"),
-    "hop_simple": Parameter(3.0 * MICRO, 0.0, 30.0 * MICRO, "one step of a ring", "low"),
+    "base_ll": Parameter(7.0 * MICRO, 0.0, 60.0 * MICRO, "before the first hop", "both", unit="s"),
+    "base_ll128": Parameter(
+        12.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both", unit="s"
+    ),
+    "base_simple": Parameter(
+        9.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both", unit="s"
+    ),
+    "hop_ll": Parameter(0.6 * MICRO, 0.0, 8.0 * MICRO, "one step of a ring", "low", unit="s"),
+    "hop_ll128": Parameter(1.5 * MICRO, 0.0, 12.0 * MICRO, "one step of a ring", "low", unit="s"),
+    "hop_simple": Parameter(3.0 * MICRO, 0.0, 30.0 * MICRO, "one step of a ring", "low", unit="s"),
     "rate_ll": Parameter(0.2, 0.003, 1.0, "of the link, two words in four being flags"),
     "rate_ll128": Parameter(0.5, 0.01, 1.4, "of the link"),
     "rate_simple": Parameter(0.8, 0.03, 2.5, "of the link; switches that reduce exceed it"),

@@ -103,16 +103,14 @@ def _general(chip: Accelerator) -> Profile:
             values |= curves[CurveKey("vector")].values
         # A measured rate of large bf16 products says little of other kernels.
         claim: Origin = origin if key == _MATMUL or origin != "measured" else "derived"
-        curves[key] = Curve(
-            values, max(error, curve.error), claim, why or curve.source,
-            fitted_rows=curve.fitted_rows, rows=curve.rows, lineage=curve.lineage,
-        )  # fmt: skip
-        if reached == usual:
-            curves[key] = replace(curves[key], held_out=curve.held_out)
-        else:  # rows of other vendors' chips say nothing of the error that is left
-            scaled = f"× {reached / usual:.2f}, so that large products reach {reached:.2f}"
-            cited = sources().get(why, {}).get("title", why)
-            curves[key] = curves[key].because(f"{scaled} of the bf16 peak: {cited}")
+        own = replace(curve, values=values, error=max(error, curve.error), origin=claim)
+        if why:
+            # Where a vendor's share is assumed so is its error: rows of other chips do not tell it.
+            held = None if origin == "assumed" else curve.held_out
+            own = replace(own, source=f"{why}; {curve.source}", held_out=held).because(
+                f"× {reached / usual:.2f}: large products reach {reached:.2f} of the bf16 peak"
+            )
+        curves[key] = own
     if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):
             # The chip's best kernels are FlashAttention-2 itself.
@@ -169,7 +167,8 @@ def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
     measured = chip.get("measured.matmul_bf16")
     if measured:
         share = measured / chip.peak_flop_per_second("bf16")
-        return share, across.error, "measured", chip.facts["measured.matmul_bf16"].source
+        cited = chip.facts["measured.matmul_bf16"].source
+        return share, across.error, "measured", sources().get(cited, {}).get("citation", cited)
     if chip.vendor == "NVIDIA":
         return across["efficiency"], across.error, across.origin, ""
     vendors = _assumed()["vendors"]
