@@ -35,9 +35,16 @@ from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import CurveKey, Profile
 from trueflops.sizes import Array, Size
 
-OF_A_COLLECTIVE = 0.3  # of what the host needs to launch an op: no autograd, no allocation
-LARGE_SIDE = 8192.0  # of the product whose rate is called achievable
-PHYSICS = 1.02  # nothing may run faster than this times a physical limit
+# Of what the host needs to launch an op. Assumed: a collective of a framework makes no node of
+# autograd and allocates nothing, and truth/h200/launch.csv has 11 µs for a bare op against 27 for a
+# linear layer.
+OF_A_COLLECTIVE = 0.3
+# Rows, columns and depth of the product whose rate is called achievable: that of the sustained
+# loads of truth/h200/power.csv, whose tiles fill the units of any GPU several times.
+LARGE_SIDE = 8192.0
+# Nothing may run faster than this times a physical limit: what is above is an error of a timer, by
+# the rule that `trueflops measure` rejects rows by (measure/limits.py).
+PHYSICS = 1.02
 
 
 @dataclass
@@ -210,7 +217,8 @@ class Clock:
         return priced
 
 
-# No node of the catalog publishes more; a striped set of four data-centre drives (assumed).
+# Bytes a second of a node's drives. Assumed: four data-centre drives on PCIe 4, striped, at 6 GB/s
+# each. Of the catalog's nodes only Frontier's publishes a figure (two drives, 5.5 GB/s).
 _NVME_PER_NODE = 24e9
 
 
