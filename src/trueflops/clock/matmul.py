@@ -109,6 +109,16 @@ def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     return np.asarray(p["start_cycles"] / chip.hertz + taken)
 
 
+# Unit and meaning of what a profile may say of products of few rows: assumed, not fitted.
+VECTOR: Final = {
+    "vector_rate": ("", "of the fp32 peak, where vector units multiply"),
+    "vector_bandwidth": ("", "of the memory's, there"),
+    "vector_bytes": ("B/cycle", "bytes a unit loads a cycle, there"),
+    "vector_start_cycles": ("cycles", "cycles before the first row, there"),
+    "vector_rows": ("rows", "products of at most so many all run there"),
+}
+
+
 def by_vector(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     """Seconds without the matrix engine: products of few rows pad no tile on vector units."""
     compute = w.flop / (p["vector_rate"] * chip.peak("fp32"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from trueflops.clock import Clock, curve_key, op_class
+from trueflops.clock.matmul import VECTOR
 from trueflops.clock.works import LAWS
 from trueflops.graph import Op, compile_program
 from trueflops.graph.ir import Collective
@@ -109,16 +110,10 @@ class _Ledger:
 def kernel_provenance(kernel: KernelExplained) -> Provenance:
     """Of one explained kernel: its law in full."""
     choice = kernel.choice
-    law = LAWS[choice.key.kind]
-    known, curve = law.parameters, choice.curve
+    law, curve = LAWS[choice.key.kind], choice.curve
+    known = {**VECTOR, **{name: (p.unit, p.meaning) for name, p in law.parameters.items()}}
     parameters = tuple(
-        PricedParameter(
-            name,
-            value,
-            known[name].unit if name in known else "",
-            known[name].meaning if name in known else "",
-            name in curve.at_bounds,
-        )
+        PricedParameter(name, value, *known.get(name, ("", "")), name in curve.at_bounds)
         for name, value in curve.values.items()
     )
     formula = f"{law.formula.__module__}.{law.formula.__qualname__}"

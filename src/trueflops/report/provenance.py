@@ -95,7 +95,7 @@ def _rows(rows: FittedRows) -> str:
 
 
 def _error(curve: Curve) -> str:
-    spread = f"the interval takes one standard deviation of {100.0 * curve.error:.1f} %"
+    spread = f"one standard deviation {100.0 * curve.error:.1f} %"
     if curve.held_out is None:
         return f"no rows held out; {spread}"
     off = curve.held_out
