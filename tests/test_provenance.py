@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from trueflops.calibrate.datasets import row_sources, rows_of, source_of
 from trueflops.catalog import accelerator, cluster
 from trueflops.cli import main
+from trueflops.errors import BadInput
+from trueflops.interop.tables import Table
 from trueflops.model import read_model
 from trueflops.plan import Plan
 from trueflops.predict import Trainer
@@ -123,6 +126,38 @@ def test_a_shipped_curve_says_of_every_row_where_it_is_from(path: Path) -> None:
     for key, own in read_profile(path).curves.items():
         assert sum(rows.count for rows in own.rows) == own.fitted_rows, key
         assert all(rows.table and rows.chip and rows.software for rows in own.rows), key
+
+
+def test_a_row_says_its_software_itself_or_its_folder_does() -> None:
+    said = {"gpu": "h200", "backend": "vllm", "version": "0.24.0"}
+    table = Table.of(Path("ops/gemm.csv"), tuple(said), [said])
+    (row,) = row_sources(table, [said], "H200-SXM-141GB")
+    assert (row.table, row.software) == ("ops/gemm.csv", "vllm 0.24.0")
+    assert "aiconfigurator" in row.dataset
+    (ours,) = row_sources(
+        Table.of(Path("truth/h200/matmul.csv"), ("gpu",), [{"gpu": "h200"}]),
+        [{"gpu": "h200"}],
+        "H200-SXM-141GB",
+    )
+    assert (ours.table, ours.date) == ("h200/matmul.csv", "2026-11-15")
+    assert ours.software.startswith("torch 2.11.0")
+    (other,) = row_sources(Table.of(Path("mine/gemm.csv"), (), [{}]), [{}], "L40S")
+    assert (other.dataset, other.software) == ("mine", "")
+    counted = rows_of([row, ours, row])
+    assert [(rows.table, rows.count) for rows in counted] == [
+        ("ops/gemm.csv", 2),
+        ("h200/matmul.csv", 1),
+    ]
+    assert source_of([ours, row, row]).startswith("kernel tables of ai-dynamo/aiconfigurator")
+
+
+def test_a_profile_whose_curve_has_no_such_name_says_which(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    raw = json.loads((DATA / "L40S.json").read_text())
+    raw["curves"] = {"matmul.grouped.fp8": raw["curves"]["matmul"]}
+    file.write_text(json.dumps(raw))
+    with pytest.raises(BadInput, match=r"mine\.json.*must be written 'matmul\.fp8\.grouped'"):
+        read_profile(file)
 
 
 # ── the flag ─────────────────────────────────────────────────────────────────────────────────────
