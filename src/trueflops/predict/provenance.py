@@ -1,8 +1,9 @@
 """Which number priced what: the seconds of an answer by the curve that each was priced with.
 
 In: what was priced (one kernel, rows of a table, a training step, a captured step). Out: a
-Provenance, whose parts sum to it. Prices are those of the clock, asked for once more op by op;
-parts that are no ops (what of communication shows, waits for the host) are the answer's own leaves.
+Provenance, whose parts sum to it; of a captured step, whose streams overlap, each is alone. Prices
+are the clock's, asked for once more op by op; parts that are no ops (what of communication shows,
+waits for the host) are the answer's own leaves.
 """
 
 from __future__ import annotations
