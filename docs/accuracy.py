@@ -123,10 +123,10 @@ def line(regime: Regime, found: Reached | None) -> str:
 
 def transfer_lines() -> list[str]:
     """Chips left out of the fit, one at a time, as `trueflops calibrate` found it."""
-    curves = read_profile(DATA / "transfer.json").curves
+    across = read_profile(DATA / "transfer.json")
     lines = []
     for name in FITTED:
-        held = curves[name].held_out
+        held = across.curve(name).held_out
         if held:
             got = f"{percent(held.median)} / {percent(held.p90)}"
             lines.append(f"| {name} | {held.rows} | {got} |")

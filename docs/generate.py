@@ -1,7 +1,7 @@
-"""Keep the READMEs true: run every command they show and paste what it prints.
+"""Keep pages true: run every command that they show and paste what it prints.
 
 A block that begins with ```console and a line `$ trueflops …` is filled with that command's output.
-    python docs/generate.py           rewrite the READMEs and the picture
+    python docs/generate.py           rewrite the pages and the picture
     python docs/generate.py --check   exit 1 if they would change
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from trueflops.cli import main as trueflops
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
+PAGES = (ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "docs" / "provenance.md")
 BLOCK = re.compile(r"```console\n\$ trueflops ([^\n]*)\n.*?```", re.DOTALL)
 PICTURE = ROOT / "docs" / "waterfall.png"
 DRAWN = "train Llama-3.1-70B --on 64xH100 --tokens 1T --tp 8 --pp 4 --zero 1 --plot"
@@ -27,13 +27,19 @@ DRAWN = "train Llama-3.1-70B --on 64xH100 --tokens 1T --tp 8 --pp 4 --zero 1 --p
 
 @cache
 def output(command: str) -> str:
-    """What `trueflops COMMAND` prints on a terminal of 80 columns; `| head -n N` cuts it."""
+    """What `trueflops COMMAND` prints on a terminal of 80 columns; `| head -n N` and
+    `| sed '1,/LINE/d'` cut it, as they would there.
+    """
     words, _, cut = command.partition("| head -n ")
+    words, _, before = words.partition("| sed '1,/")
     os.environ["COLUMNS"] = "80"
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.chdir(ROOT):
         trueflops(shlex.split(words))
     lines = [line.rstrip() for line in text.getvalue().rstrip().splitlines()]
+    if before:
+        last = before.rpartition("/d'")[0]
+        lines = lines[next(i for i, line in enumerate(lines) if re.search(last, line)) + 1 :]
     return "\n".join(lines[: int(cut)] if cut else lines)
 
 

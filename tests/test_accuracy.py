@@ -79,7 +79,7 @@ def test_every_published_row_is_judged_or_refused_for_a_reason() -> None:
 
 
 def test_a_chip_left_out_of_the_fit_is_still_predicted() -> None:
-    held = read_profile(DATA / "transfer.json").curves["matmul"].held_out
+    held = read_profile(DATA / "transfer.json").curve("matmul").held_out
     assert held is not None
     assert held.median <= 0.095
     assert held.p90 <= 0.28

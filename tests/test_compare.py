@@ -13,7 +13,7 @@ import pytest
 from trueflops.catalog import accelerator
 from trueflops.cli import main
 from trueflops.clock.matmul import MATMUL
-from trueflops.profile import Curve, Profile, write_profile
+from trueflops.profile import Curve, CurveKey, Profile, write_profile
 from trueflops.report import progress
 from trueflops.report.progress import Waiting
 
@@ -69,7 +69,7 @@ def test_chips_that_cannot_say_why(capsys: Capture) -> None:
 def test_a_profile_is_used_for_its_chip(capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     chip = accelerator("H100")
-    products = {"matmul": Curve(MATMUL.usual(), 0.1, "measured", "a test")}
+    products = {CurveKey("matmul"): Curve(MATMUL.usual(), 0.1, "measured", "a test")}
     write_profile(Profile("mine", chip.name, products), file)
     words = ("H100", "A100", "--for", "GPT-2", "--count", "8")
     plain, own = (ask(capsys, *words, *more) for more in ((), ("--profile", str(file))))

@@ -15,7 +15,7 @@ from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
 from trueflops.clock.attention import ATTENTION, AttentionWork
 from trueflops.clock.silicon import Silicon
-from trueflops.clock.works import LAWS, curve_name
+from trueflops.clock.works import LAWS, curve_key
 from trueflops.graph import Op, Pass, Tensor, compile_program
 from trueflops.graph.rules import work
 from trueflops.graph.shapes import AttentionShape
@@ -25,7 +25,7 @@ from trueflops.plan import Plan
 from trueflops.predict import Server
 from trueflops.predict.memory import Held
 from trueflops.predict.muon import Matrix, matrices_of, newton_schulz_seconds, products
-from trueflops.profile import Profile, profile_of, read_profile, write_profile
+from trueflops.profile import CurveKey, Profile, profile_of, read_profile, write_profile
 from trueflops.profile.stored import DATA
 from trueflops.records.rows import identity
 from trueflops.workload import Serving
@@ -88,7 +88,7 @@ def attention_of(name: str, *, cache_bits: float) -> Op:
 
 def test_a_latent_prompt_reads_no_narrow_cache() -> None:
     narrow, wide = (attention_of("DeepSeek-V3", cache_bits=bits) for bits in (8.0, 16.0))
-    assert curve_name(narrow) == curve_name(wide) == "attention"
+    assert curve_key(narrow) == curve_key(wide) == CurveKey("attention")
     clock = clock_on("8xB200")
     seconds = clock.op_seconds([narrow, wide], [work(narrow), work(wide)])
     assert seconds[0] == pytest.approx(seconds[1])
@@ -96,8 +96,8 @@ def test_a_latent_prompt_reads_no_narrow_cache() -> None:
 
 
 def test_heads_of_a_plain_model_over_a_narrow_cache() -> None:
-    assert curve_name(attention_of("Llama-3.1-8B", cache_bits=16.0)) == "attention"
-    assert curve_name(attention_of("Llama-3.1-8B", cache_bits=8.0)) == "attention.kv8"
+    assert str(curve_key(attention_of("Llama-3.1-8B", cache_bits=16.0))) == "attention"
+    assert str(curve_key(attention_of("Llama-3.1-8B", cache_bits=8.0))) == "attention.kv8"
 
 
 def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
     ]
     (tmp_path / "rows.csv").write_text("\n".join(rows))
     ops = [batch.ops[-1] for batch in read_kernels(tmp_path / "rows.csv")]
-    assert [curve_name(op) for op in ops] == ["attention.kv8.triton", "attention.kv8"]
+    assert [str(curve_key(op)) for op in ops] == ["attention.kv8.triton", "attention.kv8"]
     slow, fast = clock_on("1xB200").op_seconds(ops, [work(op) for op in ops])
     assert np.sum(slow) > 5.0 * np.sum(fast)
 
@@ -116,7 +116,7 @@ def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
 def test_only_an_engine_that_runs_the_fallback_is_priced_by_it() -> None:
     def names(chip: str, framework: str) -> set[str]:
         curves = profile_of(accelerator(chip), framework).curves
-        return {name for name in curves if name.endswith("odd_heads")}
+        return {str(key) for key in curves if key.odd_heads}
 
     both = {"attention.kv8.odd_heads", "attention_decode.kv8.odd_heads"}
     assert names("B200", "vllm") == names("L40S", "vllm") == both
@@ -139,19 +139,21 @@ def slow_kernels(efficiency: float) -> Split:
 
 
 def test_a_fit_that_ends_at_a_bound_is_reported_and_not_used(tmp_path: Path) -> None:
-    sound = own_curves("attention", slow_kernels(0.4), "rows")
-    failed = own_curves("attention.kv8", slow_kernels(0.001), "rows")
-    assert not sound["attention"].at_bounds
-    assert "efficiency_128" in failed["attention.kv8"].at_bounds
-    assert sound["attention"].used
-    assert not failed["attention.kv8"].used
+    wide, narrow = CurveKey("attention"), CurveKey("attention", cache8=True)
+    sound = own_curves(wide, slow_kernels(0.4))
+    failed = own_curves(narrow, slow_kernels(0.001))
+    assert not sound[wide].at_bounds
+    assert "efficiency_128" in failed[narrow].at_bounds
+    assert sound[wide].used
+    assert not failed[narrow].used
     write_profile(Profile("both", "H100-SXM5-80GB", sound | failed), tmp_path / "both.json")
     stored = read_profile(tmp_path / "both.json")
-    assert stored.curves["attention.kv8"].at_bounds == failed["attention.kv8"].at_bounds
-    assert stored.usable["attention.kv8"] is stored.usable["attention"]
+    assert stored.curves[narrow].at_bounds == failed[narrow].at_bounds
+    assert stored.curve(narrow) is stored.curve(wide)
+    assert stored.lent("own")[narrow].values == stored.curves[wide].values
     write_profile(Profile("one", "H100-SXM5-80GB", failed), tmp_path / "one.json")
     alone = read_profile(tmp_path / "one.json")
-    assert not alone.usable
+    assert not alone.lent("given")
     used = profile_of(accelerator("L4"), given=alone).curve("attention.kv8")
     assert used == profile_of(accelerator("L4")).curve("attention.kv8")
 
@@ -159,7 +161,7 @@ def test_a_fit_that_ends_at_a_bound_is_reported_and_not_used(tmp_path: Path) -> 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
 def test_a_shipped_profile_says_which_fits_ended_at_a_bound(path: Path) -> None:
     for name, curve in read_profile(path).curves.items():
-        kind = "memory" if name.startswith("cast") else name.partition(".")[0]
+        kind = "memory" if name.kind == "cast" else name.kind
         law = PARAMETERS if kind == "collective" else LAWS[kind].parameters if kind in LAWS else {}
         at = {key for key, value in curve.values.items() if key in law and law[key].at_bound(value)}
         assert at <= set(curve.at_bounds), name

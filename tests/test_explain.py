@@ -19,7 +19,7 @@ from trueflops.interop.kernel_ops import DTYPES
 from trueflops.predict.explain import MatmulExplained, explain_matmul
 from trueflops.predict.kernels import price_kernels
 from trueflops.predict.mapping import map_tile
-from trueflops.profile import Curve, Profile, profile_of, write_profile
+from trueflops.profile import Curve, CurveKey, Profile, profile_of, write_profile
 
 Capture = pytest.CaptureFixture[str]
 SHAPES = [(4096, 11008, 4096), (1, 8192, 28672), (17, 333, 4097), (64, 64, 64), (8192, 8192, 8192)]
@@ -232,7 +232,7 @@ class TestCommand:
     def test_a_profile_of_the_users_own(self, capsys: Capture, tmp_path: Path) -> None:
         file = tmp_path / "mine.json"
         chip = cluster("H100").accelerator
-        products = {"matmul": Curve(MATMUL.usual(), 0.1, "measured", "a test")}
+        products = {CurveKey("matmul"): Curve(MATMUL.usual(), 0.1, "measured", "a test")}
         write_profile(Profile("mine", chip.name, products), file)
         own = ask_json(capsys, "4096x4096x4096", "--on", "H100", "--profile", str(file))
         assert own["profile"] == "mine"

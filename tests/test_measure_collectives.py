@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 
 import gloo_ranks
 from trueflops.calibrate.collectives import fitted_collectives, plain_tiers
+from trueflops.calibrate.datasets import Dataset
 from trueflops.catalog import PROTOCOLS
 from trueflops.errors import BadInput
 from trueflops.interop.kernels import batch_kernels
@@ -123,8 +124,10 @@ def fitted(measured: list[Row]) -> dict[str, HeldOut]:
     table = Table.of("measured", measured)
     batches, refused = batch_kernels(table)
     assert not refused
-    curves = fitted_collectives(batches, plain_tiers(measured), "test")
-    found = {name: curve.held_out for name, curve in curves.items() if curve.held_out is not None}
+    curves = fitted_collectives(batches, plain_tiers(measured), "test", Dataset("test"))
+    found = {
+        str(key): curve.held_out for key, curve in curves.items() if curve.held_out is not None
+    }
     assert sum(held.rows for held in found.values()) == len(measured)  # each was left out once
     return found
 

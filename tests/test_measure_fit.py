@@ -81,7 +81,7 @@ def test_rows_that_physics_forbids_are_dropped_when_a_bare_nodes_file_is_fitted(
     assert record.tables["race"] == []
     assert len(record.warnings) == 2
     assert all("peak of bf16" in warning for warning in record.warnings)
-    held = profile.curves["matmul"].held_out
+    held = profile.curve("matmul").held_out
     assert held is not None
     assert held.rows == len(rows)
     assert held.median < 0.05
@@ -107,8 +107,8 @@ def test_power_of_few_loads_stays_near_what_is_known() -> None:
     record = Record(
         {**H100, "power_cap_watts": 500.0}, {}, {"power": loads, "matmul": products(0.7)}
     )
-    power = fit_record(record).curves["power"].values
+    power = fit_record(record).curve("power").values
     assert 0.1 < power["static"] < 0.3
     assert power["cap_watts"] == 500.0  # someone lowered it
-    known = profile_of(accelerator("H200")).curves["power"].values["clocked"]
+    known = profile_of(accelerator("H200")).curve("power").values["clocked"]
     assert power["clocked"] == pytest.approx(known, rel=0.05)  # one clock tells no slope

@@ -12,7 +12,7 @@ import pytest
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput
-from trueflops.profile import Curve, HeldOut, Profile
+from trueflops.profile import Curve, CurveKey, HeldOut, Profile
 from trueflops.records.measured import Record, Row
 from trueflops.report.encode import to_json
 from trueflops.report.measured import encode_measured, plot_measured, show_measured
@@ -109,7 +109,8 @@ def fitted(name: str) -> Profile:
     special = Curve({"a": 1.0}, 0.05, "measured", "", None, 40, HeldOut(40, 0.026, 0.082))
     share = {"static": 0.2, "byte": 0.8, "exponent": 1.1, "flop_bf16": 1.6}
     power = Curve(share, 0.05, "measured", "", None, 3, HeldOut(3, 1e-9, 1e-8))
-    curves = {"attention": special, "attention.cudnn": special, "matmul": special, "power": power}
+    names = {"attention": special, "attention.cudnn": special, "matmul": special, "power": power}
+    curves = {CurveKey.parse(key): curve for key, curve in names.items()}
     return Profile(f"{name}, measured", name, curves)
 
 

@@ -14,7 +14,7 @@ import pytest
 from trueflops.catalog import accelerator
 from trueflops.cli import main
 from trueflops.errors import BadInput
-from trueflops.profile import Profile, profile_of, write_profile
+from trueflops.profile import CurveKey, Profile, profile_of, write_profile
 from trueflops.records.chips import chip_of
 from trueflops.records.split import held_out
 from trueflops.records.tables import read_table
@@ -440,7 +440,7 @@ class TestCommand:
         usual_curve = profile_of(accelerator("A100")).curve("memory")
         slower_memory = {name: 0.5 * value for name, value in usual_curve.values.items()}
         file = tmp_path / "slow.json"
-        curves = {"memory": replace(usual_curve, values=slower_memory)}
+        curves = {CurveKey("memory"): replace(usual_curve, values=slower_memory)}
         write_profile(Profile("slow", accelerator("A100").name, curves), file)
         table = read_table(write(tmp_path / "runs.csv", korthikanti()))
         usual = verify_tables([table], best_known).rows

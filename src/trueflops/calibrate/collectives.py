@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from trueflops.calibrate.datasets import Dataset, row_sources, rows_of, source_of
 from trueflops.calibrate.fit import TOLERATED, at_bounds, solve_landmarks
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import PROTOCOLS, Tier, accelerator, cluster
 from trueflops.clock.collectives import REACH, collective_features, collective_transfer
 from trueflops.clock.law import Parameter
 from trueflops.interop.kernels import Batch, batch_kernels
-from trueflops.profile import Curve, Landmarks
+from trueflops.profile import Curve, CurveKey, Landmarks
 from trueflops.records.measured import MEASURED
 from trueflops.records.rows import by_chip, identity, measured_seconds
 from trueflops.records.split import held_out
@@ -36,12 +38,16 @@ PULL: Final = TOLERATED  # towards what is usual, where few rows cannot tell
 ROWS_PER_LANDMARK: Final = 2  # where rows are few
 NOISE: Final = 0.3
 PARAMETERS: Final = {
-    "base_ll": Parameter(7.0 * MICRO, 0.0, 60.0 * MICRO, "before the first hop", "both"),
-    "base_ll128": Parameter(12.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both"),
-    "base_simple": Parameter(9.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both"),
-    "hop_ll": Parameter(0.6 * MICRO, 0.0, 8.0 * MICRO, "one step of a ring", "low"),
-    "hop_ll128": Parameter(1.5 * MICRO, 0.0, 12.0 * MICRO, "one step of a ring", "low"),
-    "hop_simple": Parameter(3.0 * MICRO, 0.0, 30.0 * MICRO, "one step of a ring", "low"),
+    "base_ll": Parameter(7.0 * MICRO, 0.0, 60.0 * MICRO, "before the first hop", "both", unit="s"),
+    "base_ll128": Parameter(
+        12.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both", unit="s"
+    ),
+    "base_simple": Parameter(
+        9.0 * MICRO, 0.0, 80.0 * MICRO, "before the first hop", "both", unit="s"
+    ),
+    "hop_ll": Parameter(0.6 * MICRO, 0.0, 8.0 * MICRO, "one step of a ring", "low", unit="s"),
+    "hop_ll128": Parameter(1.5 * MICRO, 0.0, 12.0 * MICRO, "one step of a ring", "low", unit="s"),
+    "hop_simple": Parameter(3.0 * MICRO, 0.0, 30.0 * MICRO, "one step of a ring", "low", unit="s"),
     "rate_ll": Parameter(0.2, 0.003, 1.0, "of the link, two words in four being flags"),
     "rate_ll128": Parameter(0.5, 0.01, 1.4, "of the link"),
     "rate_simple": Parameter(0.8, 0.03, 2.5, "of the link; switches that reduce exceed it"),
@@ -50,23 +56,23 @@ PARAMETERS: Final = {
 }
 
 
-def collective_curves(tables: Iterable[Table], source: str) -> dict[str, dict[str, Curve]]:
-    """Chip → curve name → curve, for every collective and library in the tables."""
-    found: dict[str, dict[str, Curve]] = {}
+def collective_curves(tables: Iterable[Table]) -> dict[str, dict[CurveKey, Curve]]:
+    """Chip → key → curve, for every collective and library in the tables."""
+    found: dict[str, dict[CurveKey, Curve]] = {}
     for table in tables:
         for name, rows in by_chip(table):
             chip = accelerator(name).name
             for batch in batch_kernels(rows)[0]:
                 if batch.collective is not None:
                     tiers = cluster(f"{batch.widest}x{chip}").tiers
-                    found.setdefault(chip, {}).update(fitted_collectives([batch], tiers, source))
+                    found.setdefault(chip, {}).update(fitted_collectives([batch], tiers, chip))
     return found
 
 
 def fitted_collectives(
-    batches: Iterable[Batch], tiers: tuple[Tier, ...], source: str
-) -> dict[str, Curve]:
-    """Curve name → curve, for every collective and library in the batches."""
+    batches: Iterable[Batch], tiers: tuple[Tier, ...], chip: str, dataset: Dataset | None = None
+) -> dict[CurveKey, Curve]:
+    """Key → curve, for every collective and library in the batches."""
     found = {}
     for batch in batches:
         if (sent := batch.collective) is None:
@@ -84,10 +90,13 @@ def fitted_collectives(
             point, marks = seen.fit(fitted)
             misses = [seen.missed(point, marks, ~fitted)]
         held, error = summarise(np.concatenate(misses))
-        rows = int(fitted.sum())
-        name = f"collective.{sent.kind}" + (f".{sent.library}" if sent.library else "")
-        ended = at_bounds(PARAMETERS, point / seen.slowness)
-        found[name] = Curve(_values(point), error, "measured", source, marks, rows, held, ended)
+        sources = row_sources(batch.table, batch.rows, chip, dataset)
+        sources = tuple(compress(sources, fitted))
+        key = CurveKey("collective", operation=sent.kind, kernel=sent.library)
+        found[key] = Curve(
+            _values(point), error, "measured", source_of(sources), marks, len(sources), held,
+            at_bounds(PARAMETERS, point / seen.slowness), rows=rows_of(sources),
+        )  # fmt: skip
     return found
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from trueflops.calibrate.datasets import RowSource
 from trueflops.clock.law import Law, Parameter, kernel, residual
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.streams import STREAM, StreamWork
@@ -30,17 +31,22 @@ LEAST_SHARE: Final = 0.3  # what a matmul takes at least of a row that also cast
 
 @dataclass(frozen=True)
 class Sample:
-    """Measured kernels of one class on one chip. `cast_bytes` of a row that narrows its input."""
+    """Measured kernels of one class on one chip. `cast_bytes` of a row that narrows its input.
+
+    `sources` says of each row where it comes from.
+    """
 
     chip: Silicon
     work: Any
     seconds: Array
     cast_bytes: Array | None = None
+    sources: tuple[RowSource, ...] = ()
 
     def take(self, rows: NDArray[np.intp]) -> Sample:
         """Some of the rows."""
         cast = None if self.cast_bytes is None else self.cast_bytes[rows]
-        return Sample(self.chip, pick(self.work, rows), self.seconds[rows], cast)
+        sources = tuple(self.sources[row] for row in rows.tolist()) if self.sources else ()
+        return Sample(self.chip, pick(self.work, rows), self.seconds[rows], cast, sources)
 
 
 def join(samples: Sequence[Sample]) -> Sample:
@@ -55,7 +61,8 @@ def join(samples: Sequence[Sample]) -> Sample:
     cast = np.concatenate(casts)
     seconds = np.concatenate([s.seconds for s in samples])
     work = _joined([s.work for s in samples], lengths)
-    return Sample(samples[0].chip, work, seconds, cast if cast.any() else None)
+    sources = tuple(source for s in samples for source in s.sources)
+    return Sample(samples[0].chip, work, seconds, cast if cast.any() else None, sources)
 
 
 def _joined(works: Sequence[Any], lengths: Sequence[int]) -> Any:

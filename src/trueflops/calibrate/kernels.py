@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from trueflops.calibrate.datasets import rows_of, source_of
 from trueflops.calibrate.fit import CAST, Fitted, Sample, fit_landmarks, fit_values, predict
 from trueflops.calibrate.samples import Split
 from trueflops.clock.attention import HEAD_DIMS, efficiency
 from trueflops.clock.law import Law, residual
 from trueflops.clock.works import FALLBACK, LAWS
-from trueflops.profile import Curve, HeldOut, Landmarks
+from trueflops.profile import Curve, CurveKey, HeldOut, Landmarks
 
 Z90: Final = 1.6449
 
@@ -42,26 +43,38 @@ ALONE: Final = 1.5  # how much worse a law of one chip is taken to be on others
 FEW: Final = 120  # with fewer rows than this a landmark would learn one row by heart
 
 
-def own_curves(name: str, split: Split, source: str, like: Curve | None = None) -> dict[str, Curve]:
+def own_curves(key: CurveKey, split: Split, like: Curve | None = None) -> dict[CurveKey, Curve]:
     """The curve of one class on one chip, and that of the cast before it where there is one.
 
     What few rows cannot tell is taken from the curve `like` it.
     """
     law, detail = LAWS[split.kind], DETAILS.get(split.kind, Detail(0, 0.0))
     fitted = fit_values(law, [split.fitted], like.values if like else {})
-    if name.endswith(FALLBACK):
+    if key.kernel == FALLBACK:
         fitted = replace(fitted, values=_any_head(fitted.values, split.fitted))
     rows = len(split.fitted.seconds)
     count = detail.landmarks if rows >= FEW else 0
     marks = fit_landmarks(law, split.fitted, fitted, count, detail.noise)
     held, error = judge(law, split.judged, fitted, marks)
+    source, told = source_of(split.fitted.sources), rows_of(split.fitted.sources)
     ended = (fitted.at_bounds, fitted.used)
-    curve = Curve(fitted.values, error, "measured", source, marks, rows, held, *ended)
-    curves = {name: curve}
+    curve = Curve(fitted.values, error, "measured", source, marks, rows, held, *ended, told)
+    curves = {key: curve}
     if fitted.cast:
-        form = name.rpartition(".")[2]
-        curves[f"cast.{form}"] = Curve(fitted.cast, error, "measured", source, None, rows)
+        curves[cast_before(key)] = cast_curve(curve, fitted)
     return curves
+
+
+def cast_before(product: CurveKey) -> CurveKey:
+    """The cast that narrows a product's input."""
+    return CurveKey("cast", format=product.format or product.dtype)
+
+
+def cast_curve(curve: Curve, fitted: Fitted) -> Curve:
+    """The curve of the cast, fitted with the product that comes after it to the same rows."""
+    return replace(
+        curve, values=fitted.cast, landmarks=None, held_out=None, at_bounds=(), used=True
+    )
 
 
 def _any_head(values: dict[str, float], sample: Sample) -> dict[str, float]:
@@ -79,14 +92,14 @@ def _any_head(values: dict[str, float], sample: Sample) -> dict[str, float]:
 
 
 def transferred_curve(
-    name: str, splits: Sequence[Split], source: str, like: Curve | None = None
+    key: CurveKey, splits: Sequence[Split], like: Curve | None = None
 ) -> tuple[Curve, Fitted]:
     """One curve for chips without data: parameters fitted across all others."""
     law = LAWS[splits[0].kind]
     samples = [split.fitted for split in splits]
     near = like.values if like else {}
     fitted = fit_values(law, samples, near)
-    if name.endswith(FALLBACK):
+    if key.kernel == FALLBACK:
         fitted = replace(fitted, values=_any_head(fitted.values, samples[0]))
     misses = [
         log_error(
@@ -101,8 +114,10 @@ def transferred_curve(
         misses = [ALONE * log_error(law, splits[0].judged, fitted)]
     held, error = summarise(np.concatenate(misses))
     rows = sum(len(s.seconds) for s in samples)
+    sources = [source for sample in samples for source in sample.sources]
+    source, told = source_of(sources), rows_of(sources)
     ended = (fitted.at_bounds, fitted.used)
-    return Curve(fitted.values, error, "derived", source, None, rows, held, *ended), fitted
+    return Curve(fitted.values, error, "derived", source, None, rows, held, *ended, told), fitted
 
 
 def judge(

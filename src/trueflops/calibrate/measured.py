@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.calibrate.collectives import fitted_collectives, plain_tiers
+from trueflops.calibrate.datasets import Dataset, row_sources, rows_of, source_of
 from trueflops.calibrate.fit import Fitted, Sample, fit_landmarks, fit_values, join
 from trueflops.calibrate.kernels import Detail, log_error, summarise
 from trueflops.calibrate.power import power_curve
@@ -25,10 +26,10 @@ from trueflops.catalog import Accelerator, accelerator, cluster
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.catalog.clusters import cluster_measured
 from trueflops.clock.silicon import Silicon
-from trueflops.clock.works import LAWS, curve_name, op_class
+from trueflops.clock.works import LAWS, curve_key, op_class
 from trueflops.errors import BadInput, UnknownName
 from trueflops.interop.kernels import batch_kernels
-from trueflops.profile import Curve, Landmarks, Profile, profile_of, read_profile
+from trueflops.profile import Curve, CurveKey, Landmarks, Profile, profile_of, read_profile
 from trueflops.profile.stored import DATA, shipped
 from trueflops.records.ceilings import cell, from_memory, rate
 from trueflops.records.chips import chip_of
@@ -109,28 +110,29 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
     chip = device_chip(record)
     reject(record, limits_of(chip))
     known = profile_of(chip)
-    source = _source(record)
-    curves: dict[str, Curve] = {}
-    for name, rows in sorted(_samples(record, chip).items()):
+    dataset = _dataset(record)
+    curves: dict[CurveKey, Curve] = {}
+    by_name = sorted(_samples(record, chip, dataset).items(), key=lambda item: str(item[0]))
+    for key, rows in by_name:
         if len(rows.sample.seconds) >= FEW:
-            like = known.curves.get(name) or curves.get(name.partition(".")[0])
-            curves[name] = fitted_curve(rows, like, source)
-            say(name)
+            like = known.curves.get(key) or curves.get(CurveKey(key.kind))
+            curves[key] = fitted_curve(rows, like)
+            say(str(key))
     kernel = str(record.device.get("attention_kernel", ""))
     curves |= _usual_attention(curves, kernel, known.curve("attention_decode"))
-    curves |= _host(record, chip, known.curve("host"), source)
+    curves |= _host(record, chip, known.curve("host"), dataset)
     if "power" in record.tables and chip.get("power.tdp"):
         table = Table.of("power", record.tables["power"])
         cap = float(record.device.get("power_cap_watts") or 0.0)
-        curves |= power_curve(chip, table, source, _relative_power(chip), cap)
-    curves |= _collectives(record, chip, source)
+        curves |= power_curve(chip, table, dataset, _relative_power(chip), cap)
+    curves |= _collectives(record, chip, dataset)
     if not curves:
         raise BadInput("too little was measured to fit anything; resume it with a larger --budget")
     own = chip if chip.status == "measured" else None
     return Profile(f"{chip.name}, measured", chip.name, curves, own)
 
 
-def _collectives(record: Record, chip: Accelerator, source: str) -> dict[str, Curve]:
+def _collectives(record: Record, chip: Accelerator, dataset: Dataset) -> dict[CurveKey, Curve]:
     """Inside one node, on the tiers that the clock will price them on."""
     sent = [row for row in record.tables.get("collective", ()) if cell(row, "nodes") <= 1.0]
     if not sent:
@@ -139,16 +141,17 @@ def _collectives(record: Record, chip: Accelerator, source: str) -> dict[str, Cu
     known = chip.status != "measured"
     where = cluster(f"{widest}x{chip.name}") if known else cluster_measured(chip, widest)
     batches, _ = batch_kernels(Table.of("collective", sent))
-    return fitted_collectives(batches, where.tiers, source)
+    return fitted_collectives(batches, where.tiers, chip.name, dataset)
 
 
-def _source(record: Record) -> str:
+def _dataset(record: Record) -> Dataset:
     """Under which conditions: the words that stand beside every curve."""
     said = record.software
     versions = ", ".join(f"{name} {said[name]}" for name in ("torch", "cuda", "hip", "driver")
                          if name in said)  # fmt: skip
     when = record.started.partition("T")[0]
-    return f"measured on {record.device['name']}, {versions}, {when}, method {record.method}"
+    what = f"measured on {record.device['name']}, {versions}, {when}, method {record.method}"
+    return Dataset(what, versions, when)
 
 
 @dataclass(frozen=True)
@@ -160,9 +163,9 @@ class Rows:
     folds: NDArray[np.intp]
 
 
-def _samples(record: Record, chip: Accelerator) -> dict[str, Rows]:
+def _samples(record: Record, chip: Accelerator, dataset: Dataset) -> dict[CurveKey, Rows]:
     silicon = Silicon.of(chip)
-    found: dict[str, tuple[str, list[Sample], list[int]]] = defaultdict(lambda: ("", [], []))
+    found: dict[CurveKey, tuple[str, list[Sample], list[int]]] = defaultdict(lambda: ("", [], []))
     for name in KERNELS:
         rows = record.tables.get(name)
         if not rows:
@@ -170,17 +173,18 @@ def _samples(record: Record, chip: Accelerator) -> dict[str, Rows]:
         batches, _ = batch_kernels(Table.of(name, rows))
         for batch in batches:
             main = batch.ops[-1]
-            _, samples, folds = found[curve_name(main)]
-            samples.append(sample_of(batch, silicon))
+            _, samples, folds = found[curve_key(main)]
+            sources = row_sources(batch.table, batch.rows, chip.name, dataset)
+            samples.append(sample_of(batch, silicon, sources))
             folds += [crc32(identity(row).encode()) % FOLDS for row in batch.rows]
-            found[curve_name(main)] = (op_class(main), samples, folds)
+            found[curve_key(main)] = (op_class(main), samples, folds)
     return {
         curve: Rows(kind, join(samples), np.array(folds))
         for curve, (kind, samples, folds) in found.items()
     }
 
 
-def fitted_curve(rows: Rows, like: Curve | None, source: str) -> Curve:
+def fitted_curve(rows: Rows, like: Curve | None) -> Curve:
     """Parameters and landmarks of all rows, with the error of fits that left some out.
 
     Where the chip's own curve is shipped with landmarks, it may only need to be corrected: of the
@@ -193,7 +197,11 @@ def fitted_curve(rows: Rows, like: Curve | None, source: str) -> Curve:
     best = int(np.argmin([np.median(np.abs(errors)) for errors in missed]))
     held, error = summarise(missed[best])
     values, marks = ways[best].fit(rows.sample)
-    return Curve(values.values, error, "measured", source, marks, len(missed[best]), held)
+    sources = rows.sample.sources
+    return Curve(
+        values.values, error, "measured", source_of(sources), marks, len(missed[best]), held,
+        rows=rows_of(sources),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -225,23 +233,28 @@ class _Way:
         return found
 
 
-def _usual_attention(curves: Mapping[str, Curve], kernel: str, decode: Curve) -> dict[str, Curve]:
+def _usual_attention(
+    curves: Mapping[CurveKey, Curve], kernel: str, decode: Curve
+) -> dict[CurveKey, Curve]:
     """Attention without a name is by the kernel that the library itself picks.
 
     A decode step of a serving engine is by kernels of its own: torch's stands for them only where
     nobody has measured those on this chip.
     """
     kinds = ("attention", "attention_backward")
-    found = {kind: curves[f"{kind}.{kernel}"] for kind in kinds if f"{kind}.{kernel}" in curves}
-    own = curves.get("attention_decode.fa2")
-    return found | ({"attention_decode": own} if own and decode.origin != "measured" else {})
+    named = {CurveKey(kind): CurveKey(kind, kernel=kernel) for kind in kinds}
+    found = {plain: curves[its] for plain, its in named.items() if its in curves}
+    own = curves.get(CurveKey("attention_decode", kernel="fa2"))
+    if own and decode.origin != "measured":
+        found[CurveKey("attention_decode")] = own
+    return found
 
 
 def _relative_power(chip: Accelerator) -> Curve | None:
     """The power curve that is shipped for the chip, or for any, as shares of the cap."""
     known = shipped(chip.name)
-    across = read_profile(DATA / "transfer.json").curves.get("power")
-    return known.curves.get("power", across) if known else across
+    across = read_profile(DATA / "transfer.json").curves.get(CurveKey("power"))
+    return known.curves.get(CurveKey("power"), across) if known else across
 
 
 def reject(record: Record, limits: Mapping[str, float]) -> None:
@@ -253,7 +266,9 @@ def reject(record: Record, limits: Mapping[str, float]) -> None:
             rows.remove(row)
 
 
-def _host(record: Record, chip: Accelerator, usual: Curve, source: str) -> dict[str, Curve]:
+def _host(
+    record: Record, chip: Accelerator, usual: Curve, dataset: Dataset
+) -> dict[CurveKey, Curve]:
     """What pinned copies reach of the host link, the slower way; how surely is not measured."""
     link = cluster(chip.name).host_bandwidth if chip.status != "measured" else None
     ways = {
@@ -266,4 +281,5 @@ def _host(record: Record, chip: Accelerator, usual: Curve, source: str) -> dict[
     if not link or not all(ways.values()):
         return {}
     share = min(ways.values()) / link
-    return {"host": Curve({"efficiency": min(share, 1.0)}, usual.error, "measured", source)}
+    values = {"efficiency": min(share, 1.0)}
+    return {CurveKey("host"): Curve(values, usual.error, "measured", dataset.what)}

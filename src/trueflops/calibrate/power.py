@@ -14,10 +14,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from trueflops import units
+from trueflops.calibrate.datasets import Dataset, RowSource, row_sources, rows_of, source_of
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.errors import BadInput, shorten
-from trueflops.profile import Curve
+from trueflops.profile import Curve, CurveKey
 from trueflops.records.rows import by_chip
 from trueflops.records.tables import Row, Table, number_in
 from trueflops.sizes import Array
@@ -31,17 +32,21 @@ PULL: Final = 0.1  # a parameter off by half counts as one load off by 5 %
 FEWEST_CLOCKS: Final = 3  # at which products ran: fewer do not tell how energy follows the clock
 
 
-def power_curves(table: Table, source: str) -> dict[str, dict[str, Curve]]:
+def power_curves(table: Table) -> dict[str, dict[CurveKey, Curve]]:
     """Chip → the curve "power"."""
     return {
-        accelerator(name).name: power_curve(accelerator(name), rows, source)
+        accelerator(name).name: power_curve(accelerator(name), rows)
         for name, rows in by_chip(table)
     }
 
 
 def power_curve(
-    chip: Accelerator, table: Table, source: str, like: Curve | None = None, cap: float = 0.0
-) -> dict[str, Curve]:
+    chip: Accelerator,
+    table: Table,
+    dataset: Dataset | None = None,
+    like: Curve | None = None,
+    cap: float = 0.0,
+) -> dict[CurveKey, Curve]:
     """The curve "power" of one chip; none where too few loads tell energies apart.
 
     What few loads cannot tell (a rest changes both the clock and what is drawn anyway) stays near
@@ -52,10 +57,10 @@ def power_curve(
     clocks = {row["clock_mhz"] for row in rows if row["load"] == "matmul"}
     if loads != {"matmul", "copy"} or len(clocks) < FEWEST_CLOCKS:
         return {}
-    curve = _curve(chip, rows, source, like)
+    curve = _curve(chip, rows, row_sources(table, rows, chip.name, dataset), like)
     if cap and abs(cap / chip.need("power.tdp") - 1.0) > OTHER_CAP:  # someone has lowered it
         curve = replace(curve, values={**curve.values, "cap_watts": cap})
-    return {"power": curve}
+    return {CurveKey("power"): curve}
 
 
 def _averaged(row: Row) -> Row:
@@ -80,7 +85,9 @@ def _figure(row: Row, column: str) -> float:
     return value
 
 
-def _curve(chip: Accelerator, rows: list[Row], source: str, like: Curve | None) -> Curve:
+def _curve(
+    chip: Accelerator, rows: list[Row], sources: tuple[RowSource, ...], like: Curve | None
+) -> Curve:
     cap, bandwidth = chip.need("power.tdp"), chip.need("memory.bandwidth")
     dtypes = sorted({str(row["dtype"]) for row in rows if _figure(row, "flop") > 0})
     which = np.array([dtypes.index(str(d)) if (d := row["dtype"]) in dtypes else 0 for row in rows])
@@ -119,7 +126,9 @@ def _curve(chip: Accelerator, rows: list[Row], source: str, like: Curve | None) 
         "clocked": _clocked(rows, ratio, seconds, like),
         **{f"flop_{dtype}": share for dtype, share in zip(dtypes, shares, strict=True)},
     }
-    return Curve(values, max(error, 0.05), "measured", source, None, len(rows))
+    source, told = source_of(sources), rows_of(sources)
+    error = max(error, 0.05)
+    return Curve(values, error, "measured", source, None, len(rows), rows=told)
 
 
 def _clocked(rows: list[Row], ratio: Array, seconds: Array, like: Curve | None) -> float:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from trueflops.calibrate.collectives import collective_curves
-from trueflops.calibrate.fit import Fitted
-from trueflops.calibrate.kernels import own_curves, transferred_curve
+from trueflops.calibrate.kernels import cast_before, cast_curve, own_curves, transferred_curve
 from trueflops.calibrate.power import POWER_COLUMNS, power_curves
 from trueflops.calibrate.samples import Split, kernel_samples, tables_in
 from trueflops.errors import BadInput, printable
-from trueflops.profile import Curve, Profile, write_profile
+from trueflops.profile import Curve, CurveKey, Profile, write_profile
 from trueflops.records.measured import MEASURED
 
-TABLES: Final = "kernel tables of ai-dynamo/aiconfigurator (Apache-2.0), ops/*.csv"
-OURS: Final = "our own measurements on an H200, truth/h200"
 TRANSFER: Final = "transfer"
 NEEDED: Final = (
     "matmul", "attention", "attention_decode", "attention_backward.cudnn", "experts", "memory",
@@ -39,27 +37,26 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
             "and latency_us)"
         )
     samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
-    there = {name for splits in samples.values() for name in splits}
+    there = {str(key) for splits in samples.values() for key in splits}
     if lacking := [name for name in NEEDED if name not in there]:
         raise BadInput(
             f"{printable(str(folders[0]))}: too few rows of {', '.join(lacking)}: a chip without "
             "measurements is priced by what is fitted here, so that every kind of kernel must be"
         )
-    sent = collective_curves((t for t in tables if t.has("gpus", "bytes")), TABLES)
-    power = [power_curves(table, OURS) for table in found if table.has(*POWER_COLUMNS)]
+    sent = collective_curves(t for t in tables if t.has("gpus", "bytes"))
+    power = [power_curves(table) for table in found if table.has(*POWER_COLUMNS)]
     for chip, of_kinds in sorted(sent.items()):
-        for name, curve in of_kinds.items():
-            say(f"{chip}: {name}{_ended(curve)}")
+        for key, curve in of_kinds.items():
+            say(f"{chip}: {key}{_ended(curve)}")
     made = []
     for chip, splits in sorted(samples.items()):
-        curves: dict[str, Curve] = dict(sent.get(chip, {}))
+        curves = dict(sent.get(chip, {}))
         for of_chips in power:
             curves |= of_chips.get(chip, {})
-        for name, split in _plain_first(splits).items():
-            like = curves.get(name.partition(".")[0])
-            fitted = own_curves(name, split, _source(name, chip), like)
+        for key, split in _plain_first(splits).items():
+            fitted = own_curves(key, split, curves.get(CurveKey(key.kind)))
             curves |= fitted
-            say(f"{chip}: {name}{_ended(fitted[name])}")
+            say(f"{chip}: {key}{_ended(fitted[key])}")
         made.append(Profile(f"{chip}, fitted", chip, curves))
     across = transfer(samples, say)
     for of_chips in power:  # relative to cap and peak: a first guess for any chip like it
@@ -67,32 +64,30 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
     return [_write(profile, into) for profile in (*made, across)]  # all, or none if a fit fails
 
 
-def transfer(samples: Mapping[str, Mapping[str, Split]], say: Callable[[str], None]) -> Profile:
+def transfer(
+    samples: Mapping[str, Mapping[CurveKey, Split]], say: Callable[[str], None]
+) -> Profile:
     """Curves for chips without data, fitted across those that have some."""
-    classes: dict[str, list[Split]] = defaultdict(list)
+    classes: dict[CurveKey, list[Split]] = defaultdict(list)
     for splits in samples.values():
-        for name, split in splits.items():
-            classes[name].append(split)
-    curves: dict[str, Curve] = {}
-    for name, found in _plain_first(classes).items():
-        like = curves.get(name.partition(".")[0])
-        curve, fitted = transferred_curve(name, found, _source(name, ""), like)
-        curves[name] = curve
-        say(f"across chips: {name}{_ended(curve)}")
+        for key, split in splits.items():
+            classes[key].append(split)
+    curves: dict[CurveKey, Curve] = {}
+    for key, found in _plain_first(classes).items():
+        curve, fitted = transferred_curve(key, found, curves.get(CurveKey(key.kind)))
+        curves[key] = curve
+        say(f"across chips: {key}{_ended(curve)}")
         if fitted.cast:
-            curves[f"cast.{name.rpartition('.')[2]}"] = _cast(curve, fitted)
-    curves["cast"] = curves["memory"]
-    curves["attention_backward"] = curves["attention_backward.cudnn"]
+            curves[cast_before(key)] = cast_curve(curve, fitted)
+    curves[CurveKey("cast")] = curves[CurveKey("memory")]
+    backward = CurveKey("attention_backward")
+    curves[backward] = curves[replace(backward, kernel="cudnn")]
     return Profile("across chips", "any", curves)
 
 
-def _plain_first(found: Mapping[str, Found]) -> dict[str, Found]:
-    """Curves by name, `matmul` before `matmul.fp8`: each starts from the plainer one."""
-    return dict(sorted(found.items()))
-
-
-def _cast(curve: Curve, fitted: Fitted) -> Curve:
-    return Curve(fitted.cast, curve.error, curve.origin, curve.source, None, curve.fitted_rows)
+def _plain_first(found: Mapping[CurveKey, Found]) -> dict[CurveKey, Found]:
+    """By name, `matmul` before `matmul.fp8`: each starts from the plainer one."""
+    return dict(sorted(found.items(), key=lambda item: str(item[0])))
 
 
 def _ended(curve: Curve) -> str:
@@ -101,24 +96,6 @@ def _ended(curve: Curve) -> str:
         return ""
     named = ", ".join(curve.at_bounds)
     return f" (ended at a bound of {named}{'' if curve.used else ': not used'})"
-
-
-def _source(name: str, chip: str) -> str:
-    ours = name in ("memory", "eager") or name.endswith(
-        (
-            ".fa2",
-            ".cudnn",
-            ".cudnn_masked",
-            ".convolution",
-            ".convolution_backward",
-            ".fp16",
-            ".tf32",
-            ".fp32",
-        )
-    )
-    if ours:
-        return OURS
-    return f"{TABLES}; {OURS}" if chip.startswith("H200") and name.startswith("matmul") else TABLES
 
 
 def _write(profile: Profile, into: Path) -> Path:

@@ -10,12 +10,14 @@ from typing import Final
 
 import numpy as np
 
+from trueflops.calibrate.datasets import RowSource, row_sources
 from trueflops.calibrate.fit import Sample, join
 from trueflops.catalog import accelerator
 from trueflops.clock.silicon import Silicon
-from trueflops.clock.works import curve_name, law_work, op_class
+from trueflops.clock.works import curve_key, law_work, op_class
 from trueflops.graph.rules import work
 from trueflops.interop.kernels import Batch, batch_kernels
+from trueflops.profile import CurveKey
 from trueflops.records.rows import by_chip, identity, measured_seconds
 from trueflops.records.split import held_out
 from trueflops.records.tables import Table, read_table
@@ -43,9 +45,9 @@ def tables_in(*folders: Path) -> list[Table]:
     return [read_table(path) for path in paths]
 
 
-def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[str, Split]]:
+def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[CurveKey, Split]]:
     """Chip → curve → samples, of all kernels but collectives."""
-    found: dict[str, dict[str, tuple[str, list[Sample], list[Sample]]]] = defaultdict(dict)
+    found: dict[str, dict[CurveKey, tuple[str, list[Sample], list[Sample]]]] = defaultdict(dict)
     for table in tables:
         for name, rows in by_chip(table):
             chip = accelerator(name)
@@ -54,9 +56,10 @@ def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[str, Split]]
                 if batch.collective is not None:
                     continue
                 main = batch.ops[-1]
-                sample = sample_of(batch, Silicon.of(chip))
+                sources = row_sources(batch.table, batch.rows, chip.name)
+                sample = sample_of(batch, Silicon.of(chip), sources)
                 apart = np.array([held_out(identity(row)) for row in batch.rows])
-                at = found[chip.name].setdefault(curve_name(main), (op_class(main), [], []))
+                at = found[chip.name].setdefault(curve_key(main), (op_class(main), [], []))
                 for side, chosen in ((at[1], ~apart), (at[2], apart)):
                     if chosen.any():
                         side.append(sample.take(np.flatnonzero(chosen)))
@@ -75,7 +78,7 @@ def _split(kind: str, fitted: Sample, apart: list[Sample]) -> Split:
     return Split(kind, fitted, join(apart) if apart else fitted.take(np.arange(0)))
 
 
-def sample_of(batch: Batch, chip: Silicon) -> Sample:
+def sample_of(batch: Batch, chip: Silicon, sources: tuple[RowSource, ...]) -> Sample:
     """A batch's rows as the law's work; the casts before it are kept apart."""
     main = batch.ops[-1]
     asked = law_work(op_class(main), [main], [work(main)])
@@ -84,4 +87,4 @@ def sample_of(batch: Batch, chip: Silicon) -> Sample:
     if len(batch.ops) > 1:
         done = work(batch.ops[0])
         cast = np.broadcast_to(done.bytes_read + done.bytes_written, seconds.shape)
-    return Sample(chip, asked, seconds, cast)
+    return Sample(chip, asked, seconds, cast, sources)

@@ -18,13 +18,15 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, printable
 from trueflops.files import check_writable
 from trueflops.predict.captured.program import CapturedProgram, predict_program
+from trueflops.predict.provenance import Provenance, captured_provenance
 from trueflops.profile import Profile
 from trueflops.report import encode
 from trueflops.report.captured import encode_program, show_program
 from trueflops.report.captured_files import write_trace
 from trueflops.report.captured_graph import encode_graph, show_graph
 from trueflops.report.plots import check_name
-from trueflops.report.tables import answers_on
+from trueflops.report.provenance import encode_provenance, show_provenance
+from trueflops.report.tables import answers_on, console
 
 STDOUT, STDERR = 1, 2  # descriptors, whatever Python calls its streams
 
@@ -55,13 +57,21 @@ def _answer(options: argparse.Namespace, found: CapturedProgram, answers: TextIO
 
         plot_memory(found, Path(options.timeline))
     if options.json:
-        graph = encode_graph(found) if options.graph else {}
-        print(encode.to_json(encode_program(found) | graph), file=answers)
+        more = encode_graph(found) if options.graph else {}
+        if options.provenance:
+            more["provenance"] = encode_provenance(_provenance(found))
+        print(encode.to_json(encode_program(found) | more), file=answers)
     elif options.graph:
         show_graph(found, options.top)
     else:
         show_program(found, options.top)
+    if options.provenance and not options.json:
+        show_provenance(console(), _provenance(found))
     return 0 if found.fitting.fits else 1
+
+
+def _provenance(found: CapturedProgram) -> Provenance:
+    return captured_provenance(found.step, found.clock.profile)
 
 
 @contextmanager

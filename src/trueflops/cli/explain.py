@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
 from trueflops.interop.kernel_ops import DTYPES, KINDS, Form, attend, attend_backward
-from trueflops.predict.explain import explain_attention, explain_matmul
+from trueflops.predict.explain import KernelExplained, explain_attention, explain_matmul
+from trueflops.predict.provenance import kernel_provenance
 from trueflops.report import encode
 from trueflops.report.explain import (
     encode_attention,
@@ -23,6 +25,7 @@ from trueflops.report.explain import (
     show_matmul,
 )
 from trueflops.report.plots import plot_roofline
+from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console
 
 OF_ATTENTION = ("queries", "window", "causal", "backward", "decode", "cache", "kernel")
@@ -39,9 +42,10 @@ def run(options: argparse.Namespace) -> int:
     if options.plot is not None:
         plot_roofline(found, Path(options.plot))
     if options.json:
-        print(encode.to_json(encode_attention(found)))
+        print(encode.to_json(encode_attention(found) | _encoded(options, found)))
     else:
         show_attention(console(), found)
+        _show_provenance(options, found)
     return 0
 
 
@@ -55,10 +59,22 @@ def _run_matmul(options: argparse.Namespace) -> int:
     if options.plot is not None:
         plot_roofline(found, Path(options.plot))
     if options.json:
-        print(encode.to_json(encode_matmul(found)))
+        print(encode.to_json(encode_matmul(found) | _encoded(options, found)))
     else:
         show_matmul(console(), found)
+        _show_provenance(options, found)
     return 0
+
+
+def _encoded(options: argparse.Namespace, found: KernelExplained) -> dict[str, Any]:
+    if not options.provenance:
+        return {}
+    return {"provenance": encode_provenance(kernel_provenance(found))}
+
+
+def _show_provenance(options: argparse.Namespace, found: KernelExplained) -> None:
+    if options.provenance:
+        show_provenance(console(), kernel_provenance(found))
 
 
 def _clock(options: argparse.Namespace) -> Clock:

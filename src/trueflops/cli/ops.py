@@ -18,9 +18,11 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
 from trueflops.predict.kernels import KernelPrice, price_batch
+from trueflops.predict.provenance import Provenance, table_provenance
 from trueflops.records.tables import Row
 from trueflops.report import encode
 from trueflops.report.grid import grid
+from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console, plural
 
 LISTED = 60  # rows of the table on a terminal; --json has them all
@@ -50,14 +52,25 @@ def run(options: argparse.Namespace) -> int:
     rows = [row for batch, priced in found for row in records(batch, priced, shown)]
     rows = sorted(rows, key=lambda row: row["line"])[:shown]
     if options.json:
-        print(encode.to_json({"on": where.name, "rows": rows, "refused": refused}))
+        answer: dict[str, Any] = {"on": where.name, "rows": rows, "refused": refused}
+        if options.provenance:
+            answer["provenance"] = encode_provenance(_provenance(clock, found))
+        print(encode.to_json(answer))
     else:
         count = sum(len(batch.table.at) for batch, _ in found)
         every = (priced.take(batch.table.at).seconds.value for batch, priced in found)
         show(rows, count, sum(float(np.sum(seconds)) for seconds in every))
         for reason, lines in sorted(Counter(row["reason"] for row in refused).items()):
             print(wrapped(f"trueflops: {lines:,} rows refused: {reason}"), file=sys.stderr)
+        if options.provenance:
+            show_provenance(console(), _provenance(clock, found))
     return 0
+
+
+def _provenance(clock: Clock, found: list[tuple[Batch, KernelPrice]]) -> Provenance:
+    return table_provenance(
+        clock, ((batch.ops, batch.collective, len(batch.table.at)) for batch, _ in found)
+    )
 
 
 def records(batch: Batch, priced: KernelPrice, most: int | None) -> Iterator[dict[str, Any]]:

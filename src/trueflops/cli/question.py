@@ -20,7 +20,8 @@ from trueflops.profile import Profile, frameworks, profile_of
 from trueflops.profile.frameworks import USUAL, about, on_vendor, serves
 from trueflops.profile.library import find_profile
 
-SHOWN = {"json", "verbose", "explain", "top", "plot"}  # how an answer looks, not what was asked
+# How an answer looks, not what was asked.
+SHOWN = {"json", "verbose", "explain", "provenance", "top", "plot"}
 
 
 def recall(options: argparse.Namespace) -> argparse.Namespace:

@@ -24,9 +24,11 @@ from trueflops.errors import join_or
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
+from trueflops.predict.provenance import step_provenance
 from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
 from trueflops.report.progress import Waiting
+from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console
 from trueflops.report.training import (
     print_training,
@@ -94,6 +96,8 @@ class Answer:
                 "would_fit": [words for words, _ in fit],
                 "best": [self._short(s) for s in others],
             }
+            if self.options.provenance:
+                answer["provenance"] = encode_provenance(step_provenance(self.trainer, step))
             print(encode.to_json(answer))
             return 0 if step.fits else 1
         out = console()
@@ -104,6 +108,8 @@ class Answer:
             out.print(runners_up_table(list(zip(others, bills, strict=True))))
         if self.options.explain:
             self._explain(step)
+        if self.options.provenance:
+            show_provenance(out, step_provenance(self.trainer, step))
         if not step.fits:
             self._say_does_not_fit(step, fit)
         return 0 if step.fits else 1

@@ -20,5 +20,5 @@ from trueflops.clock.power import PowerLaw as PowerLaw
 from trueflops.clock.transfer import NOTHING as NOTHING
 from trueflops.clock.transfer import Transfer as Transfer
 from trueflops.clock.transfer import either as either
-from trueflops.clock.works import curve_name as curve_name
+from trueflops.clock.works import curve_key as curve_key
 from trueflops.clock.works import op_class as op_class

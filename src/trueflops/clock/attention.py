@@ -168,11 +168,13 @@ ATTENTION: Final = Law(
     _prompt,
     {
         "start_cycles": Parameter(
-            15000.0, 0.0, 60000.0, "cycles before the first block runs", "low"
+            15000.0, 0.0, 60000.0, "cycles before the first block runs", "low", unit="cycles"
         ),
         **_HEAD_PARAMETERS,
         "sharpness": Parameter(1.5, 1.05, 8.0, "exponent with which limits overlap", "both"),
-        "block_cycles": Parameter(300.0, 0.0, 6000.0, "cycles to set up one block", "low"),
+        "block_cycles": Parameter(
+            300.0, 0.0, 6000.0, "cycles to set up one block", "low", unit="cycles"
+        ),
         "bandwidth": Parameter(0.5, 0.1, 1.2, "of the memory's", "high", True),
         "serial": Parameter(0.8, 0.0, 2.0, "how much of the longest block shows", "low"),
         "short_blocks": Parameter(0.5, 0.0, 1.0, "how far blocks shrink for short prompts", "both"),
@@ -184,7 +186,7 @@ DECODE: Final = Law(
     _decode,
     {
         "start_cycles": Parameter(
-            12000.0, 0.0, 60000.0, "cycles before the first key is read", "low"
+            12000.0, 0.0, 60000.0, "cycles before the first key is read", "low", unit="cycles"
         ),
         "bandwidth": Parameter(0.75, 0.1, 1.3, "of the memory's", "high", True),
         "sharpness": Parameter(2.0, 1.05, 10.0, "exponent with which limits overlap", "both"),

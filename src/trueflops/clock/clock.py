@@ -24,7 +24,7 @@ from trueflops.clock.works import (
     MOVING,
     align,
     cause_of,
-    curve_name,
+    curve_key,
     law_work,
     op_class,
     stack,
@@ -33,11 +33,15 @@ from trueflops.clock.works import (
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.rules import RULES, Work, model_flop, work
-from trueflops.profile import Profile
+from trueflops.profile import CurveKey, Profile
 from trueflops.sizes import Array, Size
 
-LARGE_SIDE = 8192.0  # of the product whose rate is called achievable
-PHYSICS = 1.02  # nothing may run faster than this times a physical limit
+# Rows, columns and depth of the product whose rate is called achievable: that of the sustained
+# loads of truth/h200/power.csv, whose tiles fill the units of any GPU several times.
+LARGE_SIDE = 8192.0
+# Nothing may run faster than this times a physical limit: what is above is an error of a timer, by
+# the rule that `trueflops measure` rejects rows by (records/limits.py).
+PHYSICS = 1.02
 
 
 @dataclass
@@ -93,14 +97,14 @@ class Clock:
 
     def op_seconds(self, ops: Sequence[Op], works: Sequence[Work]) -> list[Size]:
         """Seconds of each op, alone on the accelerator and its caches cold."""
-        classes: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        classes: dict[tuple[str, CurveKey, str], list[int]] = defaultdict(list)
         for i, op in enumerate(ops):
-            classes[op_class(op), curve_name(op), op.dtype].append(i)
+            classes[op_class(op), curve_key(op), op.dtype].append(i)
         seconds: list[Size] = [0.0] * len(ops)
-        for (kind, name, dtype), members in classes.items():
+        for (kind, key, dtype), members in classes.items():
             chosen = [works[i] for i in members]
             asked = law_work(kind, [ops[i] for i in members], chosen)
-            priced = LAWS[kind].seconds(asked, self.silicon, self.profile.curve(name))
+            priced = LAWS[kind].seconds(asked, self.silicon, self.profile.curve(key))
             if kind not in MOVING:
                 flop = stack([done.flop for done in chosen])
                 priced = _within_physics(flop, priced, self.chip.peak_flop_per_second(dtype))
@@ -140,9 +144,7 @@ class Clock:
         library: str = "",
     ) -> Transfer:  # fmt: skip
         """A collective among `group` ranks that stand `stride` apart."""
-        law = self.profile.curve(
-            f"collective.{kind}.{library}" if library else f"collective.{kind}"
-        )
+        law = self.profile.curve(CurveKey("collective", operation=kind, kernel=library))
         return collective_transfer(kind, group, payload, stride, self.cluster.tiers, law, copies)
 
     def stage_links(
@@ -215,7 +217,8 @@ class Clock:
         return priced
 
 
-# No node of the catalog publishes more; a striped set of four data-centre drives (assumed).
+# Bytes a second of a node's drives. Assumed: four data-centre drives on PCIe 4, striped, at 6 GB/s
+# each. Of the catalog's nodes only Frontier's publishes a figure (two drives, 5.5 GB/s).
 _NVME_PER_NODE = 24e9
 
 

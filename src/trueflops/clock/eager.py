@@ -64,16 +64,22 @@ def _features(w: EagerWork, chip: Silicon) -> Array:
 EAGER: Final = Law(
     _formula,
     {
-        "start_cycles": Parameter(4000.0, 500.0, 20000.0, "cycles before the first byte moves"),
-        "reduce_cycles": Parameter(4000.0, 0.0, 30000.0, "more before a row is summed", "low"),
-        "list_cycles": Parameter(8000.0, 0.0, 60000.0, "more for each launch over a list", "low"),
+        "start_cycles": Parameter(
+            4000.0, 500.0, 20000.0, "cycles before the first byte moves", unit="cycles"
+        ),
+        "reduce_cycles": Parameter(
+            4000.0, 0.0, 30000.0, "more before a row is summed", "low", unit="cycles"
+        ),
+        "list_cycles": Parameter(
+            8000.0, 0.0, 60000.0, "more for each launch over a list", "low", unit="cycles"
+        ),
         **{
             kind: Parameter(0.8, 0.02, 1.0, f"of the memory's bandwidth, for {kind}", "high")
             for kind in KINDS
         },
         **{
             f"{kind}_cycles": Parameter(
-                0.8, 0.05, 50.0, f"of a unit for an element of {kind}", "low"
+                0.8, 0.05, 50.0, f"of a unit for an element of {kind}", "low", unit="cycles"
             )
             for kind in WALKING
         },

@@ -66,16 +66,20 @@ EXPERTS: Final = Law(
     _formula,
     {
         "start_cycles": Parameter(
-            40000.0, 0.0, 300000.0, "cycles to route, sort and launch", "low"
+            40000.0, 0.0, 300000.0, "cycles to route, sort and launch", "low", unit="cycles"
         ),
         "efficiency": Parameter(0.6, 0.05, 1.2, "of the dense peak, in full tiles", "high", True),
         "bandwidth": Parameter(0.75, 0.1, 1.2, "of the memory's, for weights", "high", True),
         "sharpness": Parameter(2.0, 1.05, 10.0, "exponent with which limits overlap", "both"),
         "tile_rows": Parameter(
-            64.0, 1.0, 256.0, "rows of a tile that an expert fills in part", "low"
+            64.0, 1.0, 256.0, "rows of a tile that an expert fills in part", "low", unit="rows"
         ),
-        "k_fill": Parameter(100.0, 0.0, 2000.0, "elements of k lost to filling the pipe", "low"),
-        "n_fill": Parameter(50.0, 0.0, 500.0, "columns lost at the edge of tiles", "low"),
+        "k_fill": Parameter(
+            100.0, 0.0, 2000.0, "elements of k lost to filling the pipe", "low", unit="elements"
+        ),
+        "n_fill": Parameter(
+            50.0, 0.0, 500.0, "columns lost at the edge of tiles", "low", unit="elements"
+        ),
         "all_rows": Parameter(0.5, 0.0, 6.0, "passes over the copies of all ranks", "low"),
         "own_rows": Parameter(1.0, 0.0, 10.0, "passes over the copies of this one", "low"),
         "idle_loss": Parameter(0.3, 0.0, 1.0, "bandwidth lost when few units have work", "both"),

@@ -18,7 +18,7 @@ from trueflops.catalog import PROTOCOLS, Accelerator, accelerator
 from trueflops.clock.law import residual
 from trueflops.clock.works import LAWS
 from trueflops.errors import BadInput, UnknownName, printable
-from trueflops.profile import Curve, Profile, read_profile
+from trueflops.profile import Curve, CurveKey, Profile, read_profile
 
 TOLERATED: Final = 1.02  # of a limit: what a clock's jitter and rounding may add
 ROOM: Final = 10.0  # beyond the bounds of a fit
@@ -59,16 +59,16 @@ def given_profile(path: Path) -> Profile:
     """Read a profile and hold it to the laws and to its chip."""
     profile = read_profile(path)
     chip = profile.chip or accelerator(profile.accelerator)
-    for name, curve in profile.curves.items():
-        _check(printable(str(path)), name, curve, chip)
+    for key, curve in profile.curves.items():
+        _check(printable(str(path)), key, curve, chip)
     return profile
 
 
-def _check(where: str, name: str, curve: Curve, chip: Accelerator) -> None:
-    kind = name.partition(".")[0]
+def _check(where: str, name: CurveKey, curve: Curve, chip: Accelerator) -> None:
+    kind = name.kind
     known = ranges(kind)
     if not known:
-        raise UnknownName(f"curve in {where}", name, [*LAWS, "cast", *_NO_LAW])
+        raise UnknownName(f"curve in {where}", str(name), [*LAWS, "cast", *_NO_LAW])
     for key, of in known.items():
         if of.needed and key not in curve.values:
             said = f"{name} has no {key!r}: it is not as trueflops measure writes it"

@@ -37,6 +37,7 @@ class Parameter(NamedTuple):
     meaning: str
     limits: Literal["", "low", "high", "both"] = ""
     decisive: bool = False
+    unit: str = ""  # shares, ratios and exponents have none
 
     def at_bound(self, value: float) -> bool:
         """Whether a fitted value ended at a bound that is no limit of its meaning."""

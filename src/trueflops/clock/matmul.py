@@ -109,6 +109,16 @@ def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     return np.asarray(p["start_cycles"] / chip.hertz + taken)
 
 
+# Unit and meaning of what a profile may say of products of few rows: assumed, not fitted.
+VECTOR: Final = {
+    "vector_rate": ("", "of the fp32 peak, where vector units multiply"),
+    "vector_bandwidth": ("", "of the memory's, there"),
+    "vector_bytes": ("B/cycle", "bytes a unit loads a cycle, there"),
+    "vector_start_cycles": ("cycles", "cycles before the first row, there"),
+    "vector_rows": ("rows", "products of at most so many all run there"),
+}
+
+
 def by_vector(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     """Seconds without the matrix engine: products of few rows pad no tile on vector units."""
     compute = w.flop / (p["vector_rate"] * chip.peak("fp32"))
@@ -157,20 +167,30 @@ def _features(w: MatmulWork, chip: Silicon) -> Array:
 MATMUL: Final = Law(
     formula,
     {
-        "start_cycles": Parameter(4000.0, 0.0, 12000.0, "cycles before the first tile", "low"),
+        "start_cycles": Parameter(
+            4000.0, 0.0, 12000.0, "cycles before the first tile", "low", unit="cycles"
+        ),
         "efficiency": Parameter(0.8, 0.05, 1.1, "of the dense peak, in a full tile", "high", True),
         "bandwidth": Parameter(0.85, 0.2, 1.05, "of the memory's", "high", True),
         "sharpness": Parameter(2.5, 1.2, 8.0, "exponent with which limits overlap", "both"),
-        "fill": Parameter(120.0, 0.0, 800.0, "elements of k lost to filling the pipe", "low"),
-        "step_cycles": Parameter(4.0, 0.0, 30.0, "cycles for one element of k in one tile", "low"),
+        "fill": Parameter(
+            120.0, 0.0, 800.0, "elements of k lost to filling the pipe", "low", unit="elements"
+        ),
+        "step_cycles": Parameter(
+            4.0, 0.0, 30.0, "cycles for one element of k in one tile", "low", unit="cycles"
+        ),
         "split": Parameter(3.0, 1.0, 64.0, "most ways to divide a k of 1024", "low"),
         "wave_loss": Parameter(0.3, 0.0, 1.2, "how much of a ragged last wave is lost", "low"),
-        "join_cycles": Parameter(900.0, 0.0, 5000.0, "cycles to add up, a halving of k", "low"),
+        "join_cycles": Parameter(
+            900.0, 0.0, 5000.0, "cycles to add up, a halving of k", "low", unit="cycles"
+        ),
         "tile_2048": Parameter(0.4, 0.15, 0.8, "efficiency of 16×128 tiles, of the large ones'"),
         "tile_4096": Parameter(0.6, 0.2, 1.0, "of 64×64", "high"),
         "tile_8192": Parameter(0.75, 0.3, 1.0, "of 128×64", "high"),
         "tile_16384": Parameter(0.9, 0.5, 1.0, "of 128×128", "high"),
-        "cache_bytes": Parameter(25.0, 5.0, 64.0, "bytes a unit reads from cache a cycle", "high"),
+        "cache_bytes": Parameter(
+            25.0, 5.0, 64.0, "bytes a unit reads from cache a cycle", "high", unit="B/cycle"
+        ),
         "cache_share": Parameter(0.5, 0.1, 1.0, "of the last-level cache for weights", "high"),
         "idle_bandwidth": Parameter(0.5, 0.0, 1.0, "of the bandwidth that one unit draws", "both"),
     },

@@ -20,9 +20,14 @@ from trueflops.catalog import Accelerator
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
 
-STEPS: Final = 4  # of Newton's method: to 0.01 %
-LEAST_ROOM: Final = 0.2  # of a cap, for work: no limit is set where a chip could not run
-SLOWEST: Final = 0.3  # no chip throttles below this share of its clock
+# Of Newton's method: to 0.01 % for loads that would draw up to 2.5 times the room under the cap, to
+# 0.1 % for any that is not at SLOWEST.
+STEPS: Final = 4
+# Of a cap, for work. Assumed, a guard: no limit is set where a chip could not run at all.
+LEAST_ROOM: Final = 0.2
+# No chip throttles below this share of its clock. Assumed, a guard: the lowest clock under the
+# loads of truth/h200/power.csv is 1349 of 1980 MHz, 0.68.
+SLOWEST: Final = 0.3
 CLOCKED_CAUSES: Final = ("matmul", "experts", "attention")
 
 

@@ -57,8 +57,12 @@ def _features(w: StreamWork, chip: Silicon) -> Array:
 STREAM: Final = Law(
     _formula,
     {
-        "start_cycles": Parameter(4000.0, 500.0, 20000.0, "cycles before the first byte moves"),
-        "reduce_cycles": Parameter(4000.0, 0.0, 30000.0, "more before a row is summed", "low"),
+        "start_cycles": Parameter(
+            4000.0, 500.0, 20000.0, "cycles before the first byte moves", unit="cycles"
+        ),
+        "reduce_cycles": Parameter(
+            4000.0, 0.0, 30000.0, "more before a row is summed", "low", unit="cycles"
+        ),
         "bandwidth": Parameter(
             0.8, 0.05, 1.0, "of the memory's, for a copy or an add", "high", True
         ),

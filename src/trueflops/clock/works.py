@@ -24,6 +24,7 @@ from trueflops.graph.shapes import (
     expert_shape,
     matmul_shape,
 )
+from trueflops.profile.keys import CONVOLUTIONS, PRODUCTS, CurveKey
 from trueflops.sizes import Array, Size
 from trueflops.units import MILLION
 
@@ -42,7 +43,6 @@ EIGHT_BITS: Final = 8.0
 FALLBACK: Final = "triton"  # the attention that takes any shape, where no faster one does
 # Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
-ODD_HEADS: Final = "odd_heads"  # the curve of others
 _HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
@@ -66,21 +66,23 @@ def cause_of(op: Op) -> str:
     return "memory" if kind == "eager" else kind
 
 
-def curve_name(op: Op) -> str:
+def curve_key(op: Op) -> CurveKey:
     """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
     kind = op_class(op)
-    if kind in ("matmul", "experts"):
-        grouped = "grouped" if kind == "matmul" and cause_of(op) == "experts" else ""
-        parts = (kind, "" if op.dtype in _HALVES else op.dtype, op.form, grouped)
-        return ".".join(dict.fromkeys(part for part in parts if part))
+    if kind in PRODUCTS:
+        dtype = "" if op.dtype in _HALVES else op.dtype
+        window = op.form if op.form in CONVOLUTIONS else ""
+        stored = "" if op.form in (dtype, window) else op.form
+        grouped = kind == "matmul" and cause_of(op) == "experts"
+        return CurveKey(kind, dtype=dtype, format=stored, kernel=window, grouped=grouped)
     if op.kind == "cast" and op.form:
-        return f"cast.{op.form}"
+        return CurveKey("cast", format=op.form)
     if kind.startswith("attention"):
-        return _attention_curve(kind, op)
-    return kind
+        return _attention_key(kind, op)
+    return CurveKey(kind)
 
 
-def _attention_curve(kind: str, op: Op) -> str:
+def _attention_key(kind: str, op: Op) -> CurveKey:
     """Kernels over an 8-bit cache have curves of their own, and so has what runs in their stead.
 
     Rows of a table name their kernel; of a model whose heads those kernels are not built for, the
@@ -88,10 +90,10 @@ def _attention_curve(kind: str, op: Op) -> str:
     """
     narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
     if op.form != FALLBACK and (op.form or not narrow):
-        return f"{kind}.{op.form}" if op.form else kind
+        return CurveKey(kind, kernel=op.form)
     heads = attention_shape(op).head_dim
     odd = not op.form and np.ndim(heads) == 0 and heads not in SERVED_HEADS
-    return ".".join(filter(None, (kind, "kv8" * narrow, op.form, ODD_HEADS * odd)))
+    return CurveKey(kind, cache8=bool(narrow), kernel=op.form, odd_heads=odd)
 
 
 def streamed(op: Op, done: Work) -> Size:

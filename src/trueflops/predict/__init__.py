@@ -9,6 +9,7 @@ floor.py          what no step goes below         training.py       the step (tr
 serving.py        prefill, decode, KV cache       released.py       the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh
 kernels.py        single kernels                  explain/          how one kernel runs
+provenance.py     which curve priced what
 mapping.py        from a tile to instructions     diagnosis/        where a real step's time went
 captured/         a recorded program, replayed    allocator.py      PyTorch's caching allocator
 """

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.catalog import weakest
-from trueflops.clock import Clock, curve_name, eager, op_class
+from trueflops.clock import Clock, curve_key, eager, op_class
 from trueflops.clock.attention import decode_limits, prompt_limits
 from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
 from trueflops.graph.rules import Work, work
 from trueflops.interop.kernels import Batch
-from trueflops.profile import Curve
+from trueflops.profile import Curve, CurveKey
 from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Array, Size
 
@@ -74,7 +74,7 @@ def price_kernels(
     flop, moved = np.zeros(rows), np.zeros(rows)
     limits = dict.fromkeys(LIMITS, np.zeros(rows))
     for op, done, taken in zip(ops, works, seconds, strict=True):
-        law = clock.profile.curve(curve_name(op))
+        law = clock.profile.curve(curve_key(op))
         flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
         for name, seconds_alone in _limits(clock, op, done, taken, law).items():
             limits[name] = limits[name] + seconds_alone
@@ -96,7 +96,7 @@ def _in_sequence(
     origins = []
     for op, done, taken in zip(ops, works, seconds, strict=True):
         kind = op_class(op)
-        law = clock.profile.curve(curve_name(op))
+        law = clock.profile.curve(curve_key(op))
         origins.append(law.origin)
         whole = whole + taken
         deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
@@ -136,7 +136,7 @@ def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[s
 
 
 def _collective_seconds(clock: Clock, of: Collective, rows: int) -> Estimate:
-    law = clock.profile.curve(f"collective.{of.kind}.{of.library}".rstrip("."))
+    law = clock.profile.curve(CurveKey("collective", operation=of.kind, kernel=of.library))
     payload = np.broadcast_to(of.payload.bytes, (rows,)).astype(np.float64)
     seconds = clock.collective(of.kind, of.group, payload, 1.0, library=of.library).seconds
     return Estimate(seconds, {"collective": law.error}, law.origin)

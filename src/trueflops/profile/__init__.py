@@ -1,6 +1,7 @@
 """What a chip really delivers: curves with few parameters, each with its origin and its error.
 
-profile.py    Profile, Curve, Landmarks
+keys.py       CurveKey: which kernels a curve is of, and what is more general
+profile.py    Profile, Curve, Landmarks; which curve is chosen for a key
 datasheet.py  the best that is known of a chip, and a profile for one known by its datasheet alone
 frameworks.py what a framework adds to or takes from what a chip delivers
 siblings.py   what chips of one die share
@@ -11,9 +12,13 @@ data/         profiles fitted by `trueflops calibrate`, and what is assumed wher
 from trueflops.profile.datasheet import from_datasheet as from_datasheet
 from trueflops.profile.datasheet import profile_of as profile_of
 from trueflops.profile.frameworks import frameworks as frameworks
+from trueflops.profile.keys import CurveKey as CurveKey
+from trueflops.profile.profile import Choice as Choice
 from trueflops.profile.profile import Curve as Curve
+from trueflops.profile.profile import FittedRows as FittedRows
 from trueflops.profile.profile import HeldOut as HeldOut
 from trueflops.profile.profile import Landmarks as Landmarks
+from trueflops.profile.profile import Lineage as Lineage
 from trueflops.profile.profile import Profile as Profile
 from trueflops.profile.siblings import fact_of_die as fact_of_die
 from trueflops.profile.stored import read_profile as read_profile

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Origin, accelerator
-from trueflops.catalog.facts import read_toml
+from trueflops.catalog.facts import read_toml, sources
 from trueflops.profile.frameworks import USUAL, on_vendor, under
-from trueflops.profile.profile import Curve, Profile
+from trueflops.profile.keys import ATTENTION, PRODUCTS, CurveKey
+from trueflops.profile.profile import Curve, Lineage, Profile
 from trueflops.profile.siblings import ASSUMED, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
 
@@ -25,8 +26,10 @@ _FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want
 _TAKES_ANY_HEAD: Final = "Hopper"  # FlashAttention-3, over 8-bit caches too: no fallback runs
 # The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
 _REFERENCES: Final = {"Hopper": "H200", "Ampere": "A100", "Ada": "L40S", "Blackwell": "B200"}
+_ANY_HEADS_KERNEL: Final = "triton"
+_MATMUL, _POWER = CurveKey("matmul"), CurveKey("power")
 UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
-_MATRIX: Final = ("matmul", "experts", "attention")
+_MATRIX: Final = (*PRODUCTS, *ATTENTION)
 
 
 @cache
@@ -49,9 +52,12 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
     'H20-96GB by H100-SXM5-80GB'
     """
     best = _general(chip)
-    for own in (of_sibling(chip, best), shipped(chip.name), given):
-        if own is not None:
-            best = best.having(own.usable).named(own.name)
+    if (sibling := of_sibling(chip, best)) is not None:
+        best = best.having(sibling.curves).named(sibling.name)
+    if (own := shipped(chip.name)) is not None:
+        best = best.having(own.lent("own")).named(own.name)
+    if given is not None:
+        best = best.having(given.lent("given")).named(given.name)
     own_kind = on_vendor(framework, chip.vendor)
     return under(_with_joules(best, chip), own_kind, _half_sums(chip))
 
@@ -77,40 +83,56 @@ def _half_sums(chip: Accelerator) -> float:
 
 def _general(chip: Accelerator) -> Profile:
     curves = {
-        name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
+        CurveKey.parse(name): _assumption(CurveKey.parse(name), raw)
         for name, raw in _assumed().items()
         if name not in ("vendors", "architectures", "siblings")
     }
     reached, error, origin, why = _matmul_share(chip)
-    usual = _transferred().curves["matmul"]["efficiency"]
-    for name, curve in _transferred().usable.items():
-        if name.partition("_")[0].partition(".")[0] not in _MATRIX:
-            if name != "power" or chip.vendor == "NVIDIA":
-                curves[name] = replace(curve, origin="derived")
+    usual = _transferred().curve("matmul")["efficiency"]
+    for key, curve in _transferred().lent("transfer").items():
+        if key.kind not in _MATRIX:
+            if key.kind != "power" or chip.vendor == "NVIDIA":
+                curves[key] = replace(curve, origin="derived")
             continue
         # What a vendor's software reaches of its peak in matmul it also reaches elsewhere.
         values = {
-            key: value * reached / usual if key.startswith("efficiency") else value
-            for key, value in curve.values.items()
+            name: value * reached / usual if name.startswith("efficiency") else value
+            for name, value in curve.values.items()
         }
-        if name.startswith("matmul") and chip.computes("fp32"):
-            values |= curves["vector"].values
+        if key.kind == "matmul" and chip.computes("fp32"):
+            values |= curves[CurveKey("vector")].values
         # A measured rate of large bf16 products says little of other kernels.
-        claim: Origin = origin if name == "matmul" or origin != "measured" else "derived"
-        curves[name] = Curve(values, max(error, curve.error), claim, why or curve.source)
+        claim: Origin = origin if key == _MATMUL or origin != "measured" else "derived"
+        own = replace(curve, values=values, error=max(error, curve.error), origin=claim)
+        if why:
+            # Where a vendor's share is assumed so is its error: rows of other chips do not tell it.
+            held = None if origin == "assumed" else curve.held_out
+            own = replace(own, source=f"{why}; {curve.source}", held_out=held).because(
+                f"× {reached / usual:.2f}: large products reach {reached:.2f} of the bf16 peak"
+            )
+        curves[key] = own
     if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
         for kind in ("attention", "attention_backward"):
-            curves.pop(f"{kind}.fa2", None)  # the chip's best kernels are FlashAttention-2 itself
+            # The chip's best kernels are FlashAttention-2 itself.
+            curves.pop(CurveKey(kind, kernel="fa2"), None)
     if _TAKES_ANY_HEAD in chip.architecture:
-        curves = {name: curve for name, curve in curves.items() if not name.endswith(".triton")}
+        curves = {key: curve for key, curve in curves.items() if key.kernel != _ANY_HEADS_KERNEL}
     vendor = _assumed()["vendors"].get(chip.vendor, {})
-    typical = {"typical": float(vendor.get("typical", 1.0))}
-    curves["models"] = Curve(typical, UNTUNED_ERROR, "assumed", vendor.get("why", "no loss known"))
+    why = vendor.get("why", "no loss known")
+    typical = {"typical": float(vendor.get("typical", 1.0)), "error": UNTUNED_ERROR, "why": why}
+    curves[CurveKey("models")] = _assumption(CurveKey("models"), typical)
     for word, raw in _assumed()["architectures"].items():
         if word in chip.architecture:
-            values = {**curves["power"].values, **_numbers(raw)}
-            curves["power"] = replace(curves["power"], values=values, source=raw["why"])
+            power = curves[_POWER]
+            changed = replace(power, values={**power.values, **_numbers(raw)}, source=raw["why"])
+            curves[_POWER] = changed.because(f"{word}: {raw['why']}")
     return Profile(f"{chip.name} by datasheet", chip.name, curves)
+
+
+def _assumption(key: CurveKey, raw: dict[str, Any]) -> Curve:
+    """One that nothing was fitted to."""
+    lineage = Lineage("assumed", ASSUMED.name, key)
+    return Curve(_numbers(raw), raw["error"], "assumed", raw["why"], lineage=lineage)
 
 
 def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
@@ -136,16 +158,17 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
     values |= {
         name: law[name] for name in ("exponent", "clocked", "cap_watts") if name in law.values
     }
-    return profile.having({"power": replace(law, values=values)})
+    return profile.having({_POWER: replace(law, values=values)})
 
 
 def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
     """The share of the bf16 peak that large tiles reach: measured, the vendor's, or usual."""
-    across = _transferred().curves["matmul"]
+    across = _transferred().curve("matmul")
     measured = chip.get("measured.matmul_bf16")
     if measured:
         share = measured / chip.peak_flop_per_second("bf16")
-        return share, across.error, "measured", chip.facts["measured.matmul_bf16"].source
+        cited = chip.facts["measured.matmul_bf16"].source
+        return share, across.error, "measured", sources().get(cited, {}).get("citation", cited)
     if chip.vendor == "NVIDIA":
         return across["efficiency"], across.error, across.origin, ""
     vendors = _assumed()["vendors"]

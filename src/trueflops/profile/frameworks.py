@@ -14,7 +14,8 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog.facts import read_toml
 from trueflops.errors import UnknownName
-from trueflops.profile.profile import Curve, Profile
+from trueflops.profile.keys import PRODUCTS, CurveKey
+from trueflops.profile.profile import Curve, Lineage, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"  # that trains, where none is named
@@ -105,32 +106,44 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
     memory, slack = profile.curve("memory"), profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
     held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}
+    key = CurveKey("framework")
+    lineage = Lineage("framework", framework, key)
     curves = {
-        "framework": Curve(numbers, said["error"], "assumed", said["why"]),
-        "memory": replace(memory, values={**memory.values, **shares}),
-        "allocator": replace(slack, values={**slack.values, **held}),
+        key: Curve(numbers, said["error"], "assumed", said["why"], lineage=lineage),
+        CurveKey("memory"): _with_shares(memory, shares, framework),
+        CurveKey("allocator"): replace(slack, values={**slack.values, **held}),
     }
     for kind in ("attention", "attention_backward"):
-        own = profile.curve(f"{kind}.{said['attention']}" if "attention" in said else kind)
-        curves[kind] = _faster(own, said["attention_speed"], said["attention_speed_64"])
+        own = _run_by(profile, CurveKey(kind), said.get("attention", ""), framework)
+        speeds = (said["attention_speed"], said["attention_speed_64"])
+        curves[CurveKey(kind)] = _faster(own, *speeds, framework)
     if "all_reduce" in said:
-        reduce = "collective.all_reduce"
-        curves[reduce] = profile.curve(f"{reduce}.{said['all_reduce']}")
+        reduce = CurveKey("collective", operation="all_reduce")
+        own = _run_by(profile, reduce, said["all_reduce"], framework)
+        if own is not profile.curve(reduce):
+            curves[reduce] = own
     if "cache8" in said:
-        curves["attention_decode.kv8"] = profile.curve(said["cache8"])
-    for kind in ("attention.kv8", "attention_decode.kv8") if "odd_heads" in said else ():
-        if fallback := profile.curves.get(f"{kind}.{said['odd_heads']}"):
-            curves[f"{kind}.odd_heads"] = fallback
+        read = profile.curve(said["cache8"]).because(f"{framework} reads 8-bit caches so")
+        curves[CurveKey("attention_decode", cache8=True)] = read
+    for kind in ("attention", "attention_decode") if "odd_heads" in said else ():
+        if fallback := profile.curves.get(CurveKey(kind, cache8=True, kernel=said["odd_heads"])):
+            why = f"{framework} has no faster kernel for such heads"
+            curves[CurveKey(kind, cache8=True, odd_heads=True)] = fallback.because(why)
     if "vector_rows" in said:
-        curves |= _own_products(profile, min(said["matmul_speed"] * half_sums, 1.0), said)
+        speed = min(said["matmul_speed"] * half_sums, 1.0)
+        curves |= _own_products(profile, speed, float(said["vector_rows"]), framework)
     if said["experts_speed"] != 1.0:
-        for name in [name for name in profile.curves if name.startswith("matmul")]:
-            curves[f"{name}.grouped"] = _at_speed(profile.curves[name], said["experts_speed"])
+        for key, product in profile.curves.items():
+            if key.kind == "matmul":
+                slowed = _at_speed(
+                    product, said["experts_speed"], f"{framework}, products of experts"
+                )
+                curves[replace(key, grouped=True)] = slowed
     if said["fused_casts"]:
-        for name in profile.curves:
-            if name.startswith("cast."):
-                free = {"start_cycles": 0.0, "bandwidth": 1.0}
-                curves[name] = replace(profile.curves[name], values=free)
+        for key, cast in profile.curves.items():
+            if key.kind == "cast" and key.format:
+                free = replace(cast, values={"start_cycles": 0.0, "bandwidth": 1.0})
+                curves[key] = free.because(f"{framework} casts inside the kernel before")
     return profile.having(curves)
 
 
@@ -149,32 +162,53 @@ def _launches(dispatches: str, launch: float, law: Curve) -> dict[str, float]:
     return {"launch": launch, "launch_backward": launch, "gap": 0.0, "checkpoint": 0.0}
 
 
-def _at_speed(curve: Curve, speed: float) -> Curve:
+def _run_by(profile: Profile, key: CurveKey, kernel: str, framework: str) -> Curve:
+    """The curve of a framework's own kernel or library, where the profile has one."""
+    usual, own = profile.curve(key), profile.curve(replace(key, kernel=kernel))
+    return own if own is usual else own.because(f"{framework} runs {kernel}")
+
+
+def _with_shares(memory: Curve, shares: dict[str, float], framework: str) -> Curve:
+    """Memory-bound kernels, some of which a framework runs at its own share of the bandwidth."""
+    other = {k: v for k, v in shares.items() if memory.values.get(k) != v}
+    changed = replace(memory, values={**memory.values, **shares})
+    said = ", ".join(f"{name} {share:g}" for name, share in other.items())
+    return changed.because(f"{framework}, shares of the bandwidth: {said}") if said else changed
+
+
+def _at_speed(curve: Curve, speed: float, whose: str) -> Curve:
     """The same products at a share of their rate, whatever was seen of single ones nearby."""
     values = {k: v * speed if k == "efficiency" else v for k, v in curve.values.items()}
-    return replace(curve, values=values, landmarks=None)
+    changed = replace(curve, values=values, landmarks=None)
+    return changed.because(f"{whose}: {speed:g} of the rate, without its landmarks")
 
 
-def _own_products(profile: Profile, speed: float, said: dict[str, Any]) -> dict[str, Curve]:
+def _own_products(
+    profile: Profile, speed: float, rows: float, framework: str
+) -> dict[CurveKey, Curve]:
     """Products by an engine's own kernels: at a share of the usual rate, few rows on vectors."""
-    few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
+    few = {**profile.curve("vector").values, "vector_rows": rows}
     curves = {}
-    for name, curve in profile.curves.items():
-        if name.startswith(("matmul", "experts")):
-            own = _at_speed(curve, speed)
-            more = few if name.startswith("matmul") else {}
-            curves[name] = replace(own, values={**own.values, **more})
+    for key, curve in profile.curves.items():
+        if key.kind in PRODUCTS:
+            own = _at_speed(curve, speed, f"{framework}, its own kernels")
+            if key.kind == "matmul":
+                own = replace(own, values={**own.values, **few})
+                own = own.because(f"{framework}: up to {rows:g} rows on vector units")
+            curves[key] = own
     return curves
 
 
-def _faster(curve: Curve, wide: float, narrow: float) -> Curve:
+def _faster(curve: Curve, wide: float, narrow: float, framework: str) -> Curve:
     """The same kernels at another share of the peak, for wide heads and for those of 64."""
     if wide == narrow == 1.0:
         return curve
     speeds = {name: wide for name in curve.values if name.startswith("efficiency")}
     speeds["efficiency_64"] = narrow
     values = {name: value * speeds.get(name, 1.0) for name, value in curve.values.items()}
-    return replace(curve, values=values)
+    return replace(curve, values=values).because(
+        f"{framework}: {wide:g} of the rate, {narrow:g} where heads are of 64"
+    )
 
 
 def _number(value: str | float) -> float:

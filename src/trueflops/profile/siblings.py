@@ -54,12 +54,16 @@ def of_sibling(chip: Accelerator, across: Profile) -> Profile | None:
         return None
     slower = _slower(chip, like)
     curves = {}
-    for name, curve in own.usable.items():
-        if name.startswith("power") or (name.startswith("collective") and not _alike(chip, like)):
+    for key, curve in own.lent("sibling").items():
+        sent = key.kind == "collective"
+        if key.kind == "power" or (sent and not _alike(chip, like)):
             continue
-        if slower < 1.0 and not name.startswith("collective"):
-            curve = _in_cycles(curve, slower, across.curve(name).error)
-        curves[name] = replace(curve, origin="derived", error=curve.error + OTHER_PACKAGE)
+        if slower < 1.0 and not sent:
+            curve = _in_cycles(curve, slower, across.curve(key).error)
+        curve = replace(curve, origin="derived", error=curve.error + OTHER_PACKAGE)
+        curves[key] = curve.because(
+            f"the die of {like.name} in another package: {OTHER_PACKAGE:g} added to the error"
+        )
     return Profile(f"{chip.name} by {like.name}", chip.name, curves)
 
 
@@ -105,4 +109,8 @@ def _in_cycles(curve: Curve, slower: float, error: float) -> Curve:
         else value
         for name, value in curve.values.items()
     }  # fmt: skip
-    return replace(curve, values=values, landmarks=None, error=max(curve.error, error))
+    changed = replace(curve, values=values, landmarks=None, error=max(curve.error, error))
+    return changed.because(
+        f"units that multiply at {slower:g} of that rate: its shares of the peak in cycles, "
+        "without its landmarks, with no less than the error across chips"
+    )

@@ -2,10 +2,13 @@
 
 {"schema_version": 1, "name": …, "accelerator": …, "curves": {"matmul": {"values": {…},
 "error": 0.05, "origin": "measured", "source": …, "fitted_rows": 3520,
+"rows": [{"table": "ops/gemm.csv", "chip": …, "software": "vllm 0.24.0", "date": "",
+"count": 3520}],
 "held_out": {"rows": 880, "median": 0.04, "p90": 0.12},
 "landmarks": {"reach": […], "points": [[…], …], "weights": […]}}}}
 "at_bounds": ["fill"] are parameters whose fit ended at a bound that is no limit of their meaning;
 "used": false says that one of them is the rate itself, so that a more general curve is taken.
+A curve's name is its key (keys.py); "rows" say where the rows of its fit come from.
 A measured one also holds its rows (`measured`, see records/measured.py) and, where the catalog does
 not know the device, what it is: "chip": {"kind": "cpu", "values": {"peak.fp32": 1.2e11, …}}.
 """
@@ -13,6 +16,7 @@ not know the device, what it is: "chip": {"kind": "cpu", "values": {"peak.fp32":
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -25,7 +29,8 @@ from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file, write_file
-from trueflops.profile.profile import Curve, HeldOut, Landmarks, Profile
+from trueflops.profile.keys import CurveKey
+from trueflops.profile.profile import Curve, FittedRows, HeldOut, Landmarks, Profile
 from trueflops.records.measured import LARGEST, METHOD, SCHEMA, Record, decode
 from trueflops.sizes import Array
 
@@ -59,7 +64,9 @@ def read_profile(path: Path) -> Profile:
             raise BadInput(f"{where}: schema {found}, this version reads {SCHEMA}")
         if "curves" not in raw and "measured" in raw:
             raise BadInput(f"{where}: measured, but not fitted yet: trueflops measure fit {where}")
-        curves = {name: _curve(curve, name) for name, curve in raw["curves"].items()}
+        curves = {
+            CurveKey.parse(name): _curve(curve, name) for name, curve in raw["curves"].items()
+        }
         if not curves:
             raise ValueError("it holds no curves")
         name, accelerator = str(raw["name"]), str(raw["accelerator"])
@@ -98,7 +105,13 @@ def _curve(raw: dict[str, Any], name: str) -> Curve:
         HeldOut(int(held["rows"]), float(held["median"]), float(held["p90"])) if held else None,
         tuple(str(parameter) for parameter in raw.get("at_bounds", ())),
         bool(raw.get("used", True)),
+        tuple(_rows(each) for each in raw.get("rows", ())),
     )
+
+
+def _rows(raw: dict[str, Any]) -> FittedRows:
+    table, chip, software, date = (str(raw[k]) for k in ("table", "chip", "software", "date"))
+    return FittedRows(table, chip, software, date, int(raw["count"]))
 
 
 def _real(value: Any, what: str) -> float:
@@ -144,7 +157,7 @@ def read_record(path: Path) -> Record:
 
 def write_profile(profile: Profile, path: Path, record: Record | None = None) -> None:
     """Write a profile, whole or not at all, with the measurements it was fitted to."""
-    curves = {name: _record(curve) for name, curve in sorted(profile.curves.items())}
+    curves = {str(key): _record(curve) for key, curve in profile.curves.items()}
     raw: dict[str, Any] = {
         "schema_version": SCHEMA, "name": profile.name, "accelerator": profile.accelerator
     }  # fmt: skip
@@ -153,7 +166,9 @@ def write_profile(profile: Profile, path: Path, record: Record | None = None) ->
         raw["chip"] = {"kind": profile.chip.architecture, "values": values}
     if record is not None:
         raw["measured"] = record.section()
-    lines = [f" {json.dumps(name)}: {json.dumps(record)}" for name, record in curves.items()]
+    lines = [
+        f" {json.dumps(name)}: {json.dumps(record)}" for name, record in sorted(curves.items())
+    ]
     head = json.dumps(raw)[:-1]
     text = f'{head}, "curves": {{\n' + ",\n".join(lines) + "\n}}\n"
     write_file(path, text)
@@ -168,6 +183,8 @@ def _record(curve: Curve) -> dict[str, Any]:
     }
     if curve.fitted_rows:
         record["fitted_rows"] = curve.fitted_rows
+    if curve.rows:
+        record["rows"] = [asdict(rows) for rows in curve.rows]
     if curve.held_out:
         held = curve.held_out
         record["held_out"] = {

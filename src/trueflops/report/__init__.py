@@ -5,6 +5,7 @@ training.py   a training answer          serving.py  a serving answer
 compare*.py   chips side by side         catalog.py  a record with its sources (catalog_json.py)
 verify.py     predicted beside measured  progress.py while an answer is worked out
 explain/      one kernel                 diagnosis.py  where the time of a real run went
+provenance.py which curve priced what, from which measurements
 captured*.py  a captured program         measured*.py  a measured profile
 grid.py       tables that fit            tables.py   how numbers look
 encode.py     JSON with SI units in the key names

@@ -17,7 +17,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator, cluster
 from trueflops.errors import printable
-from trueflops.profile import HeldOut, Profile
+from trueflops.profile import CurveKey, HeldOut, Profile
 from trueflops.records.ceilings import cell, drift
 from trueflops.records.measured import Record, Row
 from trueflops.report import measured_plot as roofs
@@ -111,7 +111,7 @@ def energy(profile: Profile, record: Record, chip: Accelerator) -> dict[str, Num
         if watts and work and not cell(row, "idle_share"):
             joules = watts * cell(row, "seconds_per_launch") / work
             drawn[name] = min(joules, drawn.get(name, joules))
-    law, cap = profile.curves.get("power"), chip.get("power.tdp")
+    law, cap = profile.curves.get(CurveKey("power")), chip.get("power.tdp")
     fitted: dict[str, float] = {}
     for key, value in law.values.items() if law else ():
         kind, _, name = key.rpartition("_")  # flop_bf16, byte: of the cap at the peak; or joules_…
@@ -155,7 +155,8 @@ def gpus(record: Record) -> dict[str, Numbers]:
 
 def held_out(profile: Profile) -> dict[str, HeldOut]:
     """By curve; not power, which left nothing out, nor names that stand for a special one."""
-    curves = {name: curve for name, curve in sorted(profile.curves.items()) if name != "power"}
+    named = {str(key): curve for key, curve in profile.curves.items() if key.kind != "power"}
+    curves = dict(sorted(named.items()))
     for name, curve in list(curves.items()):
         if any(n.startswith(f"{name}.") and c.values == curve.values for n, c in curves.items()):
             del curves[name]
@@ -266,7 +267,7 @@ def _show_streams(out: Console, record: Record, chip: Accelerator) -> None:
 
 
 def _show_energy(out: Console, profile: Profile, joules: Mapping[str, Numbers]) -> None:
-    law, notes = profile.curves.get("power"), []
+    law, notes = profile.curves.get(CurveKey("power")), []
     if law and law.fitted_rows and law.fitted_rows < len(law.values):
         fit = f"{plural(law.fitted_rows, 'load')} for {len(law.values)} parameters"
         notes.append(f"{fit}: they stay near what is known of such chips")

@@ -9,6 +9,7 @@ from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
     profile_flags,
+    provenance_flag,
     real,
     share,
     whole,
@@ -49,6 +50,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops train`."""
     where_flags(p)
     framework_flag(p)
+    provenance_flag(p)
     asked = p.add_argument_group("workload")
     asked.add_argument("--tokens", metavar="N", help="15T, 300B … (default: 20 a parameter)")
     asked.add_argument("--seq", metavar="N", help="tokens a sequence (default: up to 8192)")

@@ -8,6 +8,7 @@ from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
     profile_flags,
+    provenance_flag,
     top_flags,
     whole,
 )
@@ -23,6 +24,7 @@ def ops_flags(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 8xH100 for collectives")
     profile_flags(p)
+    provenance_flag(p)
     common_flags(p)
 
 
@@ -41,6 +43,7 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--timeline", metavar="FILE.png", help="draw its memory over the step")
     p.add_argument("--trace", metavar="FILE.json", help="the timeline, for Perfetto")
     profile_flags(p)
+    provenance_flag(p)
     common_flags(p)
 
 
@@ -97,5 +100,6 @@ def explain_flags(p: argparse.ArgumentParser) -> None:
         "--kernel", choices=("fa2", "cudnn"), default=None, help="whose (default: the chip's best)"
     )
     profile_flags(p)
+    provenance_flag(p)
     p.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
     common_flags(p)

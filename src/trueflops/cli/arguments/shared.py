@@ -50,6 +50,15 @@ def profile_flags(p: argparse.ArgumentParser) -> None:
     )
 
 
+def provenance_flag(p: argparse.ArgumentParser) -> None:
+    """Where numbers come from."""
+    p.add_argument(
+        "--provenance",
+        action="store_true",
+        help="which curve priced what, from which measurements, with which error",
+    )
+
+
 def common_flags(p: argparse.ArgumentParser) -> None:
     """What every command has."""
     p.add_argument("--json", action="store_true", help="one JSON object, SI units in the keys")

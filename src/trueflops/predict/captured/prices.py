@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.capture.lower import base_name
-from trueflops.clock import CLOCKED_CAUSES, Clock, curve_name
+from trueflops.clock import CLOCKED_CAUSES, Clock, curve_key
 from trueflops.clock.works import cause_of
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import RULES, Work, work
@@ -71,11 +71,11 @@ def price_events(events: Sequence[Event], clock: Clock, lowering: Lowering) -> l
             found[i].append(_copied(call, op, clock))
             continue
         done, taken = next(seconds)
-        law = clock.profile.curve(curve_name(op))
+        law = clock.profile.curve(curve_key(op))
         found[i].append(
             Kernel(
                 base_name(call.op), call, cause_of(op), float(taken), done, law.error,
-                curve_name(op), op,
+                str(curve_key(op)), op,
             )
         )  # fmt: skip
     return found

@@ -164,7 +164,8 @@ def _computing(placed: list[Ran]) -> tuple[list[Term], float]:
     capped = 0.0
     for each, share in zip(ran, shares([(r.start, r.end) for r in ran]), strict=True):
         kernel = each.kernel
-        alone = share * kernel.seconds / each.seconds if each.seconds else 0.0
+        slowed = max(each.seconds / kernel.seconds, 1.0) if kernel.clocked else 1.0
+        alone = share / slowed
         capped += share - alone
         curves = by[_part_of(kernel)]
         so_far = float(curves[kernel.curve].value) if kernel.curve in curves else 0.0

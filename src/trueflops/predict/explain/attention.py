@@ -93,7 +93,8 @@ def explain_attention(clock: Clock, op: Op) -> AttentionExplained:
     """Gather what the law, the chip and the profile say of one attention kernel."""
     chip, silicon, kind = clock.chip, clock.silicon, op_class(op)
     law: Law = DECODE if kind == "attention_decode" else ATTENTION
-    name, curve = curve_of(clock, op, law)
+    choice = curve_of(clock, op, law)
+    curve = choice.curve
     asked: AttentionWork = law_work(kind, [op], [work(op)])
     cache, others = one(asked.cache_bytes), one(asked.other_bytes)
     check_room(chip, cache + others, "queries, keys, values and results")
@@ -124,8 +125,7 @@ def explain_attention(clock: Clock, op: Op) -> AttentionExplained:
     return AttentionExplained(
         chip=chip,
         profile=clock.profile.name,
-        curve=name,
-        law=curve,
+        choice=choice,
         form=op.dtype,
         dtype=op.dtype,
         seconds=seconds,

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueflops.catalog import Accelerator
-from trueflops.clock import Clock, curve_name
+from trueflops.clock import Clock, curve_key
 from trueflops.clock.law import Law
 from trueflops.errors import BadInput, MissingFact
 from trueflops.graph.ir import Op
-from trueflops.profile import Curve
+from trueflops.profile import Choice, Curve
 from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Size
 from trueflops.units import GIBI
@@ -30,8 +30,7 @@ class KernelExplained(ABC):
 
     chip: Accelerator
     profile: str
-    curve: str  # the name of the law's curve in the profile
-    law: Curve
+    choice: Choice  # of the law's curve in the profile
     form: str
     dtype: str  # that it is computed in
     seconds: Estimate
@@ -49,6 +48,11 @@ class KernelExplained(ABC):
     @abstractmethod
     def name(self) -> str:
         """The kernel in a few words."""
+
+    @property
+    def law(self) -> Curve:
+        """The parameters that priced it."""
+        return self.choice.curve
 
     @property
     def flop_per_second(self) -> Estimate:
@@ -108,16 +112,13 @@ class KernelExplained(ABC):
         return name or "unit"
 
 
-def curve_of(clock: Clock, op: Op, law: Law) -> tuple[str, Curve]:
-    """The curve that prices an op, under the name that the profile has it by."""
-    name = curve_name(op)
-    curve = clock.profile.curve(name)
-    while name not in clock.profile.curves:
-        name = name.rpartition(".")[0]
-    if missing := sorted(law.parameters.keys() - curve.values.keys()):
-        kind = name.partition(".")[0].replace("_", " ")
+def curve_of(clock: Clock, op: Op, law: Law) -> Choice:
+    """The curve that prices an op, and how it was chosen."""
+    choice = clock.profile.choose(curve_key(op))
+    if missing := sorted(law.parameters.keys() - choice.curve.values.keys()):
+        kind = choice.key.kind.replace("_", " ")
         raise MissingFact(f"profile {clock.profile.name}: its {kind} curve lacks {missing[0]}")
-    return name, curve
+    return choice
 
 
 def check_room(chip: Accelerator, needed: float, what: str) -> None:

@@ -148,7 +148,8 @@ class MatmulExplained(KernelExplained):
 def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
     """Gather what the law, the chip and the profile say of one product."""
     chip, silicon = clock.chip, clock.silicon
-    name, law = curve_of(clock, op, MATMUL)
+    choice = curve_of(clock, op, MATMUL)
+    law = choice.curve
     done = work(op)
     asked: MatmulWork = law_work("matmul", [op], [done])
     m, n, k = (round(one(size)) for size in (asked.m, asked.n, asked.k))
@@ -165,8 +166,7 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
     return MatmulExplained(
         chip=chip,
         profile=clock.profile.name,
-        curve=name,
-        law=law,
+        choice=choice,
         form=op.form or op.dtype,
         dtype=op.dtype,
         m=m,

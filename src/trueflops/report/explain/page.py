@@ -65,7 +65,7 @@ def show_roofline(out: Console, p: KernelExplained, beyond: str) -> None:
 def show_curve(out: Console, p: KernelExplained) -> None:
     """Which curve of which profile priced it, where that comes from, how far it was off."""
     table = grid("", "", title="Where the time comes from")
-    table.add_row("curve", Text(f"{p.curve}, of the profile {p.profile}"))
+    table.add_row("curve", Text(f"{p.choice.found}, of the profile {p.profile}"))
     rows = f", fitted to {plural(p.law.fitted_rows, 'row')}" if p.law.fitted_rows else ""
     table.add_row("origin", Text(f"{p.law.origin}{rows}: {p.law.source}"))
     error = f"one standard deviation of {100 * p.law.error:.1f} %"
@@ -84,7 +84,7 @@ def encode_kernel(p: KernelExplained) -> dict[str, Any]:
         "on": p.chip.name,
         "profile": p.profile,
         "curve": {
-            "name": p.curve,
+            "name": str(p.choice.found),
             "origin": p.law.origin,
             "source": p.law.source,
             "fitted_rows": p.law.fitted_rows,

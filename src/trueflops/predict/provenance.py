@@ -1,0 +1,210 @@
+"""Which number priced what: the seconds of an answer by the curve that each was priced with.
+
+In: what was priced (one kernel, rows of a table, a training step, a captured step). Out: a
+Provenance, whose parts sum to it; of a captured step, whose streams overlap, each is alone. Prices
+are the clock's, asked for once more op by op; parts that are no ops (what of communication shows,
+waits for the host) are the answer's own leaves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from trueflops.clock import Clock, curve_key, op_class
+from trueflops.clock.matmul import VECTOR
+from trueflops.clock.works import LAWS
+from trueflops.graph import Op, compile_program
+from trueflops.graph.ir import Collective
+from trueflops.graph.rules import work
+from trueflops.plan import Plan
+from trueflops.predict.costs import training_pass
+from trueflops.predict.stages import recomputed_share
+from trueflops.predict.training import Trainer
+from trueflops.predict.training_step import TrainingStep
+from trueflops.profile import Choice, CurveKey, Profile
+from trueflops.runtime.terms import COMMUNICATION, COMPUTE, Term
+
+if TYPE_CHECKING:  # of one command each: the others need not load them
+    from trueflops.predict.captured.step import CapturedStep
+    from trueflops.predict.explain import KernelExplained
+
+BY_OPS: Final = tuple(COMPUTE.values())  # leaves that are the seconds of ops
+_CURVE_OF_CAUSE: Final = {"vendor": "models"}  # the others are named as their curve is
+
+
+class PricedParameter(NamedTuple):
+    """One number of the law that priced a kernel."""
+
+    name: str
+    value: float
+    unit: str
+    meaning: str
+    at_bound: bool
+
+
+@dataclass(frozen=True)
+class PricedLaw:
+    """The formula that priced a kernel, by the name of its function, with its numbers."""
+
+    formula: str
+    parameters: tuple[PricedParameter, ...]
+    landmarks: int  # shapes whose measurements correct it nearby
+
+
+@dataclass(frozen=True)
+class PricedPart:
+    """Seconds that one curve priced; several where a part is of several kinds of collective."""
+
+    what: str
+    choices: tuple[Choice, ...]
+    seconds: float
+    kernels: float = 0.0  # 0 where it is no kernels
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """All parts of an answer, the largest first."""
+
+    of: str
+    parts: tuple[PricedPart, ...]
+    law: PricedLaw | None = None  # of a single kernel
+
+    @property
+    def seconds(self) -> float:
+        """All parts together."""
+        return sum(part.seconds for part in self.parts)
+
+
+class _Ledger:
+    """Seconds and kernels by curve."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.ops: dict[tuple[str, CurveKey], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self.others: list[PricedPart] = []
+
+    def add(self, what: str, key: CurveKey, seconds: float, kernels: float) -> None:
+        """Kernels of one class."""
+        sums = self.ops[what, key]
+        sums[0] += seconds
+        sums[1] += kernels
+
+    def part(self, what: str, keys: Iterable[CurveKey], seconds: float) -> None:
+        """A part that is no kernels of one class."""
+        choices = tuple(self.profile.choose(key) for key in dict.fromkeys(keys))
+        self.others.append(PricedPart(what, choices, seconds))
+
+    def closed(self, of: str) -> Provenance:
+        """Everything that took any time."""
+        ops = (
+            PricedPart(what, (self.profile.choose(key),), *sums)
+            for (what, key), sums in self.ops.items()
+        )
+        parts = [part for part in (*ops, *self.others) if part.seconds > 0.0]
+        return Provenance(of, tuple(sorted(parts, key=lambda part: -part.seconds)))
+
+
+def kernel_provenance(kernel: KernelExplained) -> Provenance:
+    """Of one explained kernel: its law in full."""
+    choice = kernel.choice
+    law, curve = LAWS[choice.key.kind], choice.curve
+    known = {**VECTOR, **{name: (p.unit, p.meaning) for name, p in law.parameters.items()}}
+    parameters = tuple(
+        PricedParameter(name, value, *known.get(name, ("", "")), name in curve.at_bounds)
+        for name, value in curve.values.items()
+    )
+    formula = f"{law.formula.__module__}.{law.formula.__qualname__}"
+    marks = 0 if curve.landmarks is None else len(curve.landmarks.weights)
+    part = PricedPart(choice.key.kind, (choice,), float(kernel.seconds.value), 1.0)
+    return Provenance(kernel.name, (part,), PricedLaw(formula, parameters, marks))
+
+
+def table_provenance(
+    clock: Clock, rows: Iterable[tuple[Sequence[Op], Collective | None, int]]
+) -> Provenance:
+    """Of rows of kernel tables: the ops, or the collective, of so many rows at once."""
+    ledger = _Ledger(clock.profile)
+    for ops, sent, count in rows:
+        if sent is not None:
+            taken = clock.collective(
+                sent.kind, sent.group, sent.payload.bytes, 1.0, 0.0, sent.library
+            )
+            every = np.broadcast_to(taken.seconds, (count,))
+            ledger.add("collective", _key_of(sent), float(every.sum()), count)
+        for op, seconds in zip(ops, clock.op_seconds(ops, [work(op) for op in ops]), strict=True):
+            every = np.broadcast_to(seconds, (count,))
+            ledger.add(op_class(op), curve_key(op), float(every.sum()), count)
+    return ledger.closed("all rows, one after another")
+
+
+def captured_provenance(step: CapturedStep, profile: Profile) -> Provenance:
+    """Of a captured step: every kernel alone on the chip, and what the host and the cap add."""
+    ledger = _Ledger(profile)
+    for ran in step.ran:
+        kernel = ran.kernel
+        key = CurveKey.parse(kernel.curve)
+        ledger.add(key.kind, key, kernel.seconds, 1.0)
+    waits = step.idle_seconds + step.gap_seconds
+    ledger.part("waits for the host", (CurveKey("dispatch"),), waits)
+    ledger.part("power cap", (CurveKey("power"),), step.added_by_cap)
+    return ledger.closed("the step's kernels, each alone, and what is added")
+
+
+def step_provenance(trainer: Trainer, step: TrainingStep) -> Provenance:
+    """Of one plan's step, on the average stage: its parts sum to the step."""
+    plan, model, clock = step.plan, trainer.model, trainer.clock
+    ledger = _Ledger(trainer.profile)
+    program = compile_program(model, plan, training_pass(plan, trainer.workload.seq))
+    counts = [model.pattern.count(kind) for kind in range(len(program.lean))]
+    graphs = (*program.lean, program.embedding, program.head)
+    again = float(recomputed_share(plan, model.layers / plan.pp))
+    sent: dict[str, list[CurveKey]] = defaultdict(list)
+    ops: list[tuple[Op, float]] = []
+    for graph, layers in zip(graphs, (*counts, 1, 1), strict=True):
+        often = float(layers * step.micro_batches / plan.pp)
+        for phase, node in graph.phases():
+            if isinstance(node, Collective):
+                if node.kind != "copy":  # a change of layout that moves nothing
+                    sent[COMMUNICATION.get(node.axis, "")].append(_key_of(node))
+            else:
+                ops.append((node, often * (again if phase == "recompute" else 1.0)))
+    distinct = list({id(op): op for op, _ in ops}.values())
+    seconds = clock.op_seconds(distinct, [work(op) for op in distinct])
+    each = dict(zip(map(id, distinct), seconds, strict=True))
+    for op, often in ops:
+        ledger.add(op_class(op), curve_key(op), often * float(each[id(op)]), often)
+    sent["data parallel"] = list(_data_parallel(plan))
+    sent["pipeline sends"] = [_sending("send_recv"), *([] if plan.sp else [_sending("all_gather")])]
+    for leaf in step.step.leaves():
+        if leaf.name not in BY_OPS:
+            ledger.part(leaf.name, sent.get(leaf.name) or [_cause_key(leaf)], float(leaf.value))
+    return ledger.closed("one step, on the average pipeline stage")
+
+
+def _data_parallel(plan: Plan) -> Iterator[CurveKey]:
+    """The collectives that exchange gradients and weights between replicas."""
+    if plan.engine != "ddp":
+        yield _sending("send_recv")
+    elif plan.zero == 0:
+        yield _sending("all_reduce")
+    else:
+        yield from (_sending("reduce_scatter"), _sending("all_gather"))
+        if plan.dp_replicate > 1:
+            yield _sending("all_reduce")
+
+
+def _cause_key(leaf: Term) -> CurveKey:
+    return CurveKey.parse(_CURVE_OF_CAUSE.get(leaf.cause, leaf.cause))
+
+
+def _sending(operation: str) -> CurveKey:
+    return CurveKey("collective", operation=operation)
+
+
+def _key_of(sent: Collective) -> CurveKey:
+    return CurveKey("collective", operation=sent.kind, kernel=sent.library)

@@ -1,0 +1,170 @@
+"""Which number priced what, from which measurements, with which error: for readers and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from trueflops import units
+from trueflops.predict.provenance import PricedLaw, PricedPart, Provenance
+from trueflops.profile import Choice, Curve, FittedRows
+from trueflops.report.grid import Grid, grid
+from trueflops.report.tables import plural
+
+_WHOSE: Final = {
+    "given": "the profile given with --profile",
+    "own": "this chip's own",
+    "sibling": "a chip's of the same die",
+    "transfer": "fitted across chips",
+    "assumed": "assumed, nothing fitted",
+    "framework": "a setting of the framework",
+}
+TABLES: Final = 4  # of a curve's rows, that are listed; the others are counted
+TELLING: Final = 5e-4  # of the whole: what is worth lines of its own; JSON has every part
+
+
+def show_provenance(out: Console, found: Provenance) -> None:
+    """Part by part, the largest first; a curve that was described above is named alone."""
+    out.print()
+    out.print(Text(f"Which number priced what: {found.of}", style="bold"))
+    described: dict[int, str] = {}
+    for part in found.parts:
+        share = part.seconds / found.seconds
+        if share < TELLING:
+            continue
+        table = grid("", "")
+        taken = f"{units.show(part.seconds, 'seconds')}, {100.0 * share:.1f} %"
+        kernels = f", {plural(round(part.kernels), 'kernel')}" if part.kernels > 1.5 else ""
+        out.print()
+        out.print(Text.assemble((part.what.replace("_", " "), "bold"), f"  {taken}{kernels}"))
+        for choice in part.choices:
+            _describe(table, choice, described, part.what)
+        out.print(table)
+    if short := [part.what for part in found.parts if part.seconds < TELLING * found.seconds]:
+        said = f"under {100.0 * TELLING:g} % each: {', '.join(short)}".replace("_", " ")
+        out.print()
+        out.print(Text(said, style="dim"))
+    if found.law is not None:
+        _show_law(out, found.law)
+
+
+def _describe(table: Grid, choice: Choice, described: dict[int, str], what: str) -> None:
+    curve = choice.curve
+    table.add_row("  curve", Text(show_chain(choice)))
+    if id(curve) in described:
+        where = described[id(curve)].replace("_", " ")
+        table.add_row("", Text(f"as said under {where}", style="dim"))
+        return
+    described[id(curve)] = what
+    if curve.lineage is not None:
+        holder, profile = curve.lineage.holder, curve.lineage.profile
+        of = "" if holder == "transfer" else f": {profile}"
+        table.add_row("  whose", Text(f"{_WHOSE[holder]}{of}"))
+        for change in curve.lineage.changes:
+            table.add_row("  changed", Text(change))
+    if curve.rows:
+        listed = [_rows(rows) for rows in curve.rows[:TABLES]]
+        others = curve.rows[TABLES:]
+        if others:
+            more = sum(rows.count for rows in others)
+            listed.append(f"{more:,} more, of {plural(len(others), 'other table or chip')}")
+        table.add_row("  rows", Text("; ".join(listed)))
+    elif curve.fitted_rows:
+        table.add_row("  rows", Text(f"{curve.fitted_rows:,}"))
+    table.add_row("  source", Text(f"{curve.origin}: {curve.source}"))
+    table.add_row("  error", Text(_error(curve)))
+
+
+def show_chain(choice: Choice) -> str:
+    """'matmul.fp8.grouped (absent) → matmul.fp8'."""
+    said = []
+    for tried in choice.tried:
+        ended = f": its fit ended at a bound of {', '.join(tried.at_bounds)}"
+        why = f" ({tried.outcome}{ended if tried.at_bounds else ''})"
+        said.append(f"{tried.key}{'' if tried.outcome == 'found' else why}")
+    return " → ".join(said)
+
+
+def _rows(rows: FittedRows) -> str:
+    """'3,520 of ops/gemm.csv (H100-SXM5-80GB, vllm 0.24.0)'."""
+    where = ", ".join(filter(None, (rows.chip, rows.software, rows.date)))
+    return f"{rows.count:,} of {rows.table} ({where})"
+
+
+def _error(curve: Curve) -> str:
+    spread = f"one standard deviation {100.0 * curve.error:.1f} %"
+    if curve.held_out is None:
+        return f"no rows held out; {spread}"
+    off = curve.held_out
+    seen = f"median {100.0 * off.median:.1f} %, p90 {100.0 * off.p90:.1f} %"
+    return f"{seen} on {plural(off.rows, 'row')} held out; {spread}"
+
+
+def _show_law(out: Console, law: PricedLaw) -> None:
+    out.print()
+    table = grid("", ("value", "right"), "", "", title=f"Its law: {law.formula}", gives_way=3)
+    for each in law.parameters:
+        bound = " (at a bound of the fit)" if each.at_bound else ""
+        table.add_row(each.name, units.digits(each.value), each.unit, Text(each.meaning + bound))
+    out.print(table)
+    if law.landmarks:
+        said = f"and {plural(law.landmarks, 'landmark')}: what was measured near each shape"
+        out.print(Text(said, style="dim"))
+
+
+def encode_provenance(found: Provenance) -> dict[str, Any]:
+    """The same for JSON."""
+    law = found.law
+    return {
+        "of": found.of,
+        "seconds": found.seconds,
+        "parts": [_encode_part(part) for part in found.parts],
+        "law": law
+        and {
+            "formula": law.formula,
+            "parameters": {
+                each.name: {
+                    "value": each.value,
+                    "unit": each.unit,
+                    "meaning": each.meaning,
+                    "at_bound": each.at_bound,
+                }
+                for each in law.parameters
+            },
+            "landmarks": law.landmarks,
+        },
+    }
+
+
+def _encode_part(part: PricedPart) -> dict[str, Any]:
+    return {
+        "what": part.what,
+        "seconds": part.seconds,
+        "kernels": part.kernels or None,
+        "curves": [_encode_choice(choice) for choice in part.choices],
+    }
+
+
+def _encode_choice(choice: Choice) -> dict[str, Any]:
+    curve, lineage = choice.curve, choice.curve.lineage
+    return {
+        "asked": str(choice.key),
+        "found": str(choice.found),
+        "tried": [
+            {"curve": str(t.key), "outcome": t.outcome, "at_bounds": list(t.at_bounds)}
+            for t in choice.tried
+        ],
+        "holder": lineage.holder if lineage else None,
+        "profile": lineage.profile if lineage else None,
+        "changes": list(lineage.changes) if lineage else [],
+        "origin": curve.origin,
+        "source": curve.source,
+        "fitted_rows": curve.fitted_rows,
+        "rows": [asdict(rows) for rows in curve.rows],
+        "held_out": curve.held_out and asdict(curve.held_out),
+        "log_seconds_error": curve.error,
+        "at_bounds": list(curve.at_bounds),
+    }
