@@ -96,7 +96,7 @@ def storages() -> list[Any]:
         return Allocated(storage, size * mib, 0, phase, "layer", "aten.mul.Tensor")
 
     return [
-        came(1, 16, "build"), Began("settle"), came(9, 32, "optimizer"), Began("step"),
+        came(1, 16, "build"), Began("warmup"), came(9, 32, "optimizer"), Began("step"),
         came(2, 64, "forward"), came(3, 8, "forward"), Freed(3), came(4, 16, "backward"),
         came(5, 4, "backward"), Freed(5), Freed(2), came(6, 16, "optimizer"), Freed(6), Freed(4),
     ]  # fmt: skip

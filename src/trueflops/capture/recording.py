@@ -111,7 +111,7 @@ class Waited(NamedTuple):
 
 
 class Began(NamedTuple):
-    """A part of the run begins: building, the settling step, the recorded step."""
+    """A part of the run begins: building, the warmup_steps step, the recorded step."""
 
     part: str
 

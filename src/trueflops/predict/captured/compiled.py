@@ -46,11 +46,11 @@ def fuse_regions(recording: Recording) -> Recording:
         return recording
     begun = [i for i, e in enumerate(recording.events) if isinstance(e, Began)]
     fused = _Fusing(step, recording.results).events()
-    # The settling step ran like the recorded one; what it left behind stays.
+    # The warm-up step ran like the recorded one; what it left behind stays.
     before = _lasting(recording.events[: begun[-1]])
     return replace(
         recording,
-        events=[*before, Began("settle"), *_renumbered(fused), Began("step"), *fused],
+        events=[*before, Began("warmup"), *_renumbered(fused), Began("step"), *fused],
         warnings=[
             *recording.warnings,
             "compiled parts are fused by a model of TorchInductor, not by TorchInductor",
