@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-FEW = 14  # so many names can be listed in an error
+MOST_NAMES_LISTED = 14  # in an error, where none is near what was typed
 
 
 class TrueflopsError(Exception):
@@ -52,7 +52,7 @@ class UnknownName(BadInput):
         names = list(known)
         near = [known_as for known_as in nearest(name, names) if known_as != name]
         ask = f"; did you mean {join_or(near)}?" if near else ""
-        if not near and 0 < len(names) <= FEW:
+        if not near and 0 < len(names) <= MOST_NAMES_LISTED:
             ask = f"; known: {', '.join(sorted(names))}"
         super().__init__(f"unknown {kind} {shorten(name)!r}{ask}{' ' + hint if hint else ''}")
 

@@ -29,7 +29,7 @@ from trueflops.verify.kernels import MEASURED, by_chip, identity, measured_secon
 from trueflops.verify.split import held_out
 
 LANDMARKS: Final = 30
-FEW: Final = 40  # rows; with fewer all are fitted, and judged by leaving out a part at a time
+FEWEST_ROWS_TO_SPLIT: Final = 40  # fewer are all fitted, and judged by cross-validation
 PARTS: Final = 5
 PULL: Final = TOLERATED  # towards what is usual, where few rows cannot tell
 ROWS_PER_LANDMARK: Final = 2  # where rows are few
@@ -126,7 +126,7 @@ class _Seen:
 
     @property
     def few(self) -> bool:
-        return len(self.seconds) < FEW
+        return len(self.seconds) < FEWEST_ROWS_TO_SPLIT
 
     def missed(self, point: Array, marks: Landmarks | None, rows: NDArray[np.bool_]) -> Array:
         """log(predicted / measured) of some rows."""

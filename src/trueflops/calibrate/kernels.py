@@ -39,7 +39,7 @@ DETAILS: Final[Mapping[str, Detail]] = {
     "eager": Detail(200, 0.2),
 }
 ALONE: Final = 1.5  # how much worse a law of one chip is taken to be on others
-FEW: Final = 120  # with fewer rows than this a landmark would learn one row by heart
+FEWEST_ROWS_FOR_LANDMARKS: Final = 120  # with fewer, each landmark would overfit one row
 
 
 def own_curves(name: str, split: Split, source: str, like: Curve | None = None) -> dict[str, Curve]:
@@ -52,7 +52,7 @@ def own_curves(name: str, split: Split, source: str, like: Curve | None = None) 
     if name.endswith(FALLBACK):
         fitted = replace(fitted, values=_any_head(fitted.values, split.fitted))
     rows = len(split.fitted.seconds)
-    count = detail.landmarks if rows >= FEW else 0
+    count = detail.landmarks if rows >= FEWEST_ROWS_FOR_LANDMARKS else 0
     marks = fit_landmarks(law, split.fitted, fitted, count, detail.noise)
     held, error = judge(law, split.judged, fitted, marks)
     ended = (fitted.at_bounds, fitted.used)

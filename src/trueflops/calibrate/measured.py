@@ -41,7 +41,7 @@ from trueflops.verify.run_chip import chip_of
 
 KERNELS: Final = ("matmul", "attention", "attention_decode", "memory", "eager", "convolution")
 FOLDS: Final = 5
-FEW: Final = 12  # rows that teach a curve at least
+FEWEST_ROWS_OF_A_CURVE: Final = 12  # with fewer, no curve is fitted
 ENOUGH: Final = 40  # rows from which on landmarks say more than they learn by heart
 # One machine's own rows are consistent: a landmark for each of them.
 DETAILS: Final[Mapping[str, Detail]] = {
@@ -113,7 +113,7 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
     source = _source(record)
     curves: dict[str, Curve] = {}
     for name, rows in sorted(_samples(record, chip).items()):
-        if len(rows.sample.seconds) >= FEW:
+        if len(rows.sample.seconds) >= FEWEST_ROWS_OF_A_CURVE:
             like = known.curves.get(name) or curves.get(name.partition(".")[0])
             curves[name] = fitted_curve(rows, like, source)
             say(name)

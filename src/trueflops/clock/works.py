@@ -176,7 +176,7 @@ def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
     rows = [
         (
             done.bytes_read + done.bytes_written,
-            op.facts.get("walked", 0.0),
+            op.facts.get("indexed", 0.0),
             op.facts.get("launches", 1.0),
             float(EAGER_KINDS.index(op.form)),
         )

@@ -224,7 +224,7 @@ def _memory(c: Columns, form: Form) -> Built:
 def _eager(c: Columns, form: Form) -> Built:
     """A kernel of torch's own, by what it moves and looks up."""
     moved = Tensor("moved", (("bytes", c["bytes"]),), 8.0)
-    facts: dict[str, Size] = {"walked": c["walked"], "launches": c["launches"]}
+    facts: dict[str, Size] = {"indexed": c["walked"], "launches": c["launches"]}
     return (Op(form.name, "pointwise", (moved,), (), facts=facts, form=form.name),), None
 
 

@@ -28,7 +28,7 @@ from trueflops.search.serving import Limits, search_serving
 from trueflops.units import BITS_PER_BYTE
 from trueflops.workload import Serving, Training
 
-MOST: Final = 8192  # chips tried at most
+MOST_CHIPS: Final = 8192  # chips tried at most
 MANY: Final = 16  # so many chips are a survey: a quarter of them may be left behind
 BATCH_TOKENS: Final = 2**22
 REQUESTS_PER_CHIP: Final = 16
@@ -143,13 +143,13 @@ def _fewest(
     """The smallest power of two that can, from the least that could hold so many bytes."""
     try:
         least = ceil(needed / chip.need("memory.capacity"))
-        for size in [count] if count else [2**i for i in range(20) if least <= 2**i <= MOST]:
+        for size in [count] if count else [2**i for i in range(20) if least <= 2**i <= MOST_CHIPS]:
             found = attempt(size)
             if found is not None:
                 return Outcome(found, None if count else size)
     except TrueflopsError as error:
         return Outcome(None, None, str(error))
-    return Outcome(None, None, f"does not fit {count or MOST:,} of them")
+    return Outcome(None, None, f"does not fit {count or MOST_CHIPS:,} of them")
 
 
 def _common(found: Sequence[Outcome[Result]], count: int | None) -> int | None:

@@ -79,9 +79,9 @@ def _generated(call: Call) -> Op:
     Where elements are turned around or joined it still looks them up one by one.
     """
     parts = [op for part in call.parts for op in lower(part)]
-    turned = [float(op.facts.get("walked", 0.0)) for op in parts if op.form in ("cat", "gather")]
-    walked = max(turned, default=0.0)
-    made = kernel(call, "pointwise", "strided" if turned else "vector", walked)
+    turned = [float(op.facts.get("indexed", 0.0)) for op in parts if op.form in ("cat", "gather")]
+    indexed = max(turned, default=0.0)
+    made = kernel(call, "pointwise", "strided" if turned else "vector", indexed)
     return replace(made, name="+".join(dict.fromkeys(op.name for op in parts)), fused=tuple(parts))
 
 

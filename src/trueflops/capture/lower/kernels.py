@@ -19,9 +19,9 @@ def tensor(array: Array, elements: int | None = None) -> Tensor:
     return Tensor(f"s{array.storage}", (("elements", count),), array.bits)
 
 
-def kernel(call: Call, kind: str, form: str, walked: float = 0.0, **more: Size) -> Op:
-    """One that reads its inputs and writes its outputs, `walked` elements looked up one by one."""
-    facts: dict[str, Size] = {"walked": float(walked), **more}
+def kernel(call: Call, kind: str, form: str, indexed: float = 0.0, **more: Size) -> Op:
+    """One that reads its inputs and writes its outputs, `indexed` elements one by one."""
+    facts: dict[str, Size] = {"indexed": float(indexed), **more}
     return Op(
         base_name(call.op),
         kind,

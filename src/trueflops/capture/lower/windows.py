@@ -112,7 +112,7 @@ def _channelwise(call: Call, x: Array, weight: Array, y: Array, kind: str) -> Op
     }["wgrad" if kind == "wgrad" else "dgrad" if "backward" in call.op else "matmul"]
     narrow = x if _transposed(call) else y
     window = prod(weight.shape[2:])
-    walked = narrow.elements * prod(weight.shape[2:-1])
+    indexed = narrow.elements * prod(weight.shape[2:-1])
     done = call._replace(inputs=read, outputs=(made,))
     flop = 2.0 * narrow.elements * window / made.elements
-    return kernel(done, "movement", "strided", walked, flop_per_element=flop)
+    return kernel(done, "movement", "strided", indexed, flop_per_element=flop)

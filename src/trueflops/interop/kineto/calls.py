@@ -56,7 +56,7 @@ def ops_of(op: TracedOp, call: Call) -> tuple[Op, ...]:
     """What the call should launch. Shapes that no program could have give nothing."""
     if call.op.startswith("foreign"):  # a compiler's own kernel: it moves each of them once
         reads, writes = (tuple(tensor(a) for a in side) for side in (call.inputs, call.outputs))
-        return (Op("fused", "pointwise", reads, writes, facts={"walked": 0.0}, form="vector"),)
+        return (Op("fused", "pointwise", reads, writes, facts={"indexed": 0.0}, form="vector"),)
     try:
         made = lower(call)
     except (ValueError, IndexError, KeyError, ZeroDivisionError):

@@ -131,12 +131,12 @@ def _fuses(launch: Launch) -> bool:
 
 
 def one_pass_seconds(trace: Trace, members: Iterable[Launch], pricer: Pricer) -> float | None:
-    """AdamW as one fused kernel over the elements that these foreach launches walk."""
-    walked = [m.call for m in members if m.call and "_foreach_addcdiv" in m.call.op]
-    if not walked:
+    """AdamW as one fused kernel over the elements that these foreach launches update."""
+    updates = [m.call for m in members if m.call and "_foreach_addcdiv" in m.call.op]
+    if not updates:
         return None
     total = 0.0
-    for call in walked:
+    for call in updates:
         count = sum(a.elements for a in call.outputs)
         flat = [Array(i, (count,), (1,), call.outputs[0].dtype) for i in range(4)]
         steps = Array(9, (1,), (1,), "float32")
