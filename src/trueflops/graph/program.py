@@ -14,8 +14,8 @@ from trueflops.graph.passes import (
     Degrees,
     Format,
     differentiate,
+    format_named,
     fuse,
-    number_format,
     quantise,
     recompute,
     shard,
@@ -75,7 +75,7 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
         copies_once=float(chosen) if plan.dispatch == "deduplicated" else 0.0,
     )
     if weights is None and run.training and plan.compute in NARROW:
-        weights = number_format(NARROW[plan.compute])
+        weights = format_named(NARROW[plan.compute])
 
     def lower(graph: Graph) -> Graph:
         if weights is not None:

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from trueflops.catalog import Accelerator, Cluster, cluster
 from trueflops.errors import TrueflopsError
-from trueflops.graph.passes import number_format
+from trueflops.graph.passes import format_named
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Trainer, TrainingStep
@@ -105,7 +105,7 @@ class _Attempt:
         self.model, self.chip, self.seq = model, chip, seq
         self.given = given if given is not None and given.accelerator == chip.name else None
         self.weights = served_weights(model, chip)
-        bits = number_format(self.weights.name).weight_bits
+        bits = format_named(self.weights.name).weight_bits
         self.weight_bytes = model.parameter_count * bits / BITS_PER_BYTE
 
     def train(self, count: int) -> TrainingStep | None:

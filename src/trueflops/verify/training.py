@@ -44,7 +44,7 @@ class Case:
     workload: Training
     cluster: Cluster
     framework: str
-    number_format: str  # of the matmuls, as the row writes it
+    dtype: str  # of the matmuls, as the row writes it
     says_recompute: bool  # whether the row says what it recomputed
     step_seconds: float | None
     peak_bytes: float | None
@@ -153,7 +153,7 @@ def read_case(row: Row, name: str) -> Case:
         workload=workload,
         cluster=machine.cluster,
         framework=framework,
-        number_format=text(row, "dtype"),
+        dtype=text(row, "dtype"),
         says_recompute=text(row, "recompute").casefold() not in ("", "unknown", "?"),
         step_seconds=measured,
         peak_bytes=memory,

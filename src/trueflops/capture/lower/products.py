@@ -17,7 +17,7 @@ _FORMATS: Final = {
 _KERNELS: Final = {"flash": "fa2", "cudnn": "cudnn", "efficient": "fa2"}
 
 
-def number_format(call: Call, array: Array) -> str:
+def compute_dtype(call: Call, array: Array) -> str:
     """The catalog's name of the format that a product computes in."""
     if array.dtype == "float32" and call.tf32:
         return "tf32"
@@ -89,7 +89,7 @@ def _product(
         added = Tensor(f"s{bias.storage}.bias", (("added", float(bias.distinct)),), bias.bits)
         weights.append(added)
     y = sized(call.outputs[0], (*many, rows, columns))
-    dtype = number_format(call, a)
+    dtype = compute_dtype(call, a)
     name = call.op.split(".")[1]
     return Op(name, "matmul", (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
 
@@ -136,7 +136,7 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
         kernel = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
     return Op(
         "attention", "attention", (tq, tk, tv), (made, normaliser),
-        dtype=number_format(call, q), part=call.module,
+        dtype=compute_dtype(call, q), part=call.module,
         facts={"keys": keys, "seen": seen if causal else keys}, form=kernel,
     )  # fmt: skip
 

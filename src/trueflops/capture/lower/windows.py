@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
-from trueflops.capture.lower.products import number_format, sized
+from trueflops.capture.lower.products import compute_dtype, sized
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 
@@ -79,7 +79,7 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str
     a = sized(wide, (*many, rows, inner))
     w = sized(weight, (*many, columns, inner), "weight")
     b = sized(narrow, (*many, rows, columns))
-    dtype = number_format(call, weight)
+    dtype = compute_dtype(call, weight)
     form = "convolution" if kind == "matmul" else "convolution_backward"
     forward = Op(name, "matmul", (a,), (b,), (w,), dtype=dtype, part=call.module, form=form)
     if kind == "matmul":

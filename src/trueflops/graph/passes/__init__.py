@@ -12,7 +12,7 @@ from trueflops.graph.passes.fuse import fuse as fuse
 from trueflops.graph.passes.fuse import traffic_bytes as traffic_bytes
 from trueflops.graph.passes.quantise import FORMATS as FORMATS
 from trueflops.graph.passes.quantise import Format as Format
-from trueflops.graph.passes.quantise import number_format as number_format
+from trueflops.graph.passes.quantise import format_named as format_named
 from trueflops.graph.passes.quantise import quantise as quantise
 from trueflops.graph.passes.recompute import recompute as recompute
 from trueflops.graph.passes.shard import Degrees as Degrees
