@@ -1,4 +1,4 @@
-"""Thin doors: parse, call, show. No arithmetic.
+"""The commands: parse arguments, call, show. No arithmetic.
 
 arguments/    the commands and their flags      main.py     errors, exit codes
 planning.py   from flags to a workload, a plan  question.py what train and infer share
