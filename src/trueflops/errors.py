@@ -2,7 +2,7 @@
 
 An answer of "no" (does not fit, no plan) is an answer, not an error: it exits with 1.
 
-TrueflopsError          101  our bug, if it ever reaches a user bare
+TrueflopsError          101  our bug, if it reaches a user as this very class
 └── BadInput              2  something the user wrote cannot be used
     ├── UnknownName       2  no such chip, model, link …; did you mean …
     ├── BadQuantity       2  a text that is not a number with the right unit

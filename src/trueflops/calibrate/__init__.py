@@ -1,1 +1,8 @@
-"""Profiles from measurements: one command rebuilds every shipped profile from a truth folder."""
+"""Profiles from measurements: one command rebuilds every shipped profile from a truth folder.
+
+profiles.py     every shipped profile, and what transfers to chips without data
+samples.py      folders of measured kernels as samples, chip by chip and curve by curve
+kernels.py      curves of single kernels        collectives.py  curves of collectives
+fit.py          a law's parameters, then landmarks of what is left
+power.py        energy per flop and byte        measured.py     a profile of one machine's own rows
+"""

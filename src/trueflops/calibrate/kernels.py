@@ -38,7 +38,7 @@ DETAILS: Final[Mapping[str, Detail]] = {
     "experts": Detail(160, 0.1),
     "eager": Detail(200, 0.2),
 }
-ALONE: Final = 1.5  # how much worse a law of one chip is taken to be on others
+ALONE: Final = 1.5  # times the error, for a law fitted to one chip alone, on other chips
 FEWEST_ROWS_FOR_LANDMARKS: Final = 120  # with fewer, each landmark would overfit one row
 
 

@@ -42,7 +42,7 @@ from trueflops.verify.run_chip import chip_of
 KERNELS: Final = ("matmul", "attention", "attention_decode", "memory", "eager", "convolution")
 FOLDS: Final = 5
 FEWEST_ROWS_OF_A_CURVE: Final = 12  # with fewer, no curve is fitted
-ENOUGH: Final = 40  # rows from which on landmarks say more than they learn by heart
+ENOUGH: Final = 40  # rows; with fewer, landmarks overfit
 # One machine's own rows are consistent: a landmark for each of them.
 DETAILS: Final[Mapping[str, Detail]] = {
     "matmul": Detail(1000, 0.2),
@@ -106,7 +106,7 @@ def _ceilings(record: Record) -> dict[str, float]:
 
 
 def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> Profile:
-    """Fit every curve that the rows can teach."""
+    """Fit every curve for which there are enough rows."""
     chip = device_chip(record)
     reject(record, limits_of(chip))
     known = profile_of(chip)

@@ -81,10 +81,10 @@ def curve_name(op: Op) -> str:
 
 
 def _attention_curve(kind: str, op: Op) -> str:
-    """Kernels over an 8-bit cache have curves of their own, and so has what runs in their stead.
+    """Kernels over an 8-bit cache have curves of their own, and so has their fallback.
 
-    Rows of a table name their kernel; of a model whose heads those kernels are not built for, the
-    engine's settings say whether the fallback runs (`odd_heads`).
+    Rows of a table name their kernel. For a model whose head dimension those kernels do not
+    support, the engine's settings say whether the fallback runs (`odd_heads`).
     """
     narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
     if op.form != FALLBACK and (op.form or not narrow):

@@ -1,4 +1,4 @@
-"""The one writer of files: whoever reads one, and whenever we are killed, it is whole.
+"""The one writer of files: a file is complete whenever it is read, even if we are killed.
 
 A temporary file of a name of its own beside the target, then one rename: two writers never share
 it, and a full disk leaves what was there before. A link is followed and stays a link. What is not

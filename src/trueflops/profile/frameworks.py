@@ -94,7 +94,7 @@ def _section(framework: str) -> dict[str, Any]:
 
 
 def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> Profile:
-    """The profile as it shows under a framework.
+    """The profile of a chip under a framework: its curves with the framework's settings.
 
     `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums.
     """
@@ -133,13 +133,13 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
 
 
 def _at_speed(curve: Curve, speed: float) -> Curve:
-    """The same products at a share of their rate, whatever was seen of single ones nearby."""
+    """The same products at a share of their rate; landmarks of single products are dropped."""
     values = {k: v * speed if k == "efficiency" else v for k, v in curve.values.items()}
     return replace(curve, values=values, landmarks=None)
 
 
 def _own_products(profile: Profile, speed: float, said: dict[str, Any]) -> dict[str, Curve]:
-    """Products by an engine's own kernels: at a share of the usual rate, few rows on vectors."""
+    """Products by an engine's own kernels: a share of the usual rate, few rows on vector units."""
     few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
     curves = {}
     for name, curve in profile.curves.items():

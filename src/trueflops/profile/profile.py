@@ -12,10 +12,10 @@ from trueflops.sizes import Array
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Places among a law's features where its error was seen, and what each says of log(time)."""
+    """Measured points in a law's feature space, and the weight of each in the residual."""
 
     points: Array  # [landmark, feature]
-    reach: Array  # [feature]: how far one measurement speaks for others
+    reach: Array  # [feature]: over which distance a landmark counts
     weights: Array  # [landmark]
 
 

@@ -29,7 +29,7 @@ from trueflops.units import BITS_PER_BYTE
 from trueflops.workload import Serving, Training
 
 MOST_CHIPS: Final = 8192  # chips tried at most
-MANY: Final = 16  # so many chips are a survey: a quarter of them may be left behind
+MANY: Final = 16  # from so many chips on, a quarter of them may be missing at the common count
 BATCH_TOKENS: Final = 2**22
 REQUESTS_PER_CHIP: Final = 16
 STATE_BYTES: Final = 16.0  # of mixed-precision Adam, a parameter: no fewer chips can hold it
@@ -43,7 +43,7 @@ class Outcome(Generic[Result]):
     """What one chip does at the common count; None: it cannot, and `why` says so."""
 
     result: Result | None
-    fewest: int | None  # of this chip that can; None: none can, or a count was given
+    fewest: int | None  # smallest count of this chip that can; None: none, or a count was given
     why: str = ""
 
 
@@ -153,7 +153,7 @@ def _fewest(
 
 
 def _common(found: Sequence[Outcome[Result]], count: int | None) -> int | None:
-    """The fewest on which all can that can at all; of many chips, three in four of them."""
+    """The smallest count on which all chips that can at all do; of many, three in four of them."""
     if count:
         return count if any(each.result is not None for each in found) else None
     sizes = sorted(each.fewest for each in found if each.fewest)

@@ -5,6 +5,7 @@ shard          one rank's part, collectives where layouts change
 fuse           flash attention and pointwise chains
 differentiate  backward ops, and what must be kept for them
 recompute      drop and run again
+compiled       which ops of a captured program a compiler would merge
 """
 
 from trueflops.graph.passes.differentiate import differentiate as differentiate

@@ -1,4 +1,4 @@
-"""What a compiler like TorchInductor makes one kernel of: a model of it, not the thing itself.
+"""Which ops a compiler like TorchInductor would merge into one kernel: a model of it.
 
 Pointwise ops and reductions join the kernel that makes what they read, unless a product, an
 attention or another kernel they cannot join lies in between. Row sums stay inside (a row is held
@@ -15,7 +15,7 @@ from trueflops.graph.ir import Node, Op
 from trueflops.graph.rules import RULES
 
 _JOINING: Final = ("reduction", "movement")
-_CLOSING: Final = ("reduce_columns",)  # whoever reads the result needs all of it
+_CLOSING: Final = ("reduce_columns",)  # a reader of the result needs all of it
 _APART: Final = ("foreach", "fused_optimizer", "random", "scatter")
 
 

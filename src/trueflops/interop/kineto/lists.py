@@ -1,8 +1,8 @@
 """What the names and blocks of torch's kernels tell of lists of tensors.
 
 A trace does not write the types of a list, nor the shapes of one longer than 30. But a kernel of
-torch's multi_tensor_apply names its types, how many lists it walks and how many it reads, and each
-of its blocks walks 65,536 elements (ATen/native/cuda/MultiTensorApply.cuh).
+torch's multi_tensor_apply names its types, how many lists it takes and how many it reads, and each
+of its blocks handles 65,536 elements (ATen/native/cuda/MultiTensorApply.cuh).
 """
 
 from __future__ import annotations
