@@ -161,7 +161,7 @@ class _Seen:
 
     @property
     def slowness(self) -> Array:
-        """How much longer than a GPU's the latencies are, where no GPU's explains the fastest."""
+        """By how much latencies exceed a GPU's, where the fastest row is slower than any GPU's."""
         base, hop = PARAMETERS["base_ll"], PARAMETERS["hop_ll"]
         fastest = float(self.seconds.min())
         longer = fastest / (base.usual + hop.usual) if fastest > base.high else 1.0

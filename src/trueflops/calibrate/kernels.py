@@ -45,7 +45,7 @@ FEWEST_ROWS_FOR_LANDMARKS: Final = 120  # with fewer, each landmark would overfi
 def own_curves(name: str, split: Split, source: str, like: Curve | None = None) -> dict[str, Curve]:
     """The curve of one class on one chip, and that of the cast before it where there is one.
 
-    What few rows cannot tell is taken from the curve `like` it.
+    Parameters that the rows do not determine are taken from the curve `like` it.
     """
     law, detail = LAWS[split.kind], DETAILS.get(split.kind, Detail(0, 0.0))
     fitted = fit_values(law, [split.fitted], like.values if like else {})
@@ -65,7 +65,7 @@ def own_curves(name: str, split: Split, source: str, like: Curve | None = None) 
 
 
 def _any_head(values: dict[str, float], sample: Sample) -> dict[str, float]:
-    """A fallback takes any head; of those that no row has it is taken to do as on those seen."""
+    """A fallback kernel takes any head dimension: those without rows do as those with rows."""
     seen = np.unique(sample.work.shape.head_dim)
 
     def nearest(head_dim: float) -> float:

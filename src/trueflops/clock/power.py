@@ -21,7 +21,7 @@ from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
 
 STEPS: Final = 4  # of Newton's method: to 0.01 %
-LEAST_ROOM: Final = 0.2  # of a cap, for work: no limit is set where a chip could not run
+LEAST_ROOM: Final = 0.2  # share of the cap that is left for work, at least (no cap is set lower)
 SLOWEST: Final = 0.3  # no chip throttles below this share of its clock
 CLOCKED_CAUSES: Final = ("matmul", "experts", "attention")
 

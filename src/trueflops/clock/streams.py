@@ -38,7 +38,7 @@ def kind_index(kind: str) -> float:
 
 
 def _kind(w: StreamWork) -> Array:
-    """Of each op, for all plans."""
+    """The kind of each op, shaped to broadcast over plans."""
     kind = np.asarray(w.kind)
     return kind.reshape(kind.shape + (1,) * (np.ndim(w.moved_bytes) - kind.ndim))
 

@@ -97,7 +97,7 @@ def _attention_curve(kind: str, op: Op) -> str:
 def streamed(op: Op, done: Work) -> Size:
     """Bytes of weights and cached keys that a product or an attention must read.
 
-    Of experts those that one token chooses: where all tokens choose the same, no other is read.
+    Of experts only those that one token chooses: all tokens may choose the same.
     """
     fresh = op.inputs[0].bytes if op_class(op).startswith("attention") else total_bytes(op.inputs)
     if "chosen" in op.facts and op.inputs[0].has("routed"):

@@ -64,7 +64,7 @@ def update(clock: Clock, model: Model, plan: Plan, held: Held) -> Term:
     if not plan.has_master:
         each += weight  # the weights themselves are read and updated
     law = clock.profile.curve("memory")
-    # Three walks over the list of tensors: their norm, its scaling, the update.
+    # Three passes over the list of tensors: their norm, its scaling, the update.
     seconds = clock.stream(own * each, "optimizer", kernels=3.0)
     if plan.optimizer != "muon":
         return leaf("optimizer", seconds, law, "memory")

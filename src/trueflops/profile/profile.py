@@ -77,7 +77,7 @@ class Profile:
 
     @property
     def usable(self) -> Mapping[str, Curve]:
-        """Its curves; instead of one that is not used the next more general, if there is any."""
+        """Its curves; one that is not to be used is replaced by the next more general, if any."""
         sound = {name: curve for name, curve in self.curves.items() if curve.used}
         found = dict(sound)
         for name in self.curves.keys() - sound.keys():

@@ -34,8 +34,9 @@ _UNSAID: Final = ("causal", "1")  # what rows of a table without that column are
 
 
 def identity(row: Row) -> str:
-    """What a measured kernel is, whatever it took, whichever release ran it, and however fully
-    its table says so: a column of what goes without saying makes it no other one.
+    """What a measured kernel is: its inputs, without its time and the release that ran it.
+
+    A column that only says the default does not change it.
     """
     said = [(k, row[k].strip()) for k in sorted(row) if k not in _ASIDE]
     return " ".join([f"{k}={v}" for k, v in said if (k, v) != _UNSAID])

@@ -81,8 +81,8 @@ class Predictor:
         ]
 
     def predict(self, case: Case) -> TrainingStep:
-        """The case's step. What was run has fitted: where a row does not say what it recomputed,
-        so many layers of each stage are taken to be as are needed for that.
+        """The case's step. A published run did fit its memory: where the row does not say what was
+        recomputed, as many layers of each stage are taken to be recomputed as that needs.
         """
         trainer = self._trainer(case)
         step = trainer.predict_one(case.plan)

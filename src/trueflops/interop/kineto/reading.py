@@ -184,7 +184,7 @@ def _blocks(event: Event) -> int:
 
 
 def _with_clipping(launches: list[Launch]) -> list[Launch]:
-    """What stands between the backward and the optimizer's step serves the step: clipping."""
+    """Count ops between the backward and the optimizer's step, such as clipping, to the step."""
     found, serves = list(launches), False
     if not any(launch.phase == "backward" for launch in launches):
         return found
