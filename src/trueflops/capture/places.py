@@ -15,7 +15,7 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from trueflops.capture.pretend.engine import issued_by_engine
-from trueflops.capture.recording import Phase
+from trueflops.capture.recording import StepPhase
 
 
 class Places:
@@ -32,7 +32,7 @@ class Places:
         self._kept: list[Any] = []  # keeps named modules alive, so that their ids stay unique
         self._regions = 0
 
-    def now(self) -> tuple[Phase, str, int]:
+    def now(self) -> tuple[StepPhase, str, int]:
         """Phase, module and region of the op that is being called."""
         node = torch._C._current_autograd_node()
         here = self._stack[-1] if self._stack else ""

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from trueflops.units import BITS_PER_BYTE
 
-Phase = Literal["build", "forward", "recompute", "backward", "optimizer"]
+StepPhase = Literal["build", "forward", "recompute", "backward", "optimizer"]
 HOST: Final = "cpu"
 
 BITS: Final = {
@@ -74,7 +74,7 @@ class Call(NamedTuple):
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     numbers: tuple[object, ...]  # its other arguments, as they were given
-    phase: Phase
+    phase: StepPhase
     module: str
     stream: int
     region: int  # of torch.compile, or −1
@@ -91,7 +91,7 @@ class Allocated(NamedTuple):
     storage: int
     size_bytes: int
     stream: int
-    phase: Phase
+    phase: StepPhase
     module: str
     op: str
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trueflops.capture.lower import base_name
-from trueflops.capture.recording import Call, Phase
+from trueflops.capture.recording import Call, StepPhase
 from trueflops.profile import Curve
 
 
@@ -12,7 +12,7 @@ def between_calls(call: Call, law: Curve) -> float:
     return call.views * law["view"] + call.modules * law["module"]
 
 
-def host_seconds(call: Call, before: Phase, kernels: int, law: Curve) -> float:
+def host_seconds(call: Call, before: StepPhase, kernels: int, law: Curve) -> float:
     """Seconds of host work from the call before, in phase `before`, to the end of this one.
 
     A forward op passes Python, autograd and the dispatcher; its backward only the last two. An op

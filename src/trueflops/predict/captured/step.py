@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
-from trueflops.capture.recording import Call, Event, Phase, Recording, Waited
+from trueflops.capture.recording import Call, Event, Recording, StepPhase, Waited
 from trueflops.clock import Clock
 from trueflops.predict.captured.host import between_calls, host_seconds
 from trueflops.predict.captured.prices import Kernel, price_events
@@ -116,7 +116,7 @@ def _run(
 ) -> tuple[list[Ran], float, float]:
     """One pass over the events; `slowed` stretches what follows the chip's clock."""
     host, own = 0.0, 0.0
-    phase: Phase = "forward"
+    phase: StepPhase = "forward"
     ran: list[Ran] = []
     done: dict[int, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
     ready: dict[int, float] = defaultdict(float)

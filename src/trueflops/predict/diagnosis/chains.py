@@ -15,7 +15,7 @@ from trueflops.capture.lower import lower
 from trueflops.capture.recording import Array, Call
 from trueflops.clock import Clock
 from trueflops.predict.diagnosis.groups import Pricer
-from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
+from trueflops.predict.diagnosis.trace import NOBODY, Launch, Trace, TracedKernel
 
 _FUSE: Final = ("pointwise", "reduction", "movement")
 _LISTS: Final = ("foreach", "fused_optimizer", "scatter")  # kernels that no compiler merges
@@ -81,7 +81,7 @@ class Fusable:
         return REALISED * (self.seconds - self.fused_seconds)
 
 
-def fusable(trace: Trace, kernels: Sequence[Kernel], clock: Clock) -> Fusable:
+def fusable(trace: Trace, kernels: Sequence[TracedKernel], clock: Clock) -> Fusable:
     """The chains of two or more launches that would be faster fused."""
     found = [c for c in chains(trace, kernels) if len(c.calls) > 1]
     kept = []
@@ -99,7 +99,7 @@ def fusable(trace: Trace, kernels: Sequence[Kernel], clock: Clock) -> Fusable:
     )
 
 
-def chains(trace: Trace, kernels: Sequence[Kernel]) -> list[Chain]:
+def chains(trace: Trace, kernels: Sequence[TracedKernel]) -> list[Chain]:
     """Runs of memory-bound launches, in the order of the device."""
     found: list[Chain] = []
     current, phase, before = Chain(), "", NOBODY
