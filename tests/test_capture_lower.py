@@ -16,7 +16,7 @@ from capture_models import LSTM, SelectiveScan, UNet, ViT, resnet
 from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.clock.eager import KINDS
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
@@ -392,5 +392,5 @@ def test_a_fused_optimizer_writes_all_but_the_gradients(
 
 
 def test_an_empty_result_launches_nothing() -> None:
-    empty = Array(1, (0, 8), (8, 1), "float32")
+    empty = RecordedTensor(1, (0, 8), (8, 1), "float32")
     assert lower(Call("aten.mul.Tensor", (empty,), (empty,), (), "forward", "", 0, -1)) == []

@@ -15,7 +15,15 @@ from captured_steps import case_of
 from captured_steps import program as llama
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.recording import Allocated, Array, Began, Call, Freed, Recording, Waited
+from trueflops.capture.recording import (
+    Allocated,
+    Began,
+    Call,
+    Freed,
+    RecordedTensor,
+    Recording,
+    Waited,
+)
 from trueflops.catalog import accelerator, cluster
 from trueflops.cli import main
 from trueflops.clock import Clock
@@ -38,14 +46,16 @@ def predicted(build: Callable[[], Step], on: str = "H200") -> CapturedProgram:
     return predict_program(capture(lambda: build, machine), clock(on))
 
 
-def array(storage: int, *shape: int) -> Array:
+def array(storage: int, *shape: int) -> RecordedTensor:
     strides = [1]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
-    return Array(storage, shape, tuple(strides), "bfloat16")
+    return RecordedTensor(storage, shape, tuple(strides), "bfloat16")
 
 
-def call(op: str, inputs: tuple[Array, ...], *outputs: Array, stream: int = 0) -> Call:
+def call(
+    op: str, inputs: tuple[RecordedTensor, ...], *outputs: RecordedTensor, stream: int = 0
+) -> Call:
     return Call(op, inputs, outputs, (), "forward", "", stream, -1)
 
 

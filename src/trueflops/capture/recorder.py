@@ -21,10 +21,10 @@ from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
 from trueflops.capture.recording import (
     HOST,
     Allocated,
-    Array,
     Began,
     Call,
     Freed,
+    RecordedTensor,
     Recording,
     Waited,
 )
@@ -221,13 +221,13 @@ class Recorder(TorchDispatchMode):
         )
         self._views = self.places.entered = 0
 
-    def _array(self, tensor: torch.Tensor, number: int | None = None) -> Array:
+    def _array(self, tensor: torch.Tensor, number: int | None = None) -> RecordedTensor:
         if number is None:
             number = self._number(tensor, "")
         device = claimed_device(tensor) or HOST
         dtype = str(tensor.dtype).removeprefix("torch.")
         layout = tuple(tensor.stride()) if tensor.layout == torch.strided else ()
-        return Array(
+        return RecordedTensor(
             number, tuple(tensor.shape), layout, dtype, device, int(tensor.storage_offset())
         )
 

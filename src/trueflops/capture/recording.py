@@ -25,8 +25,8 @@ BITS: Final = {
 """What a number of each of torch's types takes in memory."""
 
 
-class Array(NamedTuple):
-    """A tensor as an op meets it: where its numbers lie and how they are laid out."""
+class RecordedTensor(NamedTuple):
+    """A tensor as an op reads or writes it: its storage, shape, strides and type."""
 
     storage: int
     shape: tuple[int, ...]
@@ -71,8 +71,8 @@ class Call(NamedTuple):
     """One op that the program launched."""
 
     op: str  # "aten.mm.default"
-    inputs: tuple[Array, ...]
-    outputs: tuple[Array, ...]
+    inputs: tuple[RecordedTensor, ...]
+    outputs: tuple[RecordedTensor, ...]
     numbers: tuple[object, ...]  # its other arguments, as they were given
     phase: StepPhase
     module: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.graph.ir import Op, Tensor
 from trueflops.sizes import Size
 
@@ -13,7 +13,7 @@ def base_name(op: str) -> str:
     return name if name.startswith("__") else name.rstrip("_")
 
 
-def tensor(array: Array, elements: int | None = None) -> Tensor:
+def tensor(array: RecordedTensor, elements: int | None = None) -> Tensor:
     """An array as a tensor of the IR, named by its storage."""
     count = float(array.distinct if elements is None else elements)
     return Tensor(f"s{array.storage}", (("elements", count),), array.bits)

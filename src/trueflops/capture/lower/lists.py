@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.graph.ir import Op
 
 CHUNK: Final = 65536 * 320
@@ -56,7 +56,7 @@ def fused_optimizer(call: Call) -> list[Op]:
     return [kernel(done, "pointwise", "fused_optimizer", indexed, launches=_launches(indexed))]
 
 
-def _lists(call: Call) -> list[tuple[Array, ...]]:
+def _lists(call: Call) -> list[tuple[RecordedTensor, ...]]:
     """Weights, gradients and their moments; counters, scales and learning rates left out."""
     name, arrays = base_name(call.op), call.inputs
     if "adam" in name:

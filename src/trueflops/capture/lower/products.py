@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trueflops.capture.lower.kernels import flags
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.graph.ir import Dims, Op, Role, Tensor
 from trueflops.graph.rules import STATISTIC_BITS
 
@@ -17,14 +17,14 @@ _FORMATS: Final = {
 _KERNELS: Final = {"flash": "fa2", "cudnn": "cudnn", "efficient": "fa2"}
 
 
-def compute_dtype(call: Call, array: Array) -> str:
+def compute_dtype(call: Call, array: RecordedTensor) -> str:
     """The catalog's name of the format that a product computes in."""
     if array.dtype == "float32" and call.tf32:
         return "tf32"
     return _FORMATS.get(array.dtype, "fp32")
 
 
-def sized(array: Array, dims: Dims, role: Role = "activation") -> Tensor:
+def sized(array: RecordedTensor, dims: Dims, role: Role = "activation") -> Tensor:
     """An array as an operand with these dimensions, as many bytes as really lie in memory.
 
     A convolution's windows overlap, and a broadcast operand is stored once.
@@ -69,7 +69,9 @@ def grouped_product(call: Call) -> list[Op]:
     return [_product(call, groups, m, n, k, a, b, None)]
 
 
-def _operands(call: Call, rank: int) -> tuple[Array, Array, Array | None]:
+def _operands(
+    call: Call, rank: int
+) -> tuple[RecordedTensor, RecordedTensor, RecordedTensor | None]:
     """The two that are multiplied; in front of them may stand what is added."""
     adds = "add" in call.op.split(".")[1] and len(call.inputs) > 2
     left, right = call.inputs[1:3] if adds else call.inputs[:2]
@@ -79,7 +81,14 @@ def _operands(call: Call, rank: int) -> tuple[Array, Array, Array | None]:
 
 
 def _product(
-    call: Call, batch: int, m: float, n: float, k: float, a: Array, b: Array, bias: Array | None
+    call: Call,
+    batch: int,
+    m: float,
+    n: float,
+    k: float,
+    a: RecordedTensor,
+    b: RecordedTensor,
+    bias: RecordedTensor | None,
 ) -> Op:
     many = (("batch", float(batch)),) if batch > 1 else ()
     rows, columns, inner = ("rows", float(m)), ("columns", float(n)), ("inner", float(k))
@@ -118,7 +127,15 @@ def attention_backward(call: Call) -> list[Op]:
     ]  # fmt: skip
 
 
-def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: bool) -> Op:
+def _attend(
+    call: Call,
+    q: RecordedTensor,
+    k: RecordedTensor,
+    v: RecordedTensor,
+    out: RecordedTensor,
+    *,
+    causal: bool,
+) -> Op:
     batch, heads, queries, width = (float(n) for n in q.shape)
     kv_heads, keys, value = float(k.shape[1]), float(k.shape[2]), float(v.shape[3])
     # Aligned to the upper left, as torch does: a query sees itself and all before it.
@@ -141,5 +158,5 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
     )  # fmt: skip
 
 
-def _name(array: Array) -> str:
+def _name(array: RecordedTensor) -> str:
     return f"s{array.storage}"

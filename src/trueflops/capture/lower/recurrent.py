@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
 from trueflops.capture.lower.products import compute_dtype
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.graph.ir import Op, Tensor
 
 
@@ -81,7 +81,7 @@ def _product(call: Call, m: float, n: float, k: float) -> Op:
 
 def _cell(call: Call, layer: Layer) -> Op:
     """All gates in, a state of each hidden unit out."""
-    gates = Array(0, (round(layer.rows * layer.gates),), (1,), call.inputs[0].dtype)
+    gates = RecordedTensor(0, (round(layer.rows * layer.gates),), (1,), call.inputs[0].dtype)
     state = gates._replace(shape=(round(layer.rows * layer.hidden),))
     return kernel(
         call._replace(inputs=(gates, state), outputs=(state, state)), "pointwise", "vector"

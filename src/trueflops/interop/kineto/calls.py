@@ -11,7 +11,7 @@ from typing import Final
 
 from trueflops import units
 from trueflops.capture.lower import lower, tensor
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.graph.ir import Op
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, MissingArgument, TracedOp
 from trueflops.interop.kineto.outputs import FAMILIES, everything, list_of_tensors, pointwise
@@ -48,7 +48,7 @@ def call_of(op: TracedOp) -> Call | None:
                 made.numbers, "forward", "", 0, -1)  # fmt: skip
 
 
-def _there(array: Array) -> bool:
+def _there(array: RecordedTensor) -> bool:
     return 0 < array.elements <= LARGEST
 
 
@@ -106,5 +106,5 @@ def _sizes(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
-def _type(array: Array) -> str:
+def _type(array: RecordedTensor) -> str:
     return _SHORT.get(array.dtype, array.dtype)

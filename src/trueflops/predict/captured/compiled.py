@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from trueflops.capture.lower import lower, tensor
 from trueflops.capture.recording import (
     Allocated,
-    Array,
     Began,
     Call,
     Event,
     Freed,
+    RecordedTensor,
     Recording,
     Waited,
 )
@@ -91,7 +91,7 @@ def _without_repeats(step: list[Event]) -> list[Event]:
 
     Not in the backward, whose recomputation repeats the forward on purpose.
     """
-    known: dict[tuple[object, ...], tuple[Array, ...]] = {}
+    known: dict[tuple[object, ...], tuple[RecordedTensor, ...]] = {}
     instead: dict[int, int] = {}
     changed: dict[int, int] = defaultdict(int)  # how often a storage was written in place
     found: list[Event] = []
@@ -126,7 +126,7 @@ def _without_repeats(step: list[Event]) -> list[Event]:
     return found
 
 
-def _shapes(arrays: tuple[Array, ...]) -> tuple[object, ...]:
+def _shapes(arrays: tuple[RecordedTensor, ...]) -> tuple[object, ...]:
     return tuple((a.shape, a.strides, a.dtype) for a in arrays)
 
 
@@ -135,8 +135,8 @@ class _Kernel:
     """Calls that run as one, and what it reads and writes."""
 
     calls: list[int]
-    reads: dict[int, Array]
-    writes: dict[int, Array]
+    reads: dict[int, RecordedTensor]
+    writes: dict[int, RecordedTensor]
 
 
 class _Fusing:
@@ -209,7 +209,7 @@ class _Fusing:
     ) -> _Kernel:
         own, region = set(members), self.calls[members[0]].region
         made = {a.storage: a for i in members for a in self.calls[i].outputs}
-        reads: dict[int, Array] = {}
+        reads: dict[int, RecordedTensor] = {}
         for i in members:
             for array in self.calls[i].inputs:
                 if array.storage not in made or self.makers.get(array.storage) not in own:
@@ -236,14 +236,16 @@ class _Fusing:
         )
         return small or any(op.kind == "movement" for op in self.lowered[maker])
 
-    def _sources(self, array: Array, written: set[int], region: int, deep: int = 0) -> list[Array]:
+    def _sources(
+        self, array: RecordedTensor, written: set[int], region: int, deep: int = 0
+    ) -> list[RecordedTensor]:
         """The array itself if it lies in memory, else what it is made again from in its region."""
         maker = self.makers.get(array.storage)
         if maker is None or array.storage in written or deep > 40:
             return [array]
         if self.calls[maker].region != region:
             return [array]
-        found: dict[int, Array] = {}
+        found: dict[int, RecordedTensor] = {}
         for source in self.calls[maker].inputs:
             if source.storage != array.storage:
                 for each in self._sources(source, written, region, deep + 1):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.capture.lower import base_name
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.clock import Clock
 from trueflops.predict.captured.prices import Kernel
 from trueflops.predict.captured.step import Ran
@@ -89,6 +89,6 @@ def label_of(call: Call) -> str:
     return f"{name} {dtype} {_shapes(operands)}"
 
 
-def _shapes(operands: Sequence[Array]) -> str:
+def _shapes(operands: Sequence[RecordedTensor]) -> str:
     sizes = [a for a in operands if a.shape][:SHAPES]
     return " ".join("×".join(map(str, a.shape)) for a in sizes)

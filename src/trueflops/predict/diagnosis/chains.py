@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trueflops.capture.lower import lower
-from trueflops.capture.recording import Array, Call
+from trueflops.capture.recording import Call, RecordedTensor
 from trueflops.clock import Clock
 from trueflops.predict.diagnosis.groups import Pricer
 from trueflops.predict.diagnosis.trace import NOBODY, Launch, Trace, TracedKernel
@@ -58,7 +58,7 @@ class Chain:
         return total + sum(sum(left) for left in made.values())
 
 
-def _read(call: Call) -> Iterable[Array]:
+def _read(call: Call) -> Iterable[RecordedTensor]:
     """What a call reads; copy_ only writes its first argument."""
     inputs = call.inputs[1:] if call.op.startswith("aten.copy_") else call.inputs
     return (a for a in inputs if a.elements > 1)
@@ -138,8 +138,8 @@ def one_pass_seconds(trace: Trace, members: Iterable[Launch], pricer: Pricer) ->
     total = 0.0
     for call in updates:
         count = sum(a.elements for a in call.outputs)
-        flat = [Array(i, (count,), (1,), call.outputs[0].dtype) for i in range(4)]
-        steps = Array(9, (1,), (1,), "float32")
+        flat = [RecordedTensor(i, (count,), (1,), call.outputs[0].dtype) for i in range(4)]
+        steps = RecordedTensor(9, (1,), (1,), "float32")
         fused = call._replace(op="aten._fused_adamw_.default", inputs=(*flat, steps), outputs=())
         price = pricer.ops(lower(fused))
         if price.seconds is None:
