@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.capture.ranks.collectives import FIRST_LANE
+from trueflops.capture.ranks.collectives import FIRST_GROUP_STREAM
 from trueflops.capture.trouble import CannotCapture
 from trueflops.catalog import cluster
 from trueflops.clock import Clock
@@ -218,7 +218,7 @@ def test_what_is_asynchronous_runs_on_the_groups_own_stream() -> None:
         return step
 
     recording = as_rank(program)
-    lane = FIRST_LANE
+    lane = FIRST_GROUP_STREAM
     events = [e for e in recording.step() if isinstance(e, (Call, Waited))]
     first, call, meanwhile, after, second = events
     assert isinstance(first, Waited)
@@ -295,7 +295,7 @@ def test_every_kind_of_collective_is_recorded_with_what_goes_in_and_comes_out() 
     }  # fmt: skip
     calls = list(recording.calls())
     functional_call = next(c for c in calls if c.op.startswith("_c10d_functional"))
-    assert functional_call.stream >= FIRST_LANE
+    assert functional_call.stream >= FIRST_GROUP_STREAM
     waited = [e for e in recording.step() if isinstance(e, Waited) and e.waiting == 0]
     assert [w.awaited for w in waited] == [functional_call.stream]
 
@@ -341,8 +341,10 @@ def test_ddp_reduces_its_buckets_while_the_backward_pass_goes_on(options: dict[s
     reduced = [c for c in sent(recording, "allreduce") if c.inputs[0].dtype == "float32"]
     assert sum(c.inputs[0].elements for c in reduced) == MODEL_ELEMENTS
     assert len(reduced) > 2
-    assert {(c.stream, c.phase, len(c.group)) for c in reduced} == {(FIRST_LANE, "backward", 8)}
-    assert not sent(recording, "broadcast")  # of buckets: that was while it settled
+    assert {(c.stream, c.phase, len(c.group)) for c in reduced} == {
+        (FIRST_GROUP_STREAM, "backward", 8)
+    }
+    assert not sent(recording, "broadcast")  # of buckets: those ran in the warm-up steps
     events = list(recording.calls())
     later = events[events.index(reduced[0]) + 1 :]
     assert any("mm" in c.op and c.phase == "backward" for c in later)
@@ -363,7 +365,9 @@ def test_a_communication_hook_of_ddp_runs_beside_the_backward_pass() -> None:
     recording = as_rank(program)
     reduced = sent(recording, "allreduce")
     assert {c.inputs[0].dtype for c in reduced} == {"bfloat16"}
-    back = [c for c in recording.calls() if c.stream > FIRST_LANE]  # bf16 -> fp32, as it arrives
+    back = [
+        c for c in recording.calls() if c.stream > FIRST_GROUP_STREAM
+    ]  # bf16 -> fp32, as it arrives
     assert sum(c.outputs[0].elements for c in back) == MODEL_ELEMENTS
 
 

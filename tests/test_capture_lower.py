@@ -19,7 +19,7 @@ from trueflops.capture.program import capture
 from trueflops.clock.eager import KINDS
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))
@@ -392,5 +392,5 @@ def test_a_fused_optimizer_writes_all_but_the_gradients(
 
 
 def test_an_empty_result_launches_nothing() -> None:
-    empty = Array(1, (0, 8), (8, 1), "float32")
+    empty = RecordedTensor(1, (0, 8), (8, 1), "float32")
     assert lower(Call("aten.mul.Tensor", (empty,), (empty,), (), "forward", "", 0, -1)) == []

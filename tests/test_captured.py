@@ -22,7 +22,15 @@ from trueflops.predict.captured.memory import captured_memory, categories_of
 from trueflops.predict.captured.program import CapturedProgram, predict_program
 from trueflops.predict.captured.step import captured_step
 from trueflops.profile import profile_of
-from trueflops.records.recording import Allocated, Array, Began, Call, Freed, Recording, Waited
+from trueflops.records.recording import (
+    Allocated,
+    Began,
+    Call,
+    Freed,
+    RecordedTensor,
+    Recording,
+    Waited,
+)
 
 TRUTH = Path(__file__).parent.parent / "truth" / "h200"
 Step = Callable[[], Any]
@@ -38,14 +46,16 @@ def predicted(build: Callable[[], Step], on: str = "H200") -> CapturedProgram:
     return predict_program(capture(lambda: build, machine), clock(on))
 
 
-def array(storage: int, *shape: int) -> Array:
+def array(storage: int, *shape: int) -> RecordedTensor:
     strides = [1]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
-    return Array(storage, shape, tuple(strides), "bfloat16")
+    return RecordedTensor(storage, shape, tuple(strides), "bfloat16")
 
 
-def call(op: str, inputs: tuple[Array, ...], *outputs: Array, stream: int = 0) -> Call:
+def call(
+    op: str, inputs: tuple[RecordedTensor, ...], *outputs: RecordedTensor, stream: int = 0
+) -> Call:
     return Call(op, inputs, outputs, (), "forward", "", stream, -1)
 
 
@@ -96,7 +106,7 @@ def storages() -> list[Any]:
         return Allocated(storage, size * mib, 0, phase, "layer", "aten.mul.Tensor")
 
     return [
-        came(1, 16, "build"), Began("settle"), came(9, 32, "optimizer"), Began("step"),
+        came(1, 16, "build"), Began("warmup"), came(9, 32, "optimizer"), Began("step"),
         came(2, 64, "forward"), came(3, 8, "forward"), Freed(3), came(4, 16, "backward"),
         came(5, 4, "backward"), Freed(5), Freed(2), came(6, 16, "optimizer"), Freed(6), Freed(4),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The doors: questions answered as text and JSON, exit codes, and every kind of bad input."""
+"""The commands: questions answered as text and JSON, exit codes, and every kind of bad input."""
 
 from __future__ import annotations
 

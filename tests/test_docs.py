@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
 
@@ -34,6 +35,20 @@ def test_the_cluster_files_of_the_docs_can_be_read(tmp_path: Path, number: int) 
     file = tmp_path / "mine.toml"
     file.write_text(text[number])
     assert cluster(str(file)).count in (128, 96)
+
+
+def test_the_session_of_the_python_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/api.md is one session; its files are written where it runs."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "api.md").read_text()
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    session = doctest.DocTestParser().get_doctest(blocks, {}, "docs/api.md", None, 0)
+    said: list[str] = []
+    done = doctest.DocTestRunner(verbose=False).run(session, out=said.append)
+    assert done.attempted > 50
+    assert done.failed == 0, "".join(said)
 
 
 def test_the_changelog_names_the_version() -> None:

@@ -11,8 +11,8 @@ from trueflops.graph.ir import Collective, Graph
 from trueflops.graph.passes import (
     Degrees,
     differentiate,
+    format_named,
     fuse,
-    number_format,
     quantise,
     recompute,
     shard,
@@ -175,11 +175,11 @@ def test_experts_are_reached_by_two_all_to_alls() -> None:
 
 def test_quantised_weights_are_read_narrow_and_routers_stay_wide() -> None:
     model = read_model("Mixtral-8x7B")
-    graph = quantise(build_block(model, model.blocks[0], Pass(1, 64)), number_format("int4"))
+    graph = quantise(build_block(model, model.blocks[0], Pass(1, 64)), format_named("int4"))
     bits = {w.name: w.bits for w in graph.weights}
     assert bits["experts.up"] == bits["attention.q"] == 4.25
     assert bits["experts.router"] == 16
-    fp8 = quantise(build_block(model, model.blocks[0], Pass(1, 64)), number_format("fp8"))
+    fp8 = quantise(build_block(model, model.blocks[0], Pass(1, 64)), format_named("fp8"))
     assert any(n.kind == "cast" for n in fp8.forward if isinstance(n, Op))
 
 

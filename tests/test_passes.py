@@ -9,7 +9,7 @@ import pytest
 
 from trueflops.catalog import cluster
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
-from trueflops.graph.passes import Degrees, differentiate, fuse, number_format, quantise, shard
+from trueflops.graph.passes import Degrees, differentiate, format_named, fuse, quantise, shard
 from trueflops.graph.passes.recompute import recompute
 from trueflops.model import read_model
 from trueflops.plan import Plan
@@ -83,7 +83,7 @@ def test_sharding_keeps_what_it_does_not_split() -> None:
 
 
 def test_quantising_keeps_what_it_does_not_narrow() -> None:
-    graph = quantise(Graph("g", (PRODUCT, SENT), Y), number_format("fp8"), training=False)
+    graph = quantise(Graph("g", (PRODUCT, SENT), Y), format_named("fp8"), training=False)
     product = next(n for n in graph.forward if n.name == "up")
     unchanged(PRODUCT, product, "inputs", "weights", "dtype", "form")
     assert SENT in graph.forward

@@ -14,7 +14,7 @@ from trueflops.catalog import Accelerator, Cluster, cluster
 from trueflops.errors import ImpossiblePlan
 from trueflops.graph import Op, Pass, compile_program
 from trueflops.graph.build import build_block
-from trueflops.graph.passes import Degrees, number_format, quantise, shard, traffic_bytes
+from trueflops.graph.passes import Degrees, format_named, quantise, shard, traffic_bytes
 from trueflops.graph.rules import RULES, work
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan, check_plan
@@ -176,7 +176,7 @@ def test_halving_the_width_never_raises_bytes(name: str, seq: int, batch: int) -
         half = build_block(model, block, Pass(batch, seq, bits=16.0))
         assert float(traffic_bytes(half.forward)) <= float(traffic_bytes(wide.forward))
         sizes = [
-            float(traffic_bytes(quantise(half, number_format(f)).forward))
+            float(traffic_bytes(quantise(half, format_named(f)).forward))
             for f in ("bf16", "w8a16", "int4")
         ]
         assert sizes == sorted(sizes, reverse=True)

@@ -118,6 +118,15 @@ def test_every_room_is_listed() -> None:
     assert there == set(ROOMS)
 
 
+def test_a_package_lists_its_files() -> None:
+    for package in SOURCE.rglob("__init__.py"):
+        listed = ast.get_docstring(ast.parse(package.read_text())) or ""
+        folders = {inner.parent for inner in package.parent.glob("*/__init__.py")}
+        files = {file for file in package.parent.glob("*.py") if not file.stem.startswith("__")}
+        for each in files | folders:
+            assert each.stem in listed, f"{package.relative_to(SOURCE)} does not list {each.name}"
+
+
 def test_files_stay_small() -> None:
     for file in SOURCE.rglob("*.py"):
         lines = len(file.read_text().splitlines())

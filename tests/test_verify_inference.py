@@ -9,7 +9,7 @@ import pytest
 
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.errors import TrueflopsError
-from trueflops.graph.passes import number_format
+from trueflops.graph.passes import format_named
 from trueflops.model import read_model
 from trueflops.profile import Profile, from_datasheet
 from trueflops.records.chips import chip_of, cluster_of
@@ -392,7 +392,7 @@ def test_formats_weigh_what_their_files_do() -> None:
         ("gguf-mxfp4", "GPT-OSS-20B", 12.1e9),
     ):
         read = read_model(model)
-        to, table = number_format(name), read.vocab * read.hidden
+        to, table = format_named(name), read.vocab * read.hidden
         dense = to.dense_bits or to.weight_bits
         routed = read.parameter_count - read.active_parameter_count
         experts = next((b.experts for b in read.blocks if b.experts), None)

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def _leave(*_: Any) -> None:
-    os._exit(130)  # while modules load there is nothing to put away, and nothing to say
+    os._exit(130)  # while modules load there is nothing to clean up and nothing to say
 
 
 def main() -> int:

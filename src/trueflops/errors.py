@@ -2,7 +2,7 @@
 
 An answer of "no" (does not fit, no plan) is an answer, not an error: it exits with 1.
 
-TrueflopsError          101  our bug, if it ever reaches a user bare
+TrueflopsError          101  our bug, if it reaches a user as this very class
 └── BadInput              2  something the user wrote cannot be used
     ├── UnknownName       2  no such chip, model, link …; did you mean …
     ├── BadQuantity       2  a text that is not a number with the right unit
@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-FEW = 14  # so many names can be listed in an error
+MOST_NAMES_LISTED = 14  # in an error, where none is near what was typed
 
 
 class TrueflopsError(Exception):
@@ -52,7 +52,7 @@ class UnknownName(BadInput):
         names = list(known)
         near = [known_as for known_as in nearest(name, names) if known_as != name]
         ask = f"; did you mean {join_or(near)}?" if near else ""
-        if not near and 0 < len(names) <= FEW:
+        if not near and 0 < len(names) <= MOST_NAMES_LISTED:
             ask = f"; known: {', '.join(sorted(names))}"
         super().__init__(f"unknown {kind} {shorten(name)!r}{ask}{' ' + hint if hint else ''}")
 

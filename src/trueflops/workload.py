@@ -36,9 +36,9 @@ class Training:
 class Serving:
     """`concurrency` requests in flight, each `input` tokens to read and `output` to write.
 
-    Whoever measures sends the first `concurrency` of them at once, and these queue for their
-    prefill; later ones come one by one. `waves` says how many times as many are sent in all, ten
-    being the habit of published benchmarks: the mean wait is that of the first, over so many.
+    A benchmark sends the first `concurrency` of them at once, and these queue for their prefill;
+    each later one is sent when another ends. `waves` is how many times `concurrency` requests are
+    sent in all (usually ten): the queue of the first wave, averaged over all, is the mean wait.
 
     >>> import trueflops as tf
     >>> tf.Serving(input=1024, output=256, concurrency=64).context

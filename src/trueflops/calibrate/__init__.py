@@ -1,7 +1,9 @@
 """Profiles from measurements: one command rebuilds every shipped profile from a truth folder.
 
-datasets.py    where measured rows come from   samples.py  tables as samples of each curve
-fit.py         a law's parameters and landmarks, fitted to samples
-kernels.py     curves of single kernels        collectives.py, power.py   of the others
-profiles.py    every shipped profile           measured.py  one from a machine's own rows
+datasets.py     where measured rows come from
+profiles.py     every shipped profile, and what transfers to chips without data
+samples.py      folders of measured kernels as samples, chip by chip and curve by curve
+kernels.py      curves of single kernels        collectives.py  curves of collectives
+fit.py          a law's parameters, then landmarks of what is left
+power.py        energy per flop and byte        measured.py     a profile of one machine's own rows
 """

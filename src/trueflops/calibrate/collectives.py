@@ -32,7 +32,7 @@ from trueflops.sizes import Array
 from trueflops.units import MICRO
 
 LANDMARKS: Final = 30
-FEW: Final = 40  # rows; with fewer all are fitted, and judged by leaving out a part at a time
+FEWEST_ROWS_TO_SPLIT: Final = 40  # fewer are all fitted, and judged by cross-validation
 PARTS: Final = 5
 PULL: Final = TOLERATED  # towards what is usual, where few rows cannot tell
 ROWS_PER_LANDMARK: Final = 2  # where rows are few
@@ -136,7 +136,7 @@ class _Seen:
 
     @property
     def few(self) -> bool:
-        return len(self.seconds) < FEW
+        return len(self.seconds) < FEWEST_ROWS_TO_SPLIT
 
     def missed(self, point: Array, marks: Landmarks | None, rows: NDArray[np.bool_]) -> Array:
         """log(predicted / measured) of some rows."""
@@ -171,7 +171,7 @@ class _Seen:
 
     @property
     def slowness(self) -> Array:
-        """How much longer than a GPU's the latencies are, where no GPU's explains the fastest."""
+        """By how much latencies exceed a GPU's, where the fastest row is slower than any GPU's."""
         base, hop = PARAMETERS["base_ll"], PARAMETERS["hop_ll"]
         fastest = float(self.seconds.min())
         longer = fastest / (base.usual + hop.usual) if fastest > base.high else 1.0

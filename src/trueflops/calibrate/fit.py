@@ -112,7 +112,7 @@ def fit_values(
 ) -> Fitted:
     """The parameters under which the law comes closest to all samples together.
 
-    What the rows do not tell stays near the law's usual value, or the one given in `near`.
+    A parameter that the rows do not determine stays near the law's usual value, or that in `near`.
     """
     few = [_thin(sample) for sample in samples]
     casts = any(sample.cast_bytes is not None for sample in few)

@@ -39,21 +39,21 @@ DETAILS: Final[Mapping[str, Detail]] = {
     "experts": Detail(160, 0.1),
     "eager": Detail(200, 0.2),
 }
-ALONE: Final = 1.5  # how much worse a law of one chip is taken to be on others
-FEW: Final = 120  # with fewer rows than this a landmark would learn one row by heart
+ALONE: Final = 1.5  # times the error, for a law fitted to one chip alone, on other chips
+FEWEST_ROWS_FOR_LANDMARKS: Final = 120  # with fewer, each landmark would overfit one row
 
 
 def own_curves(key: CurveKey, split: Split, like: Curve | None = None) -> dict[CurveKey, Curve]:
     """The curve of one class on one chip, and that of the cast before it where there is one.
 
-    What few rows cannot tell is taken from the curve `like` it.
+    Parameters that the rows do not determine are taken from the curve `like` it.
     """
     law, detail = LAWS[split.kind], DETAILS.get(split.kind, Detail(0, 0.0))
     fitted = fit_values(law, [split.fitted], like.values if like else {})
     if key.kernel == FALLBACK:
         fitted = replace(fitted, values=_any_head(fitted.values, split.fitted))
     rows = len(split.fitted.seconds)
-    count = detail.landmarks if rows >= FEW else 0
+    count = detail.landmarks if rows >= FEWEST_ROWS_FOR_LANDMARKS else 0
     marks = fit_landmarks(law, split.fitted, fitted, count, detail.noise)
     held, error = judge(law, split.judged, fitted, marks)
     source, told = source_of(split.fitted.sources), rows_of(split.fitted.sources)
@@ -78,7 +78,7 @@ def cast_curve(curve: Curve, fitted: Fitted) -> Curve:
 
 
 def _any_head(values: dict[str, float], sample: Sample) -> dict[str, float]:
-    """A fallback takes any head; of those that no row has it is taken to do as on those seen."""
+    """A fallback kernel takes any head dimension: those without rows do as those with rows."""
     seen = np.unique(sample.work.shape.head_dim)
 
     def nearest(head_dim: float) -> float:

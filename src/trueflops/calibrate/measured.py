@@ -41,8 +41,8 @@ from trueflops.units import MILLION
 
 KERNELS: Final = ("matmul", "attention", "attention_decode", "memory", "eager", "convolution")
 FOLDS: Final = 5
-FEW: Final = 12  # rows that teach a curve at least
-ENOUGH: Final = 40  # rows from which on landmarks say more than they learn by heart
+FEWEST_ROWS_OF_A_CURVE: Final = 12  # with fewer, no curve is fitted
+ENOUGH: Final = 40  # rows; with fewer, landmarks overfit
 # One machine's own rows are consistent: a landmark for each of them.
 DETAILS: Final[Mapping[str, Detail]] = {
     "matmul": Detail(1000, 0.2),
@@ -106,7 +106,7 @@ def _ceilings(record: Record) -> dict[str, float]:
 
 
 def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> Profile:
-    """Fit every curve that the rows can teach."""
+    """Fit every curve for which there are enough rows."""
     chip = device_chip(record)
     reject(record, limits_of(chip))
     known = profile_of(chip)
@@ -114,7 +114,7 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
     curves: dict[CurveKey, Curve] = {}
     by_name = sorted(_samples(record, chip, dataset).items(), key=lambda item: str(item[0]))
     for key, rows in by_name:
-        if len(rows.sample.seconds) >= FEW:
+        if len(rows.sample.seconds) >= FEWEST_ROWS_OF_A_CURVE:
             like = known.curves.get(key) or curves.get(CurveKey(key.kind))
             curves[key] = fitted_curve(rows, like)
             say(str(key))

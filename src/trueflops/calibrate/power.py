@@ -49,8 +49,8 @@ def power_curve(
 ) -> dict[CurveKey, Curve]:
     """The curve "power" of one chip; none where too few loads tell energies apart.
 
-    What few loads cannot tell (a rest changes both the clock and what is drawn anyway) stays near
-    the curve `like` it.
+    Parameters that the loads do not determine (a rest changes both the clock and the static draw)
+    stay near the curve `like` it.
     """
     rows = [_averaged(row) for _, row in table.rows if _tells(row)]
     loads = {row["load"] for row in rows}

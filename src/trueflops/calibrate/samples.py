@@ -27,7 +27,7 @@ FEWEST: Final = 5  # rows to fit, of one curve: fewer teach nothing
 
 @dataclass(frozen=True)
 class Split:
-    """Samples of one curve on one chip: those to fit and those kept apart."""
+    """Samples of one curve on one chip: those to fit and those held out."""
 
     kind: str  # the class of op, hence the law
     fitted: Sample
@@ -35,7 +35,7 @@ class Split:
 
     @property
     def judged(self) -> Sample:
-        """Those kept apart; of few rows none may have been, and then those fitted."""
+        """The held-out rows; where there are too few rows to hold any out, the fitted ones."""
         return self.held_out if len(self.held_out.seconds) else self.fitted
 
 

@@ -1,4 +1,4 @@
-"""FILE.py:FUNCTION as text: checked before anything of it runs, and before torch is there."""
+"""FILE.py:FUNCTION as text: checked before any of it runs, and before torch is imported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trueflops.files import is_file, read_file
 def named_program(text: str) -> tuple[Path, str]:
     """The file and the function; BadInput where one of them cannot be.
 
-    A function that a file makes in some other way than by its name is found only when it runs: here
-    only a name that stands nowhere in it is refused.
+    Only a name that occurs nowhere in the file is refused here: a function may also be made without
+    a `def`, and then it is found when the file runs.
     """
     file, _, name = text.rpartition(":")
     if not file or not name.isidentifier():

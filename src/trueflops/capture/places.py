@@ -1,7 +1,7 @@
-"""Where in the program an op stands: phase of the step, module, compiled region.
+"""Where in the program an op is called: phase of the step, module, compiled region.
 
-Forward ops know it from hooks. A backward op is asked of its autograd node, whose sequence number
-is that of the forward op it differentiates.
+For a forward op, module hooks tell. A backward op has the place of the forward op that it
+differentiates: both have the same sequence number of autograd.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from trueflops.capture.pretend.engine import issued_by_engine
-from trueflops.records.recording import Phase
+from trueflops.records.recording import StepPhase
 
 
 class Places:
-    """Follows a program through its modules."""
+    """Follows a program through its modules, its optimizers and its compiled regions."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.classes: dict[str, str] = {}
         self.region = -1
         self.in_optimizer = 0
-        self.entered = 0  # modules since somebody last looked
+        self.entered = 0  # modules entered since the last recorded call
         self._stack: list[str] = []
-        self._made: dict[int, tuple[str, int]] = {}  # sequence number -> where its op stood
-        self._kept: list[Any] = []  # named modules live as long as the names do
+        self._made: dict[int, tuple[str, int]] = {}  # by sequence number: module, region
+        self._kept: list[Any] = []  # keeps named modules alive, so that their ids stay unique
         self._regions = 0
 
-    def now(self) -> tuple[Phase, str, int]:
+    def now(self) -> tuple[StepPhase, str, int]:
         """Phase, module and region of the op that is being called."""
         node = torch._C._current_autograd_node()
         here = self._stack[-1] if self._stack else ""
         if node is None:
-            if torch._C._current_graph_task_id() != -1:  # what is left to do when all nodes ran
+            if torch._C._current_graph_task_id() != -1:  # the engine's callbacks, at its end
                 return "backward", here, self.region
             if self.in_optimizer:
                 return "optimizer", here, self.region
@@ -51,13 +51,13 @@ class Places:
         return "backward", module, region
 
     def _remember(self, here: str) -> None:
-        """The node of the op at work was the last to be made; ops without one come after it."""
+        """Note the place of the newest autograd node, which belongs to the op being called."""
         newest = torch._C._autograd._get_sequence_nr() - 1
         self._made.setdefault(newest, (here, self.region))
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Hooks on every module and optimizer, while the program runs."""
+        """Inside this context, hooks follow every module and optimizer."""
         with ExitStack() as stack:
             for handle in (
                 hooks.register_module_forward_pre_hook(self._enter),

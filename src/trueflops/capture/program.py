@@ -15,13 +15,13 @@ import torch
 
 from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
-from trueflops.capture.pretend.autocast import autocast_ghosts
+from trueflops.capture.pretend.autocast import autocast_fakes
 from trueflops.capture.pretend.compiled import marked_compile
-from trueflops.capture.pretend.doors import Doors
 from trueflops.capture.pretend.machine import Machine, pretended
+from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
-from trueflops.capture.ranks.distributed import as_rank, settle_world
-from trueflops.capture.ranks.letters import Letters, follow_pipelines
+from trueflops.capture.ranks.distributed import as_rank, note_world
+from trueflops.capture.ranks.messages import Messages, follow_pipelines
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
@@ -59,13 +59,13 @@ def capture(
     rank: int = 0,
     per_node: int = 8,
 ) -> Recording:
-    """Find the program, build it, run its step once to settle and once recorded.
+    """Find the program, build it, run its step to warm up and once more recorded.
 
     As rank `rank` of `world`, `per_node` of which share a node.
     """
-    letters = Letters()
-    return letters.run_as(
-        rank, lambda place: _capture(build, machine, place, world, per_node, letters)
+    messages = Messages()
+    return messages.run_as(
+        rank, lambda place: _capture(build, machine, place, world, per_node, messages)
     )
 
 
@@ -75,18 +75,18 @@ def _capture(
     rank: int,
     world: int,
     per_node: int,
-    letters: Letters,
+    messages: Messages,
 ) -> Recording:
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
     with ExitStack() as stack:
-        stack.enter_context(as_rank(rank, world, per_node, recorder, letters))
+        stack.enter_context(as_rank(rank, world, per_node, recorder, messages))
         stack.enter_context(pretended(machine, recorder))
         stack.enter_context(marked_compile(recorder))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
-        stack.enter_context(autocast_ghosts())
+        stack.enter_context(autocast_fakes())
         stack.enter_context(recorder.places.followed())
-        stack.enter_context(Doors(reads(recorder)))
+        stack.enter_context(FunctionOverrides(reads(recorder)))
         stack.enter_context(recorder)
         function = build()
         with _told("building the program"):
@@ -98,16 +98,16 @@ def _capture(
             )
         _name_parameters(recorder)
         follow_pipelines(stack)
-        recorder.begin("settle", listening=False)
+        recorder.begin("warmup", listening=False)
         with _told("the first step"):
-            while recorder.collectives.settling > 0:
-                recorder.collectives.settling -= 1
+            while recorder.collectives.warmup_steps > 0:
+                recorder.collectives.warmup_steps -= 1
                 step()
         recorder.begin("step", listening=True)
         with _told("the recorded step"):
             step()
         recorder.ended = True
-        settle_world(recorder, rank, world)
+        note_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
     return recorder.recording
 
@@ -133,7 +133,7 @@ def _name_parameters(recorder: Recorder) -> None:
 
 @contextmanager
 def _told(doing: str) -> Iterator[None]:
-    """Whatever the program raises is told with the user's line and without our own frames."""
+    """Turn whatever the program raises into an error with the user's line, without our frames."""
     try:
         yield
     except TrueflopsError:

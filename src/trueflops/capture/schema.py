@@ -1,4 +1,4 @@
-"""What the schema of an op says of it: read once for each op."""
+"""What the schema of an op says about it, read once for each op."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from typing import Any, NamedTuple
 import torch
 
 
-class Manner(NamedTuple):
+class OpTraits(NamedTuple):
     """How an op treats its arguments."""
 
     name: str
     library: str
-    is_view: bool  # every result shows the memory of an argument: nothing is launched
+    is_view: bool  # every result is a view of an argument: nothing is launched
     is_inplace_view: bool  # changes the shape of its argument itself
-    makes: bool  # takes no tensor at all: a factory
+    is_factory: bool  # takes no tensor, as torch.zeros does
     data_dependent: bool  # the shape of its result depends on values
     random: bool
     mutates: bool
-    composite: bool  # made of other ops
-    fresh: bool  # all that it returns is new
+    composite: bool  # decomposes into other ops
+    returns_new: bool  # no result shares memory with an argument
 
 
 @cache
-def manner_of(op: Any) -> Manner:
-    """Look an OpOverload up."""
+def traits_of(op: Any) -> OpTraits:
+    """The traits of an OpOverload."""
     schema = op._schema
     takes = any("Tensor" in str(a.type) for a in schema.arguments)
-    shown = [r.alias_info for r in schema.returns]
-    views = bool(shown) and all(info is not None and not info.is_write for info in shown)
+    aliases = [r.alias_info for r in schema.returns]
+    views = bool(aliases) and all(info is not None and not info.is_write for info in aliases)
     inplace_view = torch.Tag.inplace_view in op.tags
-    return Manner(
+    return OpTraits(
         name=str(op),
         library=op.namespace,
         is_view=views or inplace_view or op in _FREE,
         is_inplace_view=inplace_view,
-        makes=not takes,
+        is_factory=not takes,
         data_dependent=torch.Tag.dynamic_output_shape in op.tags
         or torch.Tag.data_dependent_output in op.tags,
         random=torch.Tag.nondeterministic_seeded in op.tags,
         mutates=schema.is_mutable,
-        fresh=not (views or inplace_view or op in _FREE or schema.is_mutable) and not any(shown),
-        composite=op not in WHOLE and _made_of_others(op.name(), "CompositeImplicitAutograd"),
+        returns_new=not (views or inplace_view or op in _FREE or schema.is_mutable)
+        and not any(aliases),
+        composite=op not in FUSED_ON_CUDA and _has_kernel(op.name(), "CompositeImplicitAutograd"),
     )
 
 
-_made_of_others = torch._C._dispatch_has_kernel_for_dispatch_key
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _ATEN = torch.ops.aten
-WHOLE = {
+FUSED_ON_CUDA = {
     _ATEN.silu_backward.default, _ATEN.mish_backward.default, _ATEN._fused_rms_norm.default,
     _ATEN.native_channel_shuffle.default,
 }  # fmt: skip
-"""Ops with a kernel on CUDA that fall apart where torch was built without it."""
+"""Ops with one kernel on CUDA, which torch decomposes where it was built without CUDA."""
 _FREE = {
     _ATEN.detach.default, _ATEN._unsafe_view.default, _ATEN.lift_fresh.default,
     _ATEN._reshape_alias.default, _ATEN.empty.memory_format, _ATEN.empty_strided.default,

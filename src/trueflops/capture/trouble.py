@@ -1,4 +1,4 @@
-"""What a program without data cannot do, said with the line of the user's code."""
+"""Errors for what a program without data cannot do, each with the line of the user's code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trueflops.errors import BadInput, shorten
 _SPEC: Final = importlib.util.find_spec("torch")
 _TORCH: Final = Path(_SPEC.origin).parent if _SPEC and _SPEC.origin else Path("torch")
 BETWEEN: Final = (str(Path(__file__).parent), str(_TORCH / "_dynamo"), str(_TORCH / "_compile"))
-"""Frames that stand between an op and who called it: ours, and torch's around a mode."""
+"""Files whose frames lie between an op and its caller: ours, and torch's around a mode."""
 _PACKAGE: Final = str(Path(__file__).parents[1])
 _LIBRARIES: Final = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -32,7 +32,7 @@ class CannotCapture(BadInput):
 
 
 def data_dependent(op: str) -> CannotCapture:
-    """An op whose result has a shape that only the data knows."""
+    """An op whose output shape depends on the data."""
     short = op.removeprefix("aten.").partition(".")[0]
     advice = _ADVICE.get(short, "write it so that shapes follow from shapes")
     named = _NAMES.get(short, short)
@@ -40,7 +40,7 @@ def data_dependent(op: str) -> CannotCapture:
 
 
 def unknown_value(what: str, instead: str = "") -> CannotCapture:
-    """A number that was taken from a tensor decides something."""
+    """The program branches on a value that it read from a tensor."""
     advice = instead or (
         "decide it by a number of the program's own, or leave the branch out of the step"
     )
@@ -51,7 +51,7 @@ def unknown_value(what: str, instead: str = "") -> CannotCapture:
 
 
 def no_meta_kernel(op: str, error: Exception) -> CannotCapture:
-    """An op of which torch cannot say what shape it makes."""
+    """An op without a meta kernel: torch cannot tell the shape of its result."""
     first = str(error).strip().splitlines()[0] if str(error) else "no shape function"
     return CannotCapture(
         f"{op.removesuffix('.default')} has no rule for the shape of its result{where()}: register "
@@ -60,7 +60,7 @@ def no_meta_kernel(op: str, error: Exception) -> CannotCapture:
 
 
 def sparse_tensor(layout: str) -> CannotCapture:
-    """A tensor whose size only the data knows."""
+    """A sparse tensor: its size depends on the data."""
     return CannotCapture(
         f"a tensor of layout {layout}{where()}: how much it holds depends on its values; use dense "
         "ones (nn.Embedding without sparse=True)"
@@ -68,7 +68,7 @@ def sparse_tensor(layout: str) -> CannotCapture:
 
 
 def refused(what: str, instead: str) -> Callable[..., Any]:
-    """A function that no capture follows, and what to write instead."""
+    """A stand-in for a function that a capture does not support; calling it says what to use."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise CannotCapture(f"{what}{where()} is not followed by a capture: {instead}")
@@ -77,12 +77,12 @@ def refused(what: str, instead: str) -> Callable[..., Any]:
 
 
 def lacks_shapes(error: Exception) -> bool:
-    """Whether an op failed because nobody has said what shape it makes."""
+    """Whether an op failed because it has no meta kernel."""
     return isinstance(error, NotImplementedError) or "no fake impl" in str(error)
 
 
 def priced_by_bytes(op: str) -> str:
-    """The warning about an op of somebody's own library, or with an algorithm of its own."""
+    """The warning about an op that no rule lowers, such as one of a custom library."""
     short = op.removesuffix(".default")
     return f"{short} is priced by the bytes that it reads and writes: no more is known of it"
 
@@ -128,7 +128,7 @@ def where() -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Of an exception: the last of the user's own lines that it passed through."""
+    """The innermost of the user's own lines in an exception's traceback."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {Path(error.filename).name}:{error.lineno}" + _quoted(error.text or "")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
@@ -144,13 +144,13 @@ def is_users(path: str) -> bool:
 
 
 def asked_by_optimizer() -> bool:
-    """Whether torch's own optimizers ask: their numbers change what is computed, not how much."""
+    """Whether one of torch's optimizers asks: its branches change values, not shapes."""
     frame = next(_frames(), None)
     return frame is not None and "/torch/optim/" in frame.f_code.co_filename
 
 
 def decides() -> bool:
-    """Whether the call that is under way stands in a condition or a comparison."""
+    """Whether the call being made is part of a condition or a comparison."""
     frame = next((f for f in _frames() if "/torch/" not in f.f_code.co_filename), None)
     if frame is None:
         return False
@@ -158,7 +158,7 @@ def decides() -> bool:
 
 
 def _frames() -> Iterator[FrameType]:
-    """Those that called us, innermost first, without our own."""
+    """The frames of our callers, innermost first, without our own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith((*BETWEEN, "<")):
@@ -172,15 +172,17 @@ def _quoted(line: str) -> str:
 
 
 def passes() -> bool | None:
-    """What is under way as a condition must be for a check to pass that else only raises.
+    """The truth value that lets the sanity check being evaluated pass.
 
-    None: it is no such check, `if torch.isnan(loss): raise …` or `assert mask.all()`.
+    A sanity check is a condition that only raises or exits, such as `assert mask.all()` (True) or
+    `if torch.isnan(loss): raise …` (False). None: what is being evaluated is no such check.
     """
     frame = next(_frames(), None)
     if frame is None:
         return None
     checks = _checks(frame.f_code.co_filename)
-    # A jump stands where its statement does; what it looks at was made just before.
+    # A conditional jump has the position of its whole statement; the instruction before it has
+    # the position of the value that it tests.
     return checks.get(_span(frame), checks.get(_span(frame, before=1)))
 
 
@@ -199,7 +201,7 @@ def _span_of(node: ast.stmt | ast.expr) -> Span:
 
 @cache
 def _tree(path: str) -> list[tuple[ast.AST, ast.AST]]:
-    """Every node of a file with the one above it."""
+    """Every syntax node of a file with its parent."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
@@ -209,7 +211,7 @@ def _tree(path: str) -> list[tuple[ast.AST, ast.AST]]:
 
 @cache
 def _deciding(path: str) -> set[Span]:
-    """Where in a file calls stand whose result decides something."""
+    """The positions of a file's calls that are part of a condition or a comparison."""
     above = dict(_tree(path))
     found = set()
     for call in above:
@@ -224,7 +226,7 @@ def _deciding(path: str) -> set[Span]:
 
 @cache
 def _checks(path: str) -> dict[Span, bool]:
-    """Parts of conditions that raise or do nothing: where they are, and what lets them pass."""
+    """The operands of a file's sanity checks, by position, and the truth value that passes."""
     found: dict[Span, bool] = {}
     for node, _ in _tree(path):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _ends(node.body[-1])):
@@ -240,7 +242,7 @@ def _ends(node: ast.stmt) -> bool:
 
 
 def _leaves(test: ast.expr, wanted: bool) -> Iterator[tuple[Span, bool]]:
-    """What each part of a condition should be for the whole to be as wanted."""
+    """The truth value that each operand of a condition needs for the condition to be `wanted`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _leaves(test.operand, not wanted)
     elif isinstance(test, ast.BoolOp):

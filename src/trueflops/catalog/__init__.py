@@ -9,6 +9,7 @@ nodes.py         one host and what joins its chips  fabric.py  tiers of a cluste
 clusters.py      64xH100, Selene, my-cluster.toml   prices.py  rents and purchase prices
 formats.py       fp64 … fp4: bits, range, epsilon   models.py  config.json fields
 errata.py        where the documents are wrong
+peaks.py         peaks from units × FMA × clock     lookup.py  a record of any kind by its name
 """
 
 from trueflops.catalog.accelerators import DTYPES as DTYPES

@@ -224,7 +224,7 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
             if dimension is not None:
                 value = _si(str(text), dimension, f"{where}: {path}")
                 values[path] = units.check_sane(value, dimension, what=f"{where}: {path}")
-    # What products reach was measured of the chip it is like: their share of the peak stays.
+    # Rates that were measured on the chip it is like keep their share of the peak.
     for path, rate in base.values.items():
         of_products, _, dtype = path.rpartition("_")
         before, after = base.values.get(f"peak.{dtype}"), values.get(f"peak.{dtype}")
@@ -240,7 +240,7 @@ def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
 def accelerator_measured(
     name: str, kind: str, values: Mapping[str, float], source: str
 ) -> Accelerator:
-    """A device of which nothing was printed: its ceilings are those that were measured."""
+    """A device without a datasheet: its peaks are the ceilings that were measured on it."""
     for path, value in values.items():
         dimension = "seconds" if path == "links.latency" else _dimension(path)
         units.check_sane(value, dimension or "", what=f"{printable(name, 60)}: {path}")

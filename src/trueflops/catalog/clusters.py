@@ -124,7 +124,7 @@ def _named(text: str) -> Cluster:
 
 
 def _installation(raw: Mapping[str, Any], text: str, times: int = 1) -> Cluster:
-    """A named cluster (or several racks); one thinner between its pods gets a tier for that."""
+    """A named cluster, or several racks; thinner links between pods are a tier of their own."""
     count = Fact.decode(raw["nodes"], f"clusters: {raw['name']}.nodes")
     host = node(raw["node"])
     nodes = times * units.parse_count(count.text, what=raw["name"])

@@ -66,7 +66,7 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
     claims: list[Origin] = ["assumed"]
     if host and not {"scale_up.bandwidth", "scale_up.latency"} & set(given):
         claims = [fact.origin for path, fact in host.facts.items() if path.startswith("scale_up")]
-    # A domain no larger than the host ends with it, also where only some of its chips are used.
+    # A scale-up domain no larger than the host ends with it, even if few of its chips are used.
     whole_host = host is not None and domain <= host.count
     reach = float(per_node if whole_host else max(domain, per_node))
     if topology == "pair":

@@ -14,7 +14,8 @@ def model_config(name: str) -> tuple[str, Mapping[str, Any]]:
     """The canonical name of a model and its config fields."""
     record = model_record(name)
     fields = dict(record["config"])
-    if "quantization_config" in record:  # beside the config: those who build the model skip it
+    # Kept beside [config]: transformers, which counts the parameters, builds the model without it.
+    if "quantization_config" in record:
         fields["quantization_config"] = record["quantization_config"]
     return record["name"], fields
 

@@ -103,7 +103,7 @@ _FMA: Final[Mapping[str, Mapping[str, float]]] = {
         "fp4": 8192,
     },
 }
-# Forms and chips whose tensor rates, with fp32 sums or at all, are cut: of which dtypes, and how.
+# Forms and chips whose tensor rates are cut, with fp32 accumulation or altogether: dtypes, factor.
 _GEFORCE: Final = ("tf32", "fp16", "bf16", "fp8")
 _SHARED: Final = re.compile(r"(Ampere GA10|Ada AD10|Blackwell GB20)[2-9B]$")  # one kind of SM
 _CUT: Final[Mapping[str, tuple[tuple[str, ...], float]]] = {

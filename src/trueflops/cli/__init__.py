@@ -1,8 +1,10 @@
-"""Thin doors: parse, call, show. No arithmetic.
+"""The commands: parse arguments, call, show. No arithmetic.
 
 arguments/    the commands and their flags      main.py     errors, exit codes
 planning.py   from flags to a workload, a plan  question.py what train and infer share
-demo.py       what `make demo` runs             all others  one command each
+demo.py       what `make demo` runs
+One command each: train.py, infer.py, compare.py, catalog.py, explain.py, ops.py, capture.py,
+diagnose.py, measure.py, calibrate.py, verify.py.
 Modules that need numpy or rich are imported by the command that runs, so that --help is instant.
 """
 

@@ -123,7 +123,7 @@ class Answer:
         }
 
     def _explain(self, step: TrainingStep) -> None:
-        """Walk the trees: the step, the memory, every stage, and what fusion saved."""
+        """Print the trees: the step, the memory, every stage, and what fusion saved."""
         out = console()
         for tree in (step.step, step.memory):
             out.print()

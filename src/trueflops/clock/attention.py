@@ -42,7 +42,7 @@ def efficiency(head_dim: Size, p: Values) -> Size:
     return np.interp(np.log2(head_dim), np.log2(HEAD_DIMS), at)
 
 
-class Walk(NamedTuple):
+class QueryBlocks(NamedTuple):
     """How a prompt is cut into blocks of queries; `explain` shows it."""
 
     block: Size  # queries of one block
@@ -70,7 +70,7 @@ class Limits(NamedTuple):
     start: Size  # the launch, and setting the blocks up
 
 
-def walk(work: AttentionWork, p: Values) -> Walk:
+def query_blocks(work: AttentionWork, p: Values) -> QueryBlocks:
     """Cut the queries into blocks, each of which walks over the keys it may see."""
     w = work.shape
     most = np.where(np.asarray(w.head_dim) >= 256.0, 64.0, 128.0)
@@ -80,12 +80,12 @@ def walk(work: AttentionWork, p: Values) -> Walk:
     blocks = w.batch * w.heads * np.ceil(w.queries / block)
     # A block visits whole key blocks, and those on the diagonal in full.
     visited = np.minimum(w.seen + (block + KEY_BLOCK) / 2.0, np.maximum(w.keys, KEY_BLOCK))
-    return Walk(block, blocks, visited)
+    return QueryBlocks(block, blocks, visited)
 
 
 def prompt_limits(work: AttentionWork, chip: Silicon, p: Values) -> Limits:
     """What bounds a prompt, or its backward."""
-    w, at = work.shape, walk(work, p)
+    w, at = work.shape, query_blocks(work, p)
     each = 2.0 * work.products * (w.head_dim + w.value_dim)
     rate = chip.peak(work.dtype) * efficiency(w.head_dim, p)
     total = at.blocks * at.block * at.visited * each / rate

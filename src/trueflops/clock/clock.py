@@ -212,7 +212,10 @@ class Clock:
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak
                 if phase == "forward":
                     priced.model_flop = priced.model_flop + model_flop(node)
-        for phase_, taken in beside.items():  # ring attention: only what outlasts the core shows
+        for (
+            phase_,
+            taken,
+        ) in beside.items():  # ring attention: what outlasts the core
             priced.seconds[phase_, "cp"] = np.maximum(taken - core[phase_], 0.0)
         return priced
 
@@ -223,6 +226,6 @@ _NVME_PER_NODE = 24e9
 
 
 def _within_physics(flop: Array, seconds: Array, peak: float) -> Array:
-    """Rule 9: no rate above a physical limit is ever shown, whatever a fit says."""
+    """Limit seconds to what physics allows: no rate is above the peak, whatever a fit says."""
     flop, seconds = align(flop, seconds)
     return np.maximum(seconds, flop / peak)

@@ -1,10 +1,11 @@
 """The law of torch's own eager kernels: one op of a program at a time.
 
-    t = (launches)·start + [ (bytes / (b·BW))^q + (walked·c / (units·clock))^q ]^(1/q)
+    t = (launches)·start + [ (bytes / (b·BW))^q + (indexed·c / (units·clock))^q ]^(1/q)
 A `vector` kernel loads many numbers at once and is bound by memory; so is `math` (exponentials,
-roots, sines) but on a CPU, which needs cycles for each. Where operands lie differently
-each element is looked up by its own offsets, `walked` one by one at c cycles of a unit: an eager
-broadcast runs at half the bandwidth or less, whatever the bytes. Reductions wait for their rows.
+roots, sines), except on a CPU, which needs cycles for each. Where operands have different layouts,
+the kernel computes the offsets of each element: `indexed` elements at c cycles of a unit each. An
+eager broadcast runs at half the bandwidth or less, whatever the bytes. Reductions wait for their
+rows.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ KINDS: Final = (
     "reduce_rows", "reduce_columns", "softmax", "softmax_backward", "norm", "norm_backward",
     "foreach", "fused_optimizer",
 )  # fmt: skip
-WALKING: Final = (
+INDEXED: Final = (
     "math", "widen", "strided", "random", "cat", "gather", "scatter", "foreach",
     "fused_optimizer",
 )  # fmt: skip
 # A row must be summed before its result can be written; a list of tensors is dealt out in chunks.
 _WAITS: Final = np.array([float(k.startswith(("reduce", "softmax", "norm"))) for k in KINDS])
 _LISTS: Final = np.array([float(k in ("foreach", "fused_optimizer")) for k in KINDS])
-SHARPNESS: Final = 4.0  # both limits overlap well: threads wait for memory while others walk
+SHARPNESS: Final = 4.0  # both limits overlap well: some threads compute offsets while others wait
 
 
 class EagerWork(NamedTuple):
-    """Bytes read and written, elements looked up one by one, launches; `kind` is of KINDS."""
+    """Bytes moved, elements indexed one by one, launches; `kind` is an index of KINDS."""
 
     moved_bytes: Size
-    walked: Size
+    indexed: Size
     launches: Size
     kind: Array
 
 
 def limits(w: EagerWork, chip: Silicon, p: Values) -> tuple[Array, Array]:
-    """Seconds that moving the bytes, and looking the elements up, would each take alone."""
+    """Seconds that moving the bytes, and indexing the elements, would each take alone."""
     kind = np.asarray(w.kind).astype(np.intp)
     share = np.array([p.get(k, p["vector"]) for k in KINDS])[kind]
     cycles = np.array([p.get(f"{k}_cycles", 0.0) for k in KINDS])[kind]
     moving = np.asarray(w.moved_bytes) / (share * chip.bandwidth)
-    return moving, np.asarray(w.walked) * cycles / (chip.units * chip.hertz)
+    return moving, np.asarray(w.indexed) * cycles / (chip.units * chip.hertz)
 
 
 def _formula(w: EagerWork, chip: Silicon, p: Values) -> Array:
@@ -81,7 +82,7 @@ EAGER: Final = Law(
             f"{kind}_cycles": Parameter(
                 0.8, 0.05, 50.0, f"of a unit for an element of {kind}", "low", unit="cycles"
             )
-            for kind in WALKING
+            for kind in INDEXED
         },
     },
     _features,

@@ -48,12 +48,12 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """One class of kernels. `features` places a work among the landmarks of a residual."""
+    """One class of kernels. `features` maps its work into the space of the landmarks."""
 
     formula: Callable[[Any, Silicon, Values], Array]
     parameters: Mapping[str, Parameter]
     features: Callable[[Any, Silicon], Array]
-    reach: tuple[float, ...]  # how far, feature by feature, one measurement speaks for others
+    reach: tuple[float, ...]  # over which distance a landmark counts, feature by feature
 
     def seconds(self, work: Any, chip: Silicon, curve: Curve) -> Array:
         """Seconds of each kernel of `work`, whose fields broadcast."""
@@ -75,7 +75,7 @@ class Law:
 
 
 def residual(features: Array, marks: Landmarks) -> Array:
-    """Σ wᵢ·exp(−|x − zᵢ|): what the landmarks near a kernel say of log(time)."""
+    """Σ wᵢ·exp(−|x − zᵢ|): the correction of log(time) by the landmarks near a kernel."""
     flat = features.reshape(-1, features.shape[-1]) / marks.reach
     points = marks.points / marks.reach
     found = np.empty(len(flat))

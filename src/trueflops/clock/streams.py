@@ -19,7 +19,7 @@ KINDS: Final = (
     "norm", "norm_backward", "softmax", "softmax_backward", "activation", "activation_backward",
     "dropout", "cast", "rope", "embedding", "cross_entropy", "cross_entropy_backward", "optimizer",
 )  # fmt: skip
-# A row must be summed before any of it can be written; an optimizer walks over lists of tensors.
+# A row must be summed before any of it can be written; an optimizer loops over lists of tensors.
 _REDUCES: Final = np.array(
     [*(8.0 * (k == "optimizer") + k.startswith(("norm", "softmax")) for k in KINDS), 0.0]
 )
@@ -38,7 +38,7 @@ def kind_index(kind: str) -> float:
 
 
 def _kind(w: StreamWork) -> Array:
-    """Of each op, for all plans."""
+    """The kind of each op, shaped to broadcast over plans."""
     kind = np.asarray(w.kind)
     return kind.reshape(kind.shape + (1,) * (np.ndim(w.moved_bytes) - kind.ndim))
 

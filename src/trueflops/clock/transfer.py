@@ -38,7 +38,7 @@ NOTHING = Transfer(0.0)
 
 
 def either(condition: Any, yes: Transfer, no: Transfer) -> Transfer:
-    """Plan by plan one or the other."""
+    """One where the condition holds, else the other, plan by plan."""
     both = zip_longest(yes.links, no.links, fillvalue=0.0)
     links = tuple(np.where(condition, a, b) for a, b in both)
     return Transfer(np.where(condition, yes.seconds, no.seconds), links)

@@ -83,10 +83,10 @@ def curve_key(op: Op) -> CurveKey:
 
 
 def _attention_key(kind: str, op: Op) -> CurveKey:
-    """Kernels over an 8-bit cache have curves of their own, and so has what runs in their stead.
+    """Kernels over an 8-bit cache have curves of their own, and so has their fallback.
 
-    Rows of a table name their kernel; of a model whose heads those kernels are not built for, the
-    engine's settings say whether the fallback runs (`odd_heads`).
+    Rows of a table name their kernel. For a model whose head dimension those kernels do not
+    support, the engine's settings say whether the fallback runs (`odd_heads`).
     """
     narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
     if op.form != FALLBACK and (op.form or not narrow):
@@ -99,7 +99,7 @@ def _attention_key(kind: str, op: Op) -> CurveKey:
 def streamed(op: Op, done: Work) -> Size:
     """Bytes of weights and cached keys that a product or an attention must read.
 
-    Of experts those that one token chooses: where all tokens choose the same, no other is read.
+    Of experts only those that one token chooses: all tokens may choose the same.
     """
     fresh = op.inputs[0].bytes if op_class(op).startswith("attention") else total_bytes(op.inputs)
     if "chosen" in op.facts and op.inputs[0].has("routed"):
@@ -178,7 +178,7 @@ def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
     rows = [
         (
             done.bytes_read + done.bytes_written,
-            op.facts.get("walked", 0.0),
+            op.facts.get("indexed", 0.0),
             op.facts.get("launches", 1.0),
             float(EAGER_KINDS.index(op.form)),
         )

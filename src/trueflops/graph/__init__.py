@@ -4,6 +4,7 @@ ir.py      Tensor, Op, Collective, Graph
 rules.py   per kind of op: its work, what its backward needs, and that backward
 build/     the forward graph as the paper writes it
 passes/    quantise, shard, fuse, differentiate, recompute
+shapes.py  sizes of products, attention and experts; routing.py: tokens over experts
 program.py all of it, in order, for one rank's blocks, embedding and head
 """
 

@@ -44,7 +44,7 @@ def call(
         kind = "movement"
     facts: dict[str, Size] = {}
     if form in INDEXED:
-        facts["walked"] = outputs[0].elements if indexed is None else indexed
+        facts["indexed"] = outputs[0].elements if indexed is None else indexed
     return Op(
         name, kind, inputs, outputs, weights, like.dtype, like.part, facts,
         form=form, function=function,

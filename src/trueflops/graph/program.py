@@ -16,8 +16,8 @@ from trueflops.graph.passes import (
     Format,
     compile_graph,
     differentiate,
+    format_named,
     fuse,
-    number_format,
     quantise,
     recompute,
     shard,
@@ -84,7 +84,7 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
         copies_once=float(chosen) if plan.dispatch == "deduplicated" else 0.0,
     )
     if weights is None and run.training and plan.compute in NARROW:
-        weights = number_format(NARROW[plan.compute])
+        weights = format_named(NARROW[plan.compute])
 
     written = plan.implementation != "library" and run.training
     compiled = written and plan.implementation == "compiled"

@@ -9,7 +9,7 @@ import numpy as np
 
 from trueflops.graph.build import Pass
 from trueflops.graph.ir import Collective, Op, Tensor
-from trueflops.graph.passes import Format, number_format
+from trueflops.graph.passes import Format, format_named
 from trueflops.graph.passes.quantise import EIGHT_BITS, STORED
 from trueflops.graph.routing import load
 from trueflops.sizes import Array, Size
@@ -108,7 +108,7 @@ def _read(name: str, c: Columns, bits: float) -> Tensor:
 
 def format_of(name: str) -> Format:
     """A format of the quantise pass, or tf32, which narrows nothing that is stored."""
-    return Format("tf32", 32.0, "tf32") if name == "tf32" else number_format(name)
+    return Format("tf32", 32.0, "tf32") if name == "tf32" else format_named(name)
 
 
 def _attention(c: Columns, form: Form) -> Built:
@@ -224,7 +224,7 @@ def _memory(c: Columns, form: Form) -> Built:
 def _eager(c: Columns, form: Form) -> Built:
     """A kernel of torch's own, by what it moves and looks up."""
     moved = Tensor("moved", (("bytes", c["bytes"]),), 8.0)
-    facts: dict[str, Size] = {"walked": c["walked"], "launches": c["launches"]}
+    facts: dict[str, Size] = {"indexed": c["walked"], "launches": c["launches"]}
     return (Op(form.name, "pointwise", (moved,), (), facts=facts, form=form.name),), None
 
 

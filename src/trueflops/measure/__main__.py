@@ -1,4 +1,4 @@
-"""python -m trueflops.measure: the bare door, for a node that has torch and numpy alone."""
+"""python -m trueflops.measure: for a node that has torch and numpy alone."""
 
 from __future__ import annotations
 

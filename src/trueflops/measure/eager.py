@@ -19,21 +19,21 @@ from trueflops.measure.job import Job
 from trueflops.measure.timing import Launch, copies_of, time_launch
 from trueflops.records.measured import Row
 
-CHUNK: Final = 65536 * 320  # elements that one launch of a foreach kernel walks over
+CHUNK: Final = 65536 * 320  # elements that one launch of a foreach kernel covers
 _LISTED: Final = 12  # tensors of a list
 
 
-class Kernel(NamedTuple):
+class EagerCall(NamedTuple):
     """One call, its operands made: what it launches, and what that must move."""
 
     launch: Callable[[tuple[torch.Tensor, ...]], Any]
     operands: Callable[[], tuple[torch.Tensor, ...]]
     moved_bytes: float
-    walked: float = 0.0
+    indexed: float = 0.0  # elements looked up one by one; the file's column is named `walked`
     launches: float = 1.0
 
 
-Make = Callable[[Device, int, int, torch.dtype], Kernel]
+Make = Callable[[Device, int, int, torch.dtype], EagerCall]
 
 
 def eager_jobs(device: Device) -> Iterator[Job]:
@@ -65,7 +65,7 @@ def _job(device: Device, kind: str, make: Make, rows: int, columns: int, dtype: 
     cells: Row = {
         "kernel": kind.partition(" ")[0], "dtype": str(dtype).removeprefix("torch."),
         "rows": rows, "columns": columns, "variant": kind.partition(" ")[2],
-        "bytes": kernel.moved_bytes, "walked": kernel.walked, "launches": kernel.launches,
+        "bytes": kernel.moved_bytes, "walked": kernel.indexed, "launches": kernel.launches,
     }  # fmt: skip
 
     def measure() -> dict[str, float]:
@@ -80,10 +80,10 @@ def _job(device: Device, kind: str, make: Make, rows: int, columns: int, dtype: 
 # ── kinds ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _pair(launch: Callable[..., Any], shapes: Callable[[int, int], Any], *, walks: bool) -> Make:
+def _pair(launch: Callable[..., Any], shapes: Callable[[int, int], Any], *, indexes: bool) -> Make:
     """A pointwise op on x[r,c] and another operand of some shape."""
 
-    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
         other = shapes(r, c)
         size = dtype.itemsize
         count = 1 if other is None else 2 if other == (r, c) else 1
@@ -94,12 +94,12 @@ def _pair(launch: Callable[..., Any], shapes: Callable[[int, int], Any], *, walk
             x = device.normal(r, c, dtype=dtype)
             return (x,) if other is None else (x, device.normal(*other, dtype=dtype))
 
-        return Kernel(lambda t: launch(*t), operands, moved, float(r * c) if walks else 0.0)
+        return EagerCall(lambda t: launch(*t), operands, moved, float(r * c) if indexes else 0.0)
 
     return make
 
 
-def _turned(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _turned(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     """Heads and tokens change places: [tokens, heads, 64] -> [heads, tokens, 64] in memory."""
     heads = max(1, c // 64)
 
@@ -107,42 +107,42 @@ def _turned(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
         return (device.normal(r, heads, 64, dtype=dtype).transpose(0, 1),)
 
     count = r * heads * 64
-    return Kernel(lambda t: t[0].contiguous(), operands, 2.0 * count * dtype.itemsize, count)
+    return EagerCall(lambda t: t[0].contiguous(), operands, 2.0 * count * dtype.itemsize, count)
 
 
-def _joined(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _joined(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         x = device.normal(r, c, dtype=dtype)
         return x[:, : c // 2], x[:, c // 2 :]
 
-    return Kernel(lambda t: torch.cat(t, -1), operands, 2.0 * r * c * dtype.itemsize, r * c)
+    return EagerCall(lambda t: torch.cat(t, -1), operands, 2.0 * r * c * dtype.itemsize, r * c)
 
 
-def _widened(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _widened(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         return (device.normal(r, c, dtype=dtype),)
 
-    return Kernel(lambda t: t[0].float(), operands, r * c * (dtype.itemsize + 4.0), r * c)
+    return EagerCall(lambda t: t[0].float(), operands, r * c * (dtype.itemsize + 4.0), r * c)
 
 
-def _drawn(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _drawn(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         return (device.normal(r, c, dtype=dtype),)
 
-    return Kernel(lambda t: t[0].bernoulli_(0.9), operands, 1.0 * r * c * dtype.itemsize, r * c)
+    return EagerCall(lambda t: t[0].bernoulli_(0.9), operands, 1.0 * r * c * dtype.itemsize, r * c)
 
 
-def _picked(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _picked(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     table = 32000
 
     def operands() -> tuple[torch.Tensor, ...]:
         return device.normal(table, c, dtype=dtype), device.integers(0, table, r)
 
     moved = 2.0 * r * c * dtype.itemsize + 8.0 * r
-    return Kernel(lambda t: functional.embedding(t[1], t[0]), operands, moved, r * c)
+    return EagerCall(lambda t: functional.embedding(t[1], t[0]), operands, moved, r * c)
 
 
-def _added(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _added(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     table = 32000
 
     def operands() -> tuple[torch.Tensor, ...]:
@@ -150,28 +150,28 @@ def _added(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
         return sums, device.integers(0, table, r), device.normal(r, c, dtype=dtype)
 
     moved = 2.0 * r * c * dtype.itemsize + 8.0 * r
-    return Kernel(lambda t: t[0].index_add_(0, t[1], t[2]), operands, moved, r * c)
+    return EagerCall(lambda t: t[0].index_add_(0, t[1], t[2]), operands, moved, r * c)
 
 
 def _summed(axis: int) -> Make:
-    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
         def operands() -> tuple[torch.Tensor, ...]:
             return (device.normal(r, c, dtype=dtype),)
 
         moved = (r * c + (r if axis == -1 else c)) * float(dtype.itemsize)
-        return Kernel(lambda t: t[0].sum(axis), operands, moved)
+        return EagerCall(lambda t: t[0].sum(axis), operands, moved)
 
     return make
 
 
-def _softmax(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _softmax(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         return (device.normal(r, c, dtype=dtype),)
 
-    return Kernel(lambda t: t[0].log_softmax(-1), operands, 2.0 * r * c * dtype.itemsize)
+    return EagerCall(lambda t: t[0].log_softmax(-1), operands, 2.0 * r * c * dtype.itemsize)
 
 
-def _softmax_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _softmax_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         x = device.normal(r, c, dtype=dtype)
         return device.normal(r, c, dtype=dtype), x.log_softmax(-1)
@@ -179,18 +179,18 @@ def _softmax_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> Ker
     def launch(t: tuple[torch.Tensor, ...]) -> Any:
         return torch.ops.aten._log_softmax_backward_data(t[0], t[1], -1, dtype)
 
-    return Kernel(launch, operands, 3.0 * r * c * dtype.itemsize)
+    return EagerCall(launch, operands, 3.0 * r * c * dtype.itemsize)
 
 
-def _norm(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _norm(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         return device.normal(r, c, dtype=dtype), device.normal(c, dtype=dtype)
 
     moved = 2.0 * r * c * dtype.itemsize
-    return Kernel(lambda t: functional.layer_norm(t[0], (c,), t[1]), operands, moved)
+    return EagerCall(lambda t: functional.layer_norm(t[0], (c,), t[1]), operands, moved)
 
 
-def _norm_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _norm_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         x, weight = device.normal(r, c, dtype=dtype), device.normal(c, dtype=dtype)
         _, mean, spread = torch.native_layer_norm(x, (c,), weight, weight, 1e-5)
@@ -202,13 +202,13 @@ def _norm_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel
             grad, x, [c], mean, spread, weight, weight, [True, True, True]
         )
 
-    return Kernel(launch, operands, 3.0 * r * c * dtype.itemsize)
+    return EagerCall(launch, operands, 3.0 * r * c * dtype.itemsize)
 
 
 def _listed(launch: Callable[..., Any], lists: int, read: int, written: int) -> Make:
     """A foreach op on lists of tensors, each list of which holds r·c elements."""
 
-    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
         rows = max(1, r // _LISTED)
 
         def operands() -> tuple[torch.Tensor, ...]:
@@ -219,12 +219,12 @@ def _listed(launch: Callable[..., Any], lists: int, read: int, written: int) -> 
 
         count = rows * c * _LISTED
         moved = float((read + written) * count * dtype.itemsize)
-        return Kernel(run, operands, moved, float(count), float(ceil(count / CHUNK)))
+        return EagerCall(run, operands, moved, float(count), float(ceil(count / CHUNK)))
 
     return make
 
 
-def _fused_adam(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
+def _fused_adam(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
     def operands() -> tuple[torch.Tensor, ...]:
         return tuple(device.normal(r, c, dtype=dtype).abs() for _ in range(4))
 
@@ -236,22 +236,22 @@ def _fused_adam(device: Device, r: int, c: int, dtype: torch.dtype) -> Kernel:
             weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False,
         )  # fmt: skip
 
-    return Kernel(
+    return EagerCall(
         launch, operands, 7.0 * r * c * dtype.itemsize, float(r * c), float(ceil(r * c / CHUNK))
     )
 
 
 KINDS: Final[dict[str, Make]] = {
-    "vector add": _pair(torch.add, lambda r, c: (r, c), walks=False),
-    "math silu": _pair(functional.silu, lambda r, c: None, walks=True),
-    "copy": _pair(torch.clone, lambda r, c: None, walks=False),
-    "fill": lambda d, r, c, t: Kernel(
+    "vector add": _pair(torch.add, lambda r, c: (r, c), indexes=False),
+    "math silu": _pair(functional.silu, lambda r, c: None, indexes=True),
+    "copy": _pair(torch.clone, lambda r, c: None, indexes=False),
+    "fill": lambda d, r, c, t: EagerCall(
         lambda o: o[0].fill_(0.5),
         lambda: (d.normal(r, c, dtype=t),),
         1.0 * r * c * t.itemsize,
     ),
-    "strided row": _pair(torch.mul, lambda r, c: (1, c), walks=True),
-    "strided column": _pair(torch.mul, lambda r, c: (r, 1), walks=True),
+    "strided row": _pair(torch.mul, lambda r, c: (1, c), indexes=True),
+    "strided column": _pair(torch.mul, lambda r, c: (r, 1), indexes=True),
     "strided heads": _turned,
     "cat": _joined,
     "widen": _widened,

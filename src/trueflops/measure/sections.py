@@ -124,7 +124,7 @@ def lasting_loads(device: Device, record: Record, meter: Meter) -> Section:
 
 
 def _each(jobs: Iterable[Job]) -> Jobs:
-    """Jobs that need not know what came of the one before; `yield from` could not be sent to."""
+    """Jobs that do not need the result of the one before; `yield from` could not be sent to."""
     waiting = iter(jobs)
     while (job := next(waiting, None)) is not None:
         yield job

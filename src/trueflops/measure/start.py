@@ -1,4 +1,4 @@
-"""One measurement from its flags: what the package's door and the bare one both call."""
+"""One measurement from its flags: what `trueflops measure` and `-m trueflops.measure` call."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def listen() -> None:
 
 
 def check() -> None:
-    """Stop here if somebody asked to, though nobody heard."""
+    """Raise the interruption that Python dropped, if there was one."""
     if _asked:
         raise KeyboardInterrupt
 

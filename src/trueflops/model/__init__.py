@@ -6,6 +6,7 @@ parameters.py    every weight of a layer by named dimension
 config.py        config.json as untrusted text
 quantization.py  the number format in which a checkpoint is released
 families/        one reader per model_type
+read.py          a catalog name, a config.json or a folder as a Model
 """
 
 from trueflops.model.architecture import Block as Block

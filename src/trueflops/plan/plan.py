@@ -139,7 +139,7 @@ class Plan:
 
     @property
     def autocasts(self) -> bool:
-        """Whether wide weights are narrowed anew for every micro-batch."""
+        """Whether autocast casts wide weights again for every micro-batch."""
         return BYTES[self.parameter_dtype] > BYTES["bf16"] and self.wide_dtype in ("bf16", "fp16")
 
     @property

@@ -18,9 +18,9 @@ def describe_plan(plan: Plan) -> str:
 
 
 def flags_of(plan: Plan) -> str:
-    """The same as it is typed, '--tp 4 --sp --cp 2 …', with what a framework may have its own way.
+    """The same as it is typed, '--tp 4 --sp --cp 2 …', habits of frameworks spelt out.
 
-    So that it asks for this plan beside any --framework.
+    So these flags ask for this plan under any --framework.
     """
     words = _words(plan)
     words += [word for word in _by_habit(plan) if word not in words]

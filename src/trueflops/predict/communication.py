@@ -1,4 +1,4 @@
-"""Communication between replicas and stages: what it takes, and how much of it shows.
+"""Communication between replicas and stages: what it takes, and how much of it is exposed.
 
 ddp               gradients all-reduced (ZeRO 0), or scattered and the weights gathered (ZeRO 1–3),
                   beside the backward and forward that make and need them
@@ -100,7 +100,7 @@ def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces:
 
 
 def _left(taken: Size, beside: Size, pieces: Size) -> Size:
-    """What shows of a communication that runs beside compute: its excess, and its last piece."""
+    """The exposed part of a communication that overlaps with compute: its excess or last piece."""
     return np.maximum(taken - beside * (1.0 - 1.0 / pieces), taken / pieces)
 
 

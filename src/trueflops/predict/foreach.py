@@ -82,7 +82,7 @@ def _op(step: Lists, plan: Plan, own: Size) -> Op:
             for letter in letters
         )
 
-    facts: dict[str, Size] = {"walked": own, "launches": np.ceil(np.maximum(own / CHUNK, 1.0))}
+    facts: dict[str, Size] = {"indexed": own, "launches": np.ceil(np.maximum(own / CHUNK, 1.0))}
     return Op(
         step.name, "pointwise", lists(step.reads), lists(step.writes), facts=facts, form="foreach"
     )

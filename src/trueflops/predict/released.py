@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from trueflops.catalog import Accelerator
-from trueflops.graph.passes import number_format
+from trueflops.graph.passes import format_named
 from trueflops.model import Model
 
 WIDE: Final = "bf16"
@@ -26,14 +26,14 @@ class Weights(NamedTuple):
 def served_weights(model: Model, chip: Accelerator, asked: str | None = None) -> Weights:
     """The format asked for; else the released one; else 16 bits."""
     if asked is not None:
-        return Weights(number_format(asked).name, "as asked for")
+        return Weights(format_named(asked).name, "as asked for")
     released = model.released
     if not released.format:
         if released.method:
             said = f"its quantization_config ({released.method}) is of no known kind: --weights"
             return Weights(WIDE, f"taken as 16 bits, since {said} says better")
         return Weights(WIDE, f"{model.name} is released in 16 bits")
-    compute = number_format(released.format).compute
+    compute = format_named(released.format).compute
     if compute and not chip.computes(compute):
         narrow = _WEIGHTS_ONLY[compute]
         why = f"{model.name} is released in {released.format}, and {chip.name} has no {compute}"

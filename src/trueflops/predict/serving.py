@@ -19,7 +19,7 @@ import numpy as np
 from trueflops.catalog import Cluster, Price
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement
 from trueflops.graph import Pass, compile_program
-from trueflops.graph.passes import Format, number_format
+from trueflops.graph.passes import Format, format_named
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
@@ -119,7 +119,7 @@ class Server:
         if model.is_moe and weights == "fp8":
             weights = "fp8_block"  # as DeepSeek-V3, Qwen3 and MiniMax-M2 are released and served
         # 16 bits are bf16 where the chip has it and fp16 where it has not.
-        self.weights = number_format(wide if weights in ("bf16", "fp16") else weights)
+        self.weights = format_named(wide if weights in ("bf16", "fp16") else weights)
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
         self._remembered: dict[tuple[object, ...], Costs] = {}

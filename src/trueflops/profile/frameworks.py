@@ -96,7 +96,7 @@ def _section(framework: str) -> dict[str, Any]:
 
 
 def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> Profile:
-    """The profile as it shows under a framework.
+    """The profile of a chip under a framework: its curves with the framework's settings.
 
     `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums.
     """

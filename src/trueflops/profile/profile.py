@@ -24,10 +24,10 @@ curve was put in its place, as the framework runs other kernels."""
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Places among a law's features where its error was seen, and what each says of log(time)."""
+    """Measured points in a law's feature space, and the weight of each in the residual."""
 
     points: Array  # [landmark, feature]
-    reach: Array  # [feature]: how far one measurement speaks for others
+    reach: Array  # [feature]: over which distance a landmark counts
     weights: Array  # [landmark]
 
 

@@ -71,7 +71,7 @@ def _alike(chip: Accelerator, like: Accelerator) -> bool:
     """Whether their nodes are of one kind: links of one generation, as many chips joined by them.
 
     Curves of collectives are shares of the link's bandwidth, so that fewer links of the same kind
-    (an H800's, an A800's) make them no others.
+    (an H800's, an A800's) do not change them.
     """
     domains = [each.get("links.scale_up_domain") for each in (chip, like)]
     named = [
@@ -83,7 +83,8 @@ def _alike(chip: Accelerator, like: Accelerator) -> bool:
 def _slower(chip: Accelerator, like: Accelerator) -> float:
     """How many times fewer products a unit makes in a cycle: tensor cores are cut by halves.
 
-    An H20's make a quarter of an H100's. Smaller differences are another clock behind the peak.
+    An H20's make a quarter of an H100's. A smaller difference only says that the peak was printed
+    for another clock.
     """
     rates = []
     for each in (chip, like):

@@ -65,7 +65,7 @@ def drift(record: Record) -> float | None:
     rows = takewhile(lambda row: row.get("after") not in SLOWED, record.tables.get("sentinel", ()))
     times = sorted(cell(row, "latency_us") for row in rows)
     if len(times) > SEVERAL:
-        times.pop()  # a neighbour's moment is no drift
+        times.pop()  # a moment of another process's load is no drift
     return times[-1] / times[0] - 1.0 if times and all(times) else None
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from trueflops.units import BITS_PER_BYTE
 
-Phase = Literal["build", "forward", "recompute", "backward", "optimizer"]
+StepPhase = Literal["build", "forward", "recompute", "backward", "optimizer"]
 HOST: Final = "cpu"
 
 BITS: Final = {
@@ -25,8 +25,8 @@ BITS: Final = {
 """What a number of each of torch's types takes in memory."""
 
 
-class Array(NamedTuple):
-    """A tensor as an op meets it: where its numbers lie and how they are laid out."""
+class RecordedTensor(NamedTuple):
+    """A tensor as an op reads or writes it: its storage, shape, strides and type."""
 
     storage: int
     shape: tuple[int, ...]
@@ -71,10 +71,10 @@ class Call(NamedTuple):
     """One op that the program launched."""
 
     op: str  # "aten.mm.default"
-    inputs: tuple[Array, ...]
-    outputs: tuple[Array, ...]
+    inputs: tuple[RecordedTensor, ...]
+    outputs: tuple[RecordedTensor, ...]
     numbers: tuple[object, ...]  # its other arguments, as they were given
-    phase: Phase
+    phase: StepPhase
     module: str
     stream: int
     region: int  # of torch.compile, or −1
@@ -91,7 +91,7 @@ class Allocated(NamedTuple):
     storage: int
     size_bytes: int
     stream: int
-    phase: Phase
+    phase: StepPhase
     module: str
     op: str
 
@@ -111,7 +111,7 @@ class Waited(NamedTuple):
 
 
 class Began(NamedTuple):
-    """A part of the run begins: building, the settling step, the recorded step."""
+    """A part of the run begins: building, the warmup_steps step, the recorded step."""
 
     part: str
 

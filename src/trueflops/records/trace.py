@@ -30,7 +30,7 @@ class Message(NamedTuple):
     stride: int  # between neighbouring ranks of the group
 
 
-class Kernel(NamedTuple):
+class TracedKernel(NamedTuple):
     """One piece of work on the device."""
 
     name: str
@@ -112,7 +112,7 @@ class Trace:
 
     file: str
     device: str  # its name, where the file says it
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[TracedKernel, ...]
     launches: tuple[Launch, ...]
     threads: dict[int, Thread]
     waits: tuple[HostEvent, ...]  # calls that wait for the device, or for memory

@@ -2,11 +2,13 @@
 
 waterfall.py  from the number on the box to the number you get
 training.py   a training answer          serving.py  a serving answer
-compare*.py   chips side by side         catalog.py  a record with its sources (catalog_json.py)
+compare.py    chips side by side         catalog.py  a record with its sources (catalog_json.py)
+compare_model.py  a model on several chips
 verify.py     predicted beside measured  progress.py while an answer is worked out
 explain/      one kernel                 diagnosis.py  where the time of a real run went
 provenance.py which curve priced what, from which measurements
-captured*.py  a captured program         measured*.py  a measured profile
+captured.py   a captured program (captured_graph.py, captured_plot.py, captured_files.py)
+measured.py   a measured profile (measured_plot.py)
 grid.py       tables that fit            tables.py   how numbers look
 encode.py     JSON with SI units in the key names
 roofline.py   in a terminal               plots.py   pictures (the plot extra)

@@ -24,7 +24,7 @@ SCHEMA_VERSION: Final = 1
 
 
 def to_json(answer: Mapping[str, Any]) -> str:
-    """One object on one line per top-level key would be hard to read; two spaces it is."""
+    """One JSON object, indented by two spaces."""
     whole = {"schema_version": SCHEMA_VERSION, **answer}
     text = json.dumps(_plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.errors import join_or
-from trueflops.graph.passes import number_format
+from trueflops.graph.passes import format_named
 from trueflops.plan.words import serving_words
 from trueflops.predict import ServingPoint
 from trueflops.report.grid import grid
@@ -136,6 +136,6 @@ def why_not(point: ServingPoint) -> str:
     advice += [
         f"--weights {name}"
         for name in ("fp8", "int4")
-        if number_format(name).weight_bits < 0.9 * point.weights.weight_bits
+        if format_named(name).weight_bits < 0.9 * point.weights.weight_bits
     ]
     return f"{over} too many: the weights alone are too large. Use {join_or(advice)}."

@@ -72,7 +72,7 @@ class Term:
 
     @property
     def claim(self) -> Origin:
-        """The weakest origin among the leaves that weigh anything."""
+        """The weakest origin among the leaves that are not zero."""
         leaves = [leaf.origin for leaf in self.leaves() if _weighs(leaf.value)]
         return weakest(leaves) if leaves else self.origin
 
@@ -202,8 +202,9 @@ def total(
     spread: float = 0.0,
     least: Size = 0.0,
 ) -> Term:
-    """The sum of its parts; with an error of its own where the whole is known less well, and with
-    what physics allows at least: limits of parts that wait for others do not add up.
+    """The sum of its parts, with an error of its own where the whole is known less well.
+
+    `least` is what physics allows: the limits of parts that wait for one another do not add up.
     """
     value: Size = 0.0
     for part in parts:

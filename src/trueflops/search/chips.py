@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from trueflops.catalog import Accelerator, Cluster, cluster
 from trueflops.errors import TrueflopsError
-from trueflops.graph.passes import number_format
+from trueflops.graph.passes import format_named
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Trainer, TrainingStep
@@ -28,8 +28,8 @@ from trueflops.search.serving import Limits, search_serving
 from trueflops.units import BITS_PER_BYTE
 from trueflops.workload import Serving, Training
 
-MOST: Final = 8192  # chips tried at most
-MANY: Final = 16  # so many chips are a survey: a quarter of them may be left behind
+MOST_CHIPS: Final = 8192  # chips tried at most
+MANY: Final = 16  # from so many chips on, a quarter of them may be missing at the common count
 BATCH_TOKENS: Final = 2**22
 REQUESTS_PER_CHIP: Final = 16
 STATE_BYTES: Final = 16.0  # of mixed-precision Adam, a parameter: no fewer chips can hold it
@@ -43,7 +43,7 @@ class Outcome(Generic[Result]):
     """What one chip does at the common count; None: it cannot, and `why` says so."""
 
     result: Result | None
-    fewest: int | None  # of this chip that can; None: none can, or a count was given
+    fewest: int | None  # smallest count of this chip that can; None: none, or a count was given
     why: str = ""
 
 
@@ -105,7 +105,7 @@ class _Attempt:
         self.model, self.chip, self.seq = model, chip, seq
         self.given = given if given is not None and given.accelerator == chip.name else None
         self.weights = served_weights(model, chip)
-        bits = number_format(self.weights.name).weight_bits
+        bits = format_named(self.weights.name).weight_bits
         self.weight_bytes = model.parameter_count * bits / BITS_PER_BYTE
 
     def train(self, count: int) -> TrainingStep | None:
@@ -143,17 +143,17 @@ def _fewest(
     """The smallest power of two that can, from the least that could hold so many bytes."""
     try:
         least = ceil(needed / chip.need("memory.capacity"))
-        for size in [count] if count else [2**i for i in range(20) if least <= 2**i <= MOST]:
+        for size in [count] if count else [2**i for i in range(20) if least <= 2**i <= MOST_CHIPS]:
             found = attempt(size)
             if found is not None:
                 return Outcome(found, None if count else size)
     except TrueflopsError as error:
         return Outcome(None, None, str(error))
-    return Outcome(None, None, f"does not fit {count or MOST:,} of them")
+    return Outcome(None, None, f"does not fit {count or MOST_CHIPS:,} of them")
 
 
 def _common(found: Sequence[Outcome[Result]], count: int | None) -> int | None:
-    """The fewest on which all can that can at all; of many chips, three in four of them."""
+    """The smallest count on which all chips that can at all do; of many, three in four of them."""
     if count:
         return count if any(each.result is not None for each in found) else None
     sizes = sorted(each.fewest for each in found if each.fewest)

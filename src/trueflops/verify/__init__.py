@@ -10,7 +10,8 @@ inference.py   published tokens per second and latencies; serving.py: points of 
   served_model.py a model by its name            stand_in.py     one of which only the size is known
   run_format.py  free text to formats and engine
   deployment.py  a model on a server, each load predicted once
-kernels.py     tables of measured kernels
+kernels.py     tables of measured kernels; measured.py: judged under a measured profile
+regimes.py     what accuracy is claimed
 cells.py       cells as numbers, or why not
 profiles.py    which profile a run is predicted with
 score.py       errors by group and over all groups

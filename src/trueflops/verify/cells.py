@@ -9,7 +9,7 @@ from trueflops.errors import BadInput, shorten
 from trueflops.records.tables import Row
 from trueflops.units import read_number, read_whole
 
-MOST: Final = 10**9
+LARGEST_COUNT: Final = 10**9
 LARGEST: Final = 10**13  # no length, time or rate in a table of results is larger
 
 
@@ -43,8 +43,8 @@ def whole(row: Row, column: str) -> int | None:
     value = number(row, column)
     if value is None:
         return None
-    if value != int(value) or value > MOST:
-        raise Missing(f"{column} is not a whole number up to {MOST:,}: {value:g}")
+    if value != int(value) or value > LARGEST_COUNT:
+        raise Missing(f"{column} is not a whole number up to {LARGEST_COUNT:,}: {value:g}")
     return int(value)
 
 

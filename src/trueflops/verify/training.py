@@ -44,7 +44,7 @@ class Case:
     workload: Training
     cluster: Cluster
     framework: str
-    number_format: str  # of the matmuls, as the row writes it
+    dtype: str  # of the matmuls, as the row writes it
     says_recompute: bool  # whether the row says what it recomputed
     step_seconds: float | None
     peak_bytes: float | None
@@ -81,8 +81,8 @@ class Predictor:
         ]
 
     def predict(self, case: Case) -> TrainingStep:
-        """The case's step. What was run has fitted: where a row does not say what it recomputed,
-        so many layers of each stage are taken to be as are needed for that.
+        """The case's step. A published run did fit its memory: where the row does not say what was
+        recomputed, as many layers of each stage are taken to be recomputed as that needs.
         """
         trainer = self._trainer(case)
         step = trainer.predict_one(case.plan)
@@ -153,7 +153,7 @@ def read_case(row: Row, name: str) -> Case:
         workload=workload,
         cluster=machine.cluster,
         framework=framework,
-        number_format=text(row, "dtype"),
+        dtype=text(row, "dtype"),
         says_recompute=text(row, "recompute").casefold() not in ("", "unknown", "?"),
         step_seconds=measured,
         peak_bytes=memory,

@@ -79,7 +79,7 @@ def read_case(row: Row, name: str) -> Case:
         workload=Training(seq, batch, float(seq * batch)),
         cluster=chips(gpus, CHIP),
         framework="megatron-deepspeed",
-        number_format="fp16",
+        dtype="fp16",
         says_recompute=True,
         step_seconds=milliseconds / PER_SECOND,
         peak_bytes=None,

@@ -1,9 +1,15 @@
 """From calls of ATen ops to ops of the IR: what each launches, and with which kind of kernel.
 
-One entry a family in `_FAMILIES`; what none of them claims is a pointwise kernel if it is torch's
-own, and is priced by its bytes if it is somebody else's. Kernel kinds are those of torch's own
-eager kernels (clock/eager.py): `vector` where all operands lie alike, `strided` where each element
-is looked up by its own offsets, `widen` where a cast makes numbers larger.
+`_FAMILIES` maps the name of an op to the function that lowers it. An op that it does not name is a
+pointwise kernel if it is torch's own, and is priced by its bytes if it is of another library.
+Kernel kinds are those of torch's eager kernels (clock/eager.py): `vector` where all operands have
+one layout, `strided` where the offsets of each element are computed, `widen` where a cast makes
+numbers wider.
+
+products.py   matrix products and attention     pointwise.py  pointwise kernels and reductions
+movement.py   look-ups, scatters, joins, sorts  lists.py      foreach ops and fused optimizers
+windows.py    convolutions                      recurrent.py  cuDNN's recurrent layers
+kernels.py    what they share
 """
 
 from __future__ import annotations

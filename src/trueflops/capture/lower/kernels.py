@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trueflops.graph.ir import Op, Tensor
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 from trueflops.sizes import Size
 
 
@@ -13,15 +13,15 @@ def base_name(op: str) -> str:
     return name if name.startswith("__") else name.rstrip("_")
 
 
-def tensor(array: Array, elements: int | None = None) -> Tensor:
+def tensor(array: RecordedTensor, elements: int | None = None) -> Tensor:
     """An array as a tensor of the IR, named by its storage."""
     count = float(array.distinct if elements is None else elements)
     return Tensor(f"s{array.storage}", (("elements", count),), array.bits)
 
 
-def kernel(call: Call, kind: str, form: str, walked: float = 0.0, **more: Size) -> Op:
-    """One that reads its inputs and writes its outputs, `walked` elements looked up one by one."""
-    facts: dict[str, Size] = {"walked": float(walked), **more}
+def kernel(call: Call, kind: str, form: str, indexed: float = 0.0, **more: Size) -> Op:
+    """One that reads its inputs and writes its outputs, `indexed` elements one by one."""
+    facts: dict[str, Size] = {"indexed": float(indexed), **more}
     return Op(
         base_name(call.op),
         kind,

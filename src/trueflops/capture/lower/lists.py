@@ -6,7 +6,7 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel
 from trueflops.graph.ir import Op
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 
 CHUNK: Final = 65536 * 320
 """Elements that one launch of torch's foreach kernels walks over (MultiTensorApply.cuh)."""
@@ -24,9 +24,9 @@ def foreach(call: Call) -> list[Op]:
         reads = call.inputs[each:]
     elif name in ("_foreach_norm", "_foreach_max", "_foreach_powsum"):
         writes = ()  # a number each
-    walked = max(sum(a.elements for a in first), 1)
+    indexed = max(sum(a.elements for a in first), 1)
     moved = call._replace(inputs=tuple(reads), outputs=tuple(writes))
-    return [kernel(moved, "pointwise", "foreach", walked, launches=_launches(walked))]
+    return [kernel(moved, "pointwise", "foreach", indexed, launches=_launches(indexed))]
 
 
 def _launches(elements: int) -> float:
@@ -51,12 +51,12 @@ def fused_optimizer(call: Call) -> list[Op]:
     lists = _lists(call)
     moved = [array for each in lists for array in each]
     written = [array for i, each in enumerate(lists) if i != 1 for array in each]
-    walked = sum(a.elements for a in lists[0])
+    indexed = sum(a.elements for a in lists[0])
     done = call._replace(inputs=tuple(moved), outputs=tuple(written))
-    return [kernel(done, "pointwise", "fused_optimizer", walked, launches=_launches(walked))]
+    return [kernel(done, "pointwise", "fused_optimizer", indexed, launches=_launches(indexed))]
 
 
-def _lists(call: Call) -> list[tuple[Array, ...]]:
+def _lists(call: Call) -> list[tuple[RecordedTensor, ...]]:
     """Weights, gradients and their moments; counters, scales and learning rates left out."""
     name, arrays = base_name(call.op), call.inputs
     if "adam" in name:

@@ -7,7 +7,7 @@ from typing import Final
 from trueflops.capture.lower.kernels import base_name, flags, kernel
 from trueflops.capture.lower.pointwise import fill, pointwise
 from trueflops.graph.ir import Op
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 
 _INDICES: Final = ("int64", "int32", "bool", "uint8")
 _DIGIT_BITS: Final = 8  # that a radix sort looks at in one pass
@@ -102,7 +102,7 @@ def sort(call: Call) -> list[Op]:
     return _passes(call, source, source._replace(dtype="int64"))
 
 
-def _passes(call: Call, keys: Array, places: Array) -> list[Op]:
+def _passes(call: Call, keys: RecordedTensor, places: RecordedTensor) -> list[Op]:
     one = call._replace(inputs=(keys, places), outputs=(keys, places))
     count = int(keys.bits) // _DIGIT_BITS
     return [kernel(one, "movement", "scatter", keys.elements) for _ in range(count)]

@@ -7,7 +7,7 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel, whole_numbers
 from trueflops.graph.ir import Op
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 
 _TAKES_MASKS: Final = {
     "where", "masked_fill", "native_dropout", "native_dropout_backward", "logical_not",
@@ -57,14 +57,14 @@ def _has_masks(call: Call) -> bool:
     return base_name(call.op) in _TAKES_MASKS or base_name(call.op) in _COMPARES
 
 
-def alike(operands: list[Array], largest: Array) -> bool:
+def alike(operands: list[RecordedTensor], largest: RecordedTensor) -> bool:
     """Whether all operands lie in memory in one and the same order."""
     return all(
         a.shape == largest.shape and _order(a) == _order(largest) and a.dense for a in operands
     )
 
 
-def _order(array: Array) -> tuple[int, ...]:
+def _order(array: RecordedTensor) -> tuple[int, ...]:
     return tuple(s for n, s in zip(array.shape, array.strides, strict=True) if n > 1)
 
 
@@ -118,7 +118,7 @@ def reduction(call: Call) -> list[Op]:
     return [kernel(call._replace(inputs=(source,)), "reduction", form)]
 
 
-def _sums_neighbours(call: Call, source: Array, made: Array) -> bool:
+def _sums_neighbours(call: Call, source: RecordedTensor, made: RecordedTensor) -> bool:
     """Whether the dimension whose elements lie next to each other goes."""
     if made.elements == 1:
         return True
@@ -183,6 +183,6 @@ def two_pass_norm(call: Call) -> list[Op]:
     return [kernel(sums, "reduction", "reduce_rows" if along_rows else "reduce_columns"), scale]
 
 
-def _channels_apart(array: Array) -> bool:
+def _channels_apart(array: RecordedTensor) -> bool:
     """Whether elements of one channel lie next to each other."""
     return len(array.shape) > 2 and array.strides[1] != 1

@@ -7,7 +7,7 @@ from typing import Final
 from trueflops.capture.lower.kernels import flags
 from trueflops.graph.ir import Dims, Op, Role, Tensor
 from trueflops.graph.rules import STATISTIC_BITS
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 
 _FORMATS: Final = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",
@@ -17,14 +17,14 @@ _FORMATS: Final = {
 _KERNELS: Final = {"flash": "fa2", "cudnn": "cudnn", "efficient": "fa2"}
 
 
-def number_format(call: Call, array: Array) -> str:
+def compute_dtype(call: Call, array: RecordedTensor) -> str:
     """The catalog's name of the format that a product computes in."""
     if array.dtype == "float32" and call.tf32:
         return "tf32"
     return _FORMATS.get(array.dtype, "fp32")
 
 
-def sized(array: Array, dims: Dims, role: Role = "activation") -> Tensor:
+def sized(array: RecordedTensor, dims: Dims, role: Role = "activation") -> Tensor:
     """An array as an operand with these dimensions, as many bytes as really lie in memory.
 
     A convolution's windows overlap, and a broadcast operand is stored once.
@@ -69,7 +69,9 @@ def grouped_product(call: Call) -> list[Op]:
     return [_product(call, groups, m, n, k, a, b, None)]
 
 
-def _operands(call: Call, rank: int) -> tuple[Array, Array, Array | None]:
+def _operands(
+    call: Call, rank: int
+) -> tuple[RecordedTensor, RecordedTensor, RecordedTensor | None]:
     """The two that are multiplied; in front of them may stand what is added."""
     adds = "add" in call.op.split(".")[1] and len(call.inputs) > 2
     left, right = call.inputs[1:3] if adds else call.inputs[:2]
@@ -79,7 +81,14 @@ def _operands(call: Call, rank: int) -> tuple[Array, Array, Array | None]:
 
 
 def _product(
-    call: Call, batch: int, m: float, n: float, k: float, a: Array, b: Array, bias: Array | None
+    call: Call,
+    batch: int,
+    m: float,
+    n: float,
+    k: float,
+    a: RecordedTensor,
+    b: RecordedTensor,
+    bias: RecordedTensor | None,
 ) -> Op:
     many = (("batch", float(batch)),) if batch > 1 else ()
     rows, columns, inner = ("rows", float(m)), ("columns", float(n)), ("inner", float(k))
@@ -89,7 +98,7 @@ def _product(
         added = Tensor(f"s{bias.storage}.bias", (("added", float(bias.distinct)),), bias.bits)
         weights.append(added)
     y = sized(call.outputs[0], (*many, rows, columns))
-    dtype = number_format(call, a)
+    dtype = compute_dtype(call, a)
     name = call.op.split(".")[1]
     return Op(name, "matmul", (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
 
@@ -118,7 +127,15 @@ def attention_backward(call: Call) -> list[Op]:
     ]  # fmt: skip
 
 
-def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: bool) -> Op:
+def _attend(
+    call: Call,
+    q: RecordedTensor,
+    k: RecordedTensor,
+    v: RecordedTensor,
+    out: RecordedTensor,
+    *,
+    causal: bool,
+) -> Op:
     batch, heads, queries, width = (float(n) for n in q.shape)
     kv_heads, keys, value = float(k.shape[1]), float(k.shape[2]), float(v.shape[3])
     # Aligned to the upper left, as torch does: a query sees itself and all before it.
@@ -136,10 +153,10 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
         kernel = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
     return Op(
         "attention", "attention", (tq, tk, tv), (made, normaliser),
-        dtype=number_format(call, q), part=call.module,
+        dtype=compute_dtype(call, q), part=call.module,
         facts={"keys": keys, "seen": seen if causal else keys}, form=kernel,
     )  # fmt: skip
 
 
-def _name(array: Array) -> str:
+def _name(array: RecordedTensor) -> str:
     return f"s{array.storage}"

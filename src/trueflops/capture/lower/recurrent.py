@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
-from trueflops.capture.lower.products import number_format
+from trueflops.capture.lower.products import compute_dtype
 from trueflops.graph.ir import Op, Tensor
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 
 
 class Layer(NamedTuple):
@@ -75,13 +75,13 @@ def _product(call: Call, m: float, n: float, k: float) -> Op:
     a = Tensor("state", (rows, inner), x.bits)
     w = Tensor("matrix", (columns, inner), x.bits, "weight")
     y = Tensor("gates", (rows, columns), x.bits)
-    dtype = number_format(call, x)
+    dtype = compute_dtype(call, x)
     return Op("recurrent", "matmul", (a,), (y,), (w,), dtype=dtype, part=call.module)
 
 
 def _cell(call: Call, layer: Layer) -> Op:
     """All gates in, a state of each hidden unit out."""
-    gates = Array(0, (round(layer.rows * layer.gates),), (1,), call.inputs[0].dtype)
+    gates = RecordedTensor(0, (round(layer.rows * layer.gates),), (1,), call.inputs[0].dtype)
     state = gates._replace(shape=(round(layer.rows * layer.hidden),))
     return kernel(
         call._replace(inputs=(gates, state), outputs=(state, state)), "pointwise", "vector"

@@ -11,9 +11,9 @@ from math import prod
 from typing import Final
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
-from trueflops.capture.lower.products import number_format, sized
+from trueflops.capture.lower.products import compute_dtype, sized
 from trueflops.graph.ir import Op
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 
 _HALVES: Final = ("float16", "bfloat16")
 
@@ -47,7 +47,7 @@ def convolution_backward(call: Call) -> list[Op]:
     return ops
 
 
-def _wanted(call: Call, x: Array, weight: Array) -> list[str]:
+def _wanted(call: Call, x: RecordedTensor, weight: RecordedTensor) -> list[str]:
     """Which gradients its results are: the last list of its arguments says so."""
     names = ("input", "weight", "bias")
     masks = [n for n in call.numbers if isinstance(n, (list, tuple)) and list(n) and
@@ -62,12 +62,14 @@ def _transposed(call: Call) -> bool:
     return any(flags(call)[:1])
 
 
-def _groups(call: Call, x: Array, weight: Array) -> int:
+def _groups(call: Call, x: RecordedTensor, weight: RecordedTensor) -> int:
     given = whole_numbers(call)
     return given[-1] if given else max(1, round(x.shape[1] / weight.shape[1]))
 
 
-def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str) -> list[Op]:
+def _windows(
+    call: Call, x: RecordedTensor, weight: RecordedTensor, y: RecordedTensor, kind: str, name: str
+) -> list[Op]:
     """One of the three products between an input, the windows' weights and an output."""
     groups = _groups(call, x, weight)
     if weight.shape[1] == 1 and groups > 1:
@@ -79,7 +81,7 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str
     a = sized(wide, (*many, rows, inner))
     w = sized(weight, (*many, columns, inner), "weight")
     b = sized(narrow, (*many, rows, columns))
-    dtype = number_format(call, weight)
+    dtype = compute_dtype(call, weight)
     form = "convolution" if kind == "matmul" else "convolution_backward"
     forward = Op(name, "matmul", (a,), (b,), (w,), dtype=dtype, part=call.module, form=form)
     if kind == "matmul":
@@ -93,7 +95,7 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str
     return [made, *_turned(call, x, y)]
 
 
-def _turned(call: Call, *arrays: Array) -> list[Op]:
+def _turned(call: Call, *arrays: RecordedTensor) -> list[Op]:
     """Matrix engines want channels last: cuDNN turns what lies otherwise, there or back."""
     return [
         kernel(call._replace(inputs=(a,), outputs=(a,)), "pointwise", "strided", a.elements)
@@ -103,7 +105,9 @@ def _turned(call: Call, *arrays: Array) -> list[Op]:
     ]  # fmt: skip
 
 
-def _channelwise(call: Call, x: Array, weight: Array, y: Array, kind: str) -> Op:
+def _channelwise(
+    call: Call, x: RecordedTensor, weight: RecordedTensor, y: RecordedTensor, kind: str
+) -> Op:
     """Depthwise: each result looks at a window of one channel, a row of it at a time."""
     read, made = {
         "matmul": ((x, weight), y),
@@ -112,7 +116,7 @@ def _channelwise(call: Call, x: Array, weight: Array, y: Array, kind: str) -> Op
     }["wgrad" if kind == "wgrad" else "dgrad" if "backward" in call.op else "matmul"]
     narrow = x if _transposed(call) else y
     window = prod(weight.shape[2:])
-    walked = narrow.elements * prod(weight.shape[2:-1])
+    indexed = narrow.elements * prod(weight.shape[2:-1])
     done = call._replace(inputs=read, outputs=(made,))
     flop = 2.0 * narrow.elements * window / made.elements
-    return kernel(done, "movement", "strided", walked, flop_per_element=flop)
+    return kernel(done, "movement", "strided", indexed, flop_per_element=flop)

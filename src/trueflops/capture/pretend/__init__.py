@@ -1,10 +1,13 @@
 """The accelerator that is not there, as the program sees it.
 
-ghosts.py     tensors without data that say where they are
-values.py     small tensors whose numbers are known all the same; reads.py, numbers.py: who asks
-machine.py    torch.cuda, answered by the catalog; streams.py: streams and events
-doors.py      functions that go past the dispatcher
-engine.py     what autograd does in place when nobody watches
-autocast.py, attention.py, fused.py, shapes.py   what torch decides by asking a CUDA build
-compiled.py   torch.compile as a mark
+fake_tensors.py  tensors without data that claim to be on a device
+shape_cache.py   output shapes that were worked out before
+values.py        small tensors whose values are known all the same
+reads.py         functions of torch that read values; numbers.py: what `.item()` gives where unknown
+overrides.py     torch functions that would ask a driver before the dispatcher sees them
+machine.py       torch.cuda, answered by the catalog; streams.py: streams and events
+engine.py        what autograd does in place when no dispatch mode is active
+autocast.py      autocast's casts; attention.py: which fused attention kernel torch would choose
+fused.py         ops that are one kernel on CUDA; shapes.py: meta kernels that torch lacks
+compiled.py      torch.compile as a marked region
 """

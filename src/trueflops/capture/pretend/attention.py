@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch.nn.attention import SDPBackend
 
-from trueflops.capture.pretend.fused import keep_whole
+from trueflops.capture.pretend.fused import keep_fused
 
 _ATEN: Final = torch.ops.aten
 _HALVES: Final = (torch.float16, torch.bfloat16)
@@ -53,8 +53,8 @@ def fused_attention(capability: tuple[int, int], *, on_host: bool) -> Iterator[N
     key = "CPU" if on_host else "CUDA"
     try:
         if not on_host:
-            keep_whole(library)
-        # A DTensor is of ghosts, but its own keys are those of meta.
+            keep_fused(library)
+        # A DTensor holds fake tensors, but its own dispatch keys are meta's.
         for each in (f"Autograd{key}", key, "AutogradMeta"):
             library.impl("scaled_dot_product_attention", attend, each)
         yield
@@ -103,7 +103,7 @@ def _cudnn(q: Any, k: Any, v: Any, mask: Any, p: float, causal: bool, scale: Any
 
 
 def _as_bias(mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
-    """A mask of yes and no is first made one of 0 and −∞, to be added to the scores."""
+    """A boolean mask becomes a bias of 0 and −∞, to be added to the scores."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     none = torch.zeros((), dtype=q.dtype, device=q.device)

@@ -1,10 +1,10 @@
-"""torch.autocast("cuda") for ghosts.
+"""torch.autocast("cuda") for fake tensors.
 
-torch's own autocast asks C++ whether a tensor is on a GPU, and to C++ a ghost is not. So its
-policies (aten/src/ATen/autocast_mode.h) are registered anew, in Python, while a capture lasts:
-products in the lower type, mixtures in the wider of their types, every other op that torch casts
-for in fp32, which gives it range. Weights
-that were cast once are kept until the outermost region ends, as torch keeps them.
+torch's own autocast asks C++ whether a tensor is on a GPU, and C++ says that a fake one is not. So
+its policies (aten/src/ATen/autocast_mode.h) are registered again, in Python, while a capture lasts:
+matrix products run in the lower type, ops of mixed inputs in the widest of their types, every other
+op that torch casts for in fp32. Weights that were cast once are cached until the outermost region
+ends, as torch caches them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unittest import mock
 
 import torch
 
-from trueflops.capture.pretend.ghosts import home_of
+from trueflops.capture.pretend.fake_tensors import claimed_device
 
 _LOWER: Final = (
     "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
@@ -39,8 +39,8 @@ Cast = Callable[[torch.Tensor], torch.Tensor]
 
 
 @contextmanager
-def autocast_ghosts() -> Iterator[None]:
-    """While it lasts, autocast regions cast ghosts."""
+def autocast_fakes() -> Iterator[None]:
+    """While it lasts, autocast regions cast fake tensors."""
     library, kept = torch.library.Library("aten", "IMPL"), {}  # type: ignore[var-annotated]
     real_clear = torch.clear_autocast_cache
 
@@ -114,7 +114,7 @@ def _cast_arguments(op: Any, cast: Cast) -> Callable[..., Any]:
 
 
 def _ask_single(op: Any) -> Callable[..., Any]:
-    """Reductions are asked for a result in fp32, and cast on the way."""
+    """Reductions are asked for a result in fp32; the kernel casts as it reads."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         names = [argument.name for argument in op._schema.arguments]
@@ -150,5 +150,5 @@ def _eligible(value: Any) -> bool:
         isinstance(value, torch.Tensor)
         and value.is_floating_point()
         and value.dtype != torch.float64
-        and home_of(value) == "cuda"
+        and claimed_device(value) == "cuda"
     )

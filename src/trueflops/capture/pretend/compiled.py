@@ -1,6 +1,6 @@
-"""torch.compile as a mark: what is inside runs op by op, and is fused afterwards in the IR.
+"""torch.compile as a marked region: its ops run one by one, and are fused afterwards in the IR.
 
-Code that asks whether it is being compiled is told so, since it may go another way then.
+`is_compiling()` is true inside, since code may take another branch then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trueflops.capture.recorder import Recorder
 
 @contextmanager
 def marked_compile(recorder: Recorder) -> Iterator[None]:
-    """While it lasts, compiling marks a region and compiles nothing."""
+    """Inside this context, torch.compile marks a region and compiles nothing."""
     places = recorder.places
 
     def compile_(model: Any = None, *_: Any, **options: Any) -> Any:

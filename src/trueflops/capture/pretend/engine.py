@@ -1,9 +1,9 @@
-"""What autograd's engine does in place when nobody watches.
+"""What autograd's engine does in place when no dispatch mode is active.
 
-Under a dispatch mode torch takes every tensor for a stranger's and adds gradients into new memory
-(`isTensorSubclassLike`). Left alone it adds to what only its own buffer holds
-(torch/csrc/autograd/input_buffer.cpp) and fills the zeros that a formula has just made
-(FunctionsManual.cpp). Ghosts are answered as if nobody watched.
+Under a dispatch mode torch treats every tensor as a subclass (`isTensorSubclassLike`) and adds
+gradients into new memory. Without one it adds in place to a gradient that only its own buffer holds
+(torch/csrc/autograd/input_buffer.cpp) and writes into the zeros that a formula has just made
+(FunctionsManual.cpp). The recorder, itself a dispatch mode, puts the in-place ops back.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Engine:
 
     def __init__(self) -> None:
         self._node = -1
-        self._oldest = 0  # storages with larger numbers were made by the node at work
+        self._oldest = 0  # storages with larger numbers were made by the current node
         self._alone = _held_by_a_buffer()
 
     def follow(self, newest: int) -> None:
-        """Note which node is at work, and what was there before it began."""
+        """Note the current node, and the newest storage from before it began."""
         node = torch._C._current_autograd_node()
         number = -1 if node is None else node._sequence_nr()
         if number != self._node:
@@ -67,7 +67,7 @@ class Engine:
 
 
 def _holders(args: tuple[Any, ...]) -> tuple[int, int, int]:
-    """How many hold the first argument: its tensor, its Python object, its storage."""
+    """Reference counts of the first argument: its tensor, its Python object, its storage."""
     storage = args[0].untyped_storage()
     return (
         args[0]._use_count(),
@@ -78,7 +78,7 @@ def _holders(args: tuple[Any, ...]) -> tuple[int, int, int]:
 
 @cache
 def _held_by_a_buffer() -> tuple[int, int, int]:
-    """The holders of a gradient that waits in a buffer, counted where we know of no others."""
+    """The reference counts of a gradient that only an input buffer holds, from a small graph."""
     found: list[tuple[int, int, int]] = []
 
     class Counting(TorchDispatchMode):
@@ -106,7 +106,7 @@ def _dense(tensor: torch.Tensor) -> bool:
 
 
 def issued_by_engine() -> bool:
-    """Whether no Python code of a custom backward or a hook stands between us and the engine."""
+    """Whether the engine itself called this op, not Python code of a custom backward or hook."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
         frame = frame.f_back

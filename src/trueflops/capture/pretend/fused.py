@@ -1,9 +1,9 @@
-"""Ops that are one kernel on a GPU, where torch would take a ghost's apart.
+"""Ops that are one kernel on a GPU and that torch would decompose for a fake tensor.
 
-A composite op asks in C++ on which device its tensor is, and to C++ a ghost is on none: dropout,
-RMS norm and recurrent layers would be recorded as they run on a CPU. While a capture lasts their
-CUDA branch is what ghosts get (aten/src/ATen/native: Dropout, layer_norm, RNN, SoftMax,
-WeightNorm). Every other op has the same parts on both.
+A composite op asks in C++ on which device its tensor is, and C++ sees a meta tensor: dropout, RMS
+norm and recurrent layers would be recorded as they run on a CPU. In a capture, fake tensors take
+the CUDA branch (aten/src/ATen/native: Dropout, layer_norm, RNN, SoftMax, WeightNorm). Every
+other op decomposes the same way on both.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Final
 import torch
 
 from trueflops.capture.pretend.shapes import GATES, tell_shapes
-from trueflops.capture.schema import WHOLE
+from trueflops.capture.schema import FUSED_ON_CUDA
 
 _ATEN: Final = torch.ops.aten
 _CUDNN_MODES: Final = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 
 
-def keep_whole(library: torch.library.Library) -> None:
+def keep_fused(library: torch.library.Library) -> None:
     """Register the branches that torch takes on CUDA."""
-    for op in WHOLE:
+    for op in FUSED_ON_CUDA:
         library.impl(op, _never, "CUDA")
     for name, run in _BRANCHES.items():
         for key in ("AutogradCUDA", "CUDA"):
@@ -33,8 +33,8 @@ def keep_whole(library: torch.library.Library) -> None:
     tell_shapes(library)
 
 
-def in_parts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> Any:
-    """Run a composite op that autograd has not taken apart, because it was told to stand aside."""
+def decomposed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> Any:
+    """Run a composite op that autograd did not decompose, as under inference mode."""
     key = device.upper()
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
         keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
@@ -43,7 +43,7 @@ def in_parts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: s
 
 
 def allows_tf32(op: str) -> bool:
-    """Whether a product of fp32 may run as tf32, as the program has set it by now."""
+    """Whether an fp32 product may run as tf32 under the program's current settings."""
     backends: Any = torch.backends
     if "_rnn" in op:
         return bool(backends.cudnn.rnn.fp32_precision == "tf32")
@@ -66,7 +66,7 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
 
 
 def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A half that becomes a float does so inside the kernel; a bfloat16 is cast before it."""
+    """The kernel itself converts fp16 to fp32; bfloat16 is cast before it."""
     if x.dtype == torch.float16 and dtype == torch.float32:
         return torch._softmax(x, dim, True)
     return torch._softmax(x if dtype is None else x.to(dtype), dim, False)
@@ -99,7 +99,7 @@ def _gru_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any
 
 
 def _recurrent(name: str, *, packed: bool) -> Any:
-    """One of torch's recurrent functions; of a packed batch, the sizes come before the state."""
+    """One of torch's recurrent functions; with a packed batch, `batch_sizes` precedes the state."""
     mode = _CUDNN_MODES[name]
 
     def run(
@@ -130,12 +130,12 @@ def _recurrent(name: str, *, packed: bool) -> Any:
 
 
 def _pack(x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
-    """Steps of a batch without what is padded, the longest first: the lengths lie on the host."""
+    """The time steps of a batch without padding, longest sequence first; lengths are on the CPU."""
     x = x.transpose(0, 1) if batch_first else x
     ends = lengths.tolist()
     sizes = [sum(end > t for end in ends) for t in range(ends[0])]
     steps, begun = [], 0
-    for end in sorted(set(ends)):  # between two ends, all steps have as many rows
+    for end in sorted(set(ends)):  # between two ends, every step has the same number of rows
         part = x[begun:end, : sizes[begun]]
         steps.append(part.reshape(-1, *x.shape[2:]))
         begun = end

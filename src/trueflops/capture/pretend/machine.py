@@ -14,13 +14,13 @@ from typing import Any, Final
 from unittest import mock
 
 import torch
-import torch._dynamo  # before anything is pretended: it looks for a driver while it is imported
+import torch._dynamo  # before torch.cuda is replaced: importing it looks for a driver
 from torch import nn
 from torch.nn.attention import flex_attention
 
-from trueflops.capture.pretend.doors import DEVICE
-from trueflops.capture.pretend.ghosts import home_of
+from trueflops.capture.pretend.fake_tensors import claimed_device
 from trueflops.capture.pretend.numbers import read_number
+from trueflops.capture.pretend.overrides import DEVICE
 from trueflops.capture.pretend.streams import event_class, stream_class
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import refused
@@ -64,7 +64,7 @@ class Machine:
 
 @contextlib.contextmanager
 def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
-    """While it lasts, this process has that accelerator."""
+    """Inside this context, `torch.cuda` answers as that accelerator would."""
     with contextlib.ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:
@@ -86,7 +86,7 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(torch.cuda, "CUDAGraph", type("CUDAGraph", (), {"__init__": no_graph}))
         put(flex_attention, "flex_attention", refused(
             "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
-        # It draws until all lies within the bounds, which nobody can see: once is taken for enough.
+        # It draws again until all values lie within the bounds; one draw is recorded.
         put(nn.init, "_no_grad_trunc_normal_",
             lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
         if not machine.on_host:
@@ -112,7 +112,7 @@ _NO_NEWS: Final = (
 
 
 def _parse_to(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Modules are moved by the number of a device, too: model.to(local_rank)."""
+    """A module may be moved to a device given by its index: model.to(local_rank)."""
 
     def parse(*args: Any, **kwargs: Any) -> Any:
         return real(*(DEVICE if type(a) is int else a for a in args), **kwargs)
@@ -121,7 +121,7 @@ def _parse_to(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Silent:
-    """Marks for a profiler that nobody looks at."""
+    """NVTX ranges, which no profiler reads here."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: 0
@@ -136,23 +136,23 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
     real_item = base.item
 
     def device(tensor: torch.Tensor) -> torch.device:
-        home = home_of(tensor)
-        if home is None:
+        claimed = claimed_device(tensor)
+        if claimed is None:
             return real_device(tensor)
         local = getattr(tensor, "_local_tensor", None)
         if local is not None:  # a DTensor is made by C++, which sees what its part really is
             return device(local)
-        return DEVICE if home == "cuda" else torch.device(home)
+        return DEVICE if claimed == "cuda" else torch.device(claimed)
 
     def item(tensor: torch.Tensor) -> Any:
-        if home_of(tensor) is None:
+        if claimed_device(tensor) is None:
             return real_item(tensor)
         recorder.waits(-1, -1, len(recorder.recording.events))
         value = recorder.values.of(tensor)
         return read_number(tensor) if value is None else real_item(value)
 
     def to_list(tensor: torch.Tensor) -> Any:
-        if home_of(tensor) is None:
+        if claimed_device(tensor) is None:
             return base.tolist(tensor)
         recorder.waits(-1, -1, len(recorder.recording.events))
         value = recorder.values.of(tensor)
@@ -188,15 +188,15 @@ def _resize(recorder: Recorder) -> Callable[[torch.UntypedStorage, int], Any]:
 
 
 def _grouping() -> Callable[..., Any]:
-    """Optimizers group tensors by the device that C++ sees; they must see the pretended one."""
+    """Optimizers group tensors by the device that C++ sees; this gives the claimed one instead."""
     real = torch._C._group_tensors_by_device_and_dtype
 
     def group(lists: Any, with_indices: bool = False) -> Any:
         found = real(lists, with_indices)
         first: dict[Any, Any] = {}
         for (device, dtype), (members, indices) in found.items():
-            ghost = next((t for each in members for t in each if t is not None), None)
-            first[device if ghost is None else ghost.device, dtype] = (members, indices)
+            fake = next((t for each in members for t in each if t is not None), None)
+            first[device if fake is None else fake.device, dtype] = (members, indices)
         return first
 
     return group
@@ -219,9 +219,9 @@ class _Properties:
 
 
 class _Generator(torch._C.Generator):
-    """A generator of the host, whatever was asked: what a device would draw is not needed.
+    """A CPU generator, whatever device was asked for: random values are not needed.
 
-    A class, because programs name it in their annotations.
+    A class, because programs use it in type annotations.
     """
 
     def __new__(cls, device: Any = "cpu") -> Any:
@@ -323,7 +323,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
 
 
 class _Zeros(dict[str, int]):
-    """Statistics of a device on which nothing was done yet."""
+    """Memory statistics that are all zero."""
 
     def __missing__(self, key: str) -> int:
         return 0

@@ -1,7 +1,7 @@
-"""Numbers that a program reads from tensors which hold none.
+"""Numbers that a program reads from tensors without data.
 
-A loss that is printed or averaged is fine; one that decides a branch is not. So `.item()` of a
-ghost gives a number that counts like one and refuses to be compared.
+A loss that is printed or averaged is fine; one that decides a branch is not. So `.item()` of a fake
+tensor gives a number that can be calculated with and refuses to be compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trueflops.capture.trouble import asked_by_optimizer, decides, passes, unkno
 
 
 class UnknownNumber(float):
-    """A float of which nobody knows the value."""
+    """A float whose value is not known."""
 
     def _combined(self, *_: Any) -> UnknownNumber:
         return UnknownNumber(1.0)
@@ -54,7 +54,7 @@ class UnknownNumber(float):
 
 
 def read_number(tensor: torch.Tensor) -> Any:
-    """What `.item()` of a tensor without data says."""
+    """What `.item()` of a tensor without data returns."""
     if tensor.numel() != 1:
         return torch._C.TensorBase.item(tensor)  # torch's own error
     return UnknownNumber(1.0)

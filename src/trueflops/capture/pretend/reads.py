@@ -1,8 +1,8 @@
-"""Ways in which a program looks at the numbers of a tensor, answered for ghosts.
+"""Ways in which a program reads the values of a tensor, answered for fake tensors.
 
-What is known is told; a float that is only logged may be anything; what decides something is an
-error that names the line. These methods are C functions: they are met as torch functions
-(doors.py), before they reach for memory that is not there.
+A value that is known is returned; a float that is only logged may be anything; one that decides a
+branch is an error that names the line. These methods are C functions: overrides.py intercepts them
+as torch functions, before they touch memory that is not there.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
     """The answers by function of torch."""
     tensor = torch.Tensor
 
-    def known(ghost: torch.Tensor) -> torch.Tensor | None:
-        """Its numbers, for which the host waits."""
+    def known(fake: torch.Tensor) -> torch.Tensor | None:
+        """Its values, if they are known; reading them makes the host wait."""
         recorder.waits(-1, -1, len(recorder.recording.events))
-        return recorder.values.of(ghost)
+        return recorder.values.of(fake)
 
     def answering(what: str, real: Read, instead: str = "") -> Read:
-        def read(ghost: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            value = known(ghost)
+        def read(fake: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            value = known(fake)
             if value is None:
                 raise unknown_value(what, instead)
             return real(value, *args, **kwargs)
 
         return read
 
-    def as_bool(ghost: torch.Tensor) -> bool:
-        value = known(ghost)
+    def as_bool(fake: torch.Tensor) -> bool:
+        value = known(fake)
         if value is not None:
             return bool(value)
         answer = passes()
@@ -49,21 +49,21 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
         recorder.warn(f"the check{where()} is taken for passed: nobody knows the value")
         return answer
 
-    def as_float(ghost: torch.Tensor) -> float:
-        value = known(ghost)
+    def as_float(fake: torch.Tensor) -> float:
+        value = known(fake)
         if value is not None:
             return float(value)
         if decides():
             raise unknown_value("float() of a tensor")
         recorder.warn(f"float(){where()} is taken for 1.0: nobody knows the value")
-        return float(read_number(ghost))
+        return float(read_number(fake))
 
-    def select(ghost: torch.Tensor, index: Any, *args: Any) -> Any:
-        """A number of a tensor as index: which part is taken does not change its shape."""
+    def select(fake: torch.Tensor, index: Any, *args: Any) -> Any:
+        """Index with a scalar tensor: which element it names does not change the result's shape."""
         many = isinstance(index, tuple)
         plain = [_position(i, known) for i in (index if many else (index,))]
         real = torch.Tensor.__setitem__ if args else torch.Tensor.__getitem__
-        return real(ghost, tuple(plain) if many else plain[0], *args)
+        return real(fake, tuple(plain) if many else plain[0], *args)
 
     return {
         tensor.__bool__: as_bool,
@@ -77,7 +77,7 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
         tensor.__getitem__: select,
         tensor.__setitem__: select,
         tensor.__deepcopy__: _deepcopy,
-        tensor.__repr__: _shown,
+        tensor.__repr__: _text_of,
         tensor.data_ptr: _address,
     }
 
@@ -90,26 +90,26 @@ def _position(index: Any, known: Callable[[torch.Tensor], torch.Tensor | None]) 
     return 0 if value is None else int(value)
 
 
-def _deepcopy(ghost: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """As torch does it, but for the copy of a storage that has no memory."""
-    if id(ghost) in memo:
-        made: torch.Tensor = memo[id(ghost)]
+def _deepcopy(fake: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """As torch does it, except that the storage, which has no memory, is not copied."""
+    if id(fake) in memo:
+        made: torch.Tensor = memo[id(fake)]
         return made
-    if not ghost.is_leaf:
+    if not fake.is_leaf:
         raise RuntimeError("only leaf tensors can be copied with deepcopy")
     with torch.no_grad():
-        made = ghost.clone()
-    made.requires_grad_(ghost.requires_grad)
-    if ghost.grad is not None:
-        made.grad = copy.deepcopy(ghost.grad, memo)
-    memo[id(ghost)] = made
+        made = fake.clone()
+    made.requires_grad_(fake.requires_grad)
+    if fake.grad is not None:
+        made.grad = copy.deepcopy(fake.grad, memo)
+    memo[id(fake)] = made
     return made
 
 
-def _shown(ghost: torch.Tensor, **_: Any) -> str:
-    return f"tensor(..., size={tuple(ghost.shape)}, dtype={ghost.dtype}, device='{ghost.device}')"
+def _text_of(fake: torch.Tensor, **_: Any) -> str:
+    return f"tensor(..., size={tuple(fake.shape)}, dtype={fake.dtype}, device='{fake.device}')"
 
 
-def _address(ghost: torch.Tensor) -> int:
-    """No two storages have the same: programs look for shared weights by it."""
-    return int(ghost.untyped_storage()._cdata + ghost.storage_offset() * ghost.element_size())
+def _address(fake: torch.Tensor) -> int:
+    """An address that no other storage has: programs find shared weights by it."""
+    return int(fake.untyped_storage()._cdata + fake.storage_offset() * fake.element_size())

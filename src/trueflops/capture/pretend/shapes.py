@@ -1,6 +1,6 @@
-"""Shapes that torch itself cannot say: meta kernels of CUDA's ops that have none.
+"""Meta kernels for the ops of CUDA that torch has none for.
 
-Most have the shape of one of their arguments. The rest follow the kernels
+Most results have the shape of one of the arguments. The rest follow the CUDA kernels
 (aten/src/ATen/native/cuda: Normalization, RNN, LossCTC).
 """
 
@@ -27,7 +27,7 @@ GATES: Final = (1, 1, 4, 3)  # of cuDNN's modes: rnn_relu, rnn_tanh, lstm, gru
 
 
 def tell_shapes(library: torch.library.Library) -> None:
-    """Register them, while a capture lasts."""
+    """Register the meta kernels, while a capture lasts."""
     for name, which in _LIKE.items():
         library.impl(name, _like(which), "Meta")
     for name, shape in _SHAPES.items():
@@ -55,7 +55,7 @@ def _sums(
 
 
 def _ctc(x: Tensor, targets: Tensor, lengths: Any, *_: Any) -> tuple[Tensor, Tensor]:
-    """The loss and the paths to it; no target is longer than the targets are wide."""
+    """The loss and the log-likelihoods of its paths, for targets of the full width."""
     steps, batch = (x.shape[0], x.shape[1]) if x.dim() == 3 else (x.shape[0], 1)
     longest = targets.shape[-1] if targets.dim() > 1 else -(-targets.shape[0] // batch)
     return x.new_empty(batch), x.new_empty(batch, steps, 2 * longest + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trueflops.capture.pretend.doors import DEVICE
+from trueflops.capture.pretend.overrides import DEVICE
 from trueflops.capture.recorder import Recorder
 
 
@@ -63,7 +63,7 @@ def event_class(recorder: Recorder) -> type:
     """What `torch.cuda.Event` is."""
 
     class Event:
-        """A mark on a stream."""
+        """A point in the work of a stream, to be waited for."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
             self.stream, self.at, self.device = recorder.stream, 0, DEVICE

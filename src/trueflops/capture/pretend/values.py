@@ -1,8 +1,8 @@
-"""Small tensors of the accelerator whose numbers are known without any data.
+"""Small tensors of the accelerator whose values are known without any data.
 
-Positions, masks and counters follow from shapes alone, and programs look at them: Hugging Face
-asks on every step whether positions are packed. Such a ghost carries its real numbers along, until
-something unknown is written into its storage.
+Positions, masks and counters follow from shapes alone, and programs read them: Hugging Face asks on
+every step whether positions are packed. Such a fake tensor carries a real one with its values,
+until something unknown is written into its storage.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import torch
 
-from trueflops.capture.pretend.ghosts import home_of
-from trueflops.capture.schema import Manner
+from trueflops.capture.pretend.fake_tensors import claimed_device
+from trueflops.capture.schema import OpTraits
 from trueflops.units import MEBI
 
-MOST: Final = 65536
-"""Elements of the largest tensor whose numbers are carried along …"""
-MOST_WHOLE: Final = MEBI
-"""… and of whole numbers: ids, positions and masks of a batch."""
+MOST_FLOATS: Final = 65536
+"""Elements of the largest floating-point tensor whose values are followed …"""
+MOST_INTEGERS: Final = MEBI
+"""… and of the largest integer or boolean one: ids, positions and masks of a batch."""
 _OVERWRITTEN: Final = "_trueflops_overwritten"  # set on a storage
 _INDEX: Final = torch.ops.aten.index.Tensor
 _REPEAT: Final = torch.ops.aten.repeat_interleave.Tensor
@@ -29,39 +29,39 @@ _LIKE: Final = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
 
 
 class Values:
-    """The real numbers behind ghosts."""
+    """The known values of fake tensors."""
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The numbers of a tensor, if they are known."""
-        if home_of(tensor) is None:
+        """The values of a tensor, if they are known."""
+        if claimed_device(tensor) is None:
             return tensor
         if tensor.requires_grad:  # weights are trained, and what is made of them is not known
             return None
-        behind: torch.Tensor | None = getattr(tensor, "_behind", None)
+        behind: torch.Tensor | None = getattr(tensor, "_known_values", None)
         if behind is None or getattr(tensor.untyped_storage(), _OVERWRITTEN, False):
             return None
         return behind
 
     def follow(
         self,
-        manner: Manner,
+        traits: OpTraits,
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         tensors: list[torch.Tensor],
         made: Any,
     ) -> None:
-        """Do on real numbers what was done on ghosts, or forget what was overwritten."""
+        """Run the op on the known values too, or forget the values that it overwrites."""
         results = _tuple(made)
         small = all(isinstance(t, torch.Tensor) and _is_small(t) for t in (*tensors, *results))
-        if small and not manner.random:
+        if small and not traits.random:
             known, answer = self.answer(func, args, kwargs)
             if known:
-                for ghost, value in zip(results, _tuple(answer), strict=True):
-                    ghost._behind = value
+                for fake, value in zip(results, _tuple(answer), strict=True):
+                    fake._known_values = value
                 return
-        # A gradient scaler's check finds nothing infinite in gradients that nobody has.
-        if manner.mutates and func is not _FINITE:
+        # Unknown gradients are taken to be finite, so a gradient scaler's check changes nothing.
+        if traits.mutates and func is not _FINITE:
             for argument, value in zip(func._schema.arguments, args, strict=False):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     _forget(value)
@@ -78,7 +78,7 @@ class Values:
             plain = [self._real(value) for value in args]
             words = {k: self._real(v) for k, v in named.items()}
             return True, func(*plain, **words)
-        except (_Unknown, NotImplementedError, RuntimeError):  # the host lacks some kernels
+        except (_Unknown, NotImplementedError, RuntimeError):  # the CPU lacks some kernels
             return False, None
 
     def _real(self, value: Any) -> Any:
@@ -93,7 +93,7 @@ class Values:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= (MOST if tensor.is_floating_point() else MOST_WHOLE)
+    return tensor.numel() <= (MOST_FLOATS if tensor.is_floating_point() else MOST_INTEGERS)
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _if_finite(func: Any, args: tuple[Any, ...]) -> bool | None:
-    """Numbers that nobody has are neither infinite nor NaN: what such a question is answered."""
+    """The answer to a test for infinity or NaN: unknown values are taken to be finite."""
     name = func.__name__
     if name in ("isnan.default", "isinf.default"):
         return False
@@ -119,16 +119,16 @@ def asks_for_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return bool(masks)
     if func is _REPEAT:
         return kwargs.get("output_size", args[1] if len(args) > 1 else None) is None
-    return func not in _CTC  # no target is longer than the targets are wide
+    return func not in _CTC  # its shapes assume targets of the full width
 
 
 class _Unknown(Exception):
-    """Some number is not known."""
+    """The value of an input is not known."""
 
 
 def _forget(value: Any) -> None:
     if isinstance(value, torch.Tensor):
-        if home_of(value) is not None:
+        if claimed_device(value) is not None:
             setattr(value.untyped_storage(), _OVERWRITTEN, True)
     elif isinstance(value, (list, tuple)):
         for each in value:

@@ -1,8 +1,9 @@
-"""The other ranks, who are not there: one process is one rank of many.
+"""The other ranks, which do not exist: the program runs as one rank of many.
 
-distributed.py  process groups of any size; letters.py: what earlier ranks would have told
-meeting.py      one collective, as it is asked for
-collectives.py  who meets whom, on which stream; works.py: what a call gives to wait for
-alike.py        numbers that come out as if all ranks were alike
-dtensors.py     tensors that are spread over ranks
+distributed.py  torch.distributed: process groups of any size
+collective.py   one collective, as the program asks for it
+collectives.py  which ranks take part in a collective, and on which stream; work.py: its handle
+identical.py    values of a collective's results, as if all ranks held the same
+messages.py     objects sent point to point, as between the stages of a pipeline
+dtensors.py     DTensors and other tensors that wrap tensors
 """

@@ -1,7 +1,7 @@
 """One rank of many: torch.distributed as the program sees it, though the other ranks do not exist.
 
 The environment is torchrun's. Whatever backend is asked for, a group is torch's fake one under the
-name that was asked for, and what is sent over it is recorded (collectives.py). All is put back
+name that was asked for, and its collectives are recorded (collectives.py). Everything is restored
 when the capture ends.
 """
 
@@ -21,14 +21,14 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 from torch.distributed import distributed_c10d as c10d
 
-from trueflops.capture.ranks.dtensors import tensors_in_parts
-from trueflops.capture.ranks.letters import Letters
+from trueflops.capture.ranks.dtensors import wrapped_tensors
+from trueflops.capture.ranks.messages import Messages
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture, where
 from trueflops.errors import BadInput
 
-LEARNING: Final = 3
-"""Steps in which DDP learns the order of gradients, at most, before it makes its final buckets."""
+DDP_WARMUP_STEPS: Final = 3
+"""Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
 _FAKE: Final = "cpu:fake,cuda:fake"
 _NCCL, _CUDA = (2, 27, 5), "12.8"  # such as torch is built with
 _STORE_SECONDS: Final = 5.0  # a key that another rank would set never comes
@@ -40,14 +40,14 @@ Patches = list[tuple[Any, str, Any]]  # owner, name, value
 
 @contextmanager
 def as_rank(
-    rank: int, world: int, per_node: int, recorder: Recorder, letters: Letters
+    rank: int, world: int, per_node: int, recorder: Recorder, messages: Messages
 ) -> Iterator[None]:
-    """While it lasts, this process is that rank of so many."""
+    """Inside this context, this process is that rank of a world of `world`."""
     check_rank(rank, world, per_node)
     _have_fakes()
-    functions = _groups(recorder, rank, world) | _objects() | letters.functions()
+    functions = _groups(recorder, rank, world) | _objects() | messages.functions()
     patches = [(c10d, name, value) for name, value in functions.items()]
-    # Most of them have two addresses.
+    # Most of them are attributes of both modules.
     patches += [(dist, name, value) for name, value in functions.items() if hasattr(dist, name)]
     patches += _coalescing(recorder) + _reductions(recorder) + _data_parallel(recorder)
     patches += [(sys, "excepthook", sys.excepthook), (torch.cuda.nccl, "version", lambda: _NCCL)]
@@ -58,13 +58,13 @@ def as_rank(
         stack.enter_context(mock.patch.dict(os.environ, words))
         for owner, name, value in patches:
             stack.enter_context(mock.patch.object(owner, name, value, create=True))
-        stack.enter_context(tensors_in_parts(world))
+        stack.enter_context(wrapped_tensors(world))
         stack.callback(_leave)
         yield
 
 
 def check_rank(rank: int, world: int, per_node: int) -> None:
-    """Say what is wrong with a place in the world."""
+    """Refuse a rank, world size or node size that cannot be."""
     if world < 1:
         raise BadInput(f"a world of {world} ranks: write 1 or more")
     if not 0 <= rank < world:
@@ -73,8 +73,8 @@ def check_rank(rank: int, world: int, per_node: int) -> None:
         raise BadInput(f"{per_node} ranks to a node: write 1 or more")
 
 
-def settle_world(recorder: Recorder, rank: int, world: int) -> None:
-    """Write down which rank the program has been, once it has run."""
+def note_world(recorder: Recorder, rank: int, world: int) -> None:
+    """Record which rank the program ran as, once it has run."""
     recording, opened = recorder.recording, recorder.collectives.world
     if opened is None:
         recording.rank, recording.world = 0, 1
@@ -113,15 +113,15 @@ def _leave() -> None:
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Board(native.HashStore):
-    """The store of a world of one: nobody else writes on it, so nobody is waited for long."""
+class _Store(native.HashStore):
+    """The store of a world of one: no other rank writes to it, so waits time out early."""
 
     def __init__(self) -> None:
         super().__init__()
         super().set_timeout(timedelta(seconds=_STORE_SECONDS))
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Keep the short one."""
+        """Ignored: the short timeout stays."""
 
 
 def _have_fakes() -> None:
@@ -133,7 +133,7 @@ def _groups(recorder: Recorder, rank: int, world: int) -> dict[str, Any]:
     real = c10d._new_process_group_helper
 
     def rendezvous(url: str, asked: int = -1, size: int = -1, **_: Any) -> Iterator[Any]:
-        yield _Board(), rank if asked < 0 else asked, world if size < 0 else size
+        yield _Store(), rank if asked < 0 else asked, world if size < 0 else size
 
     def open_group(
         size: int, place: int, ranks: list[int], backend: Any, *args: Any, **kwargs: Any
@@ -160,7 +160,7 @@ def _groups(recorder: Recorder, rank: int, world: int) -> dict[str, Any]:
 
 
 def _agree(place: int, size: int, world: int) -> None:
-    """A program may name its place itself; it must be one of the world that was asked for."""
+    """A program may name its rank itself; it must be one of the world that was asked for."""
     if world not in (1, size):
         raise CannotCapture(
             f"the program opens a world of {size} ranks{where()}, but {world} were asked for"
@@ -170,17 +170,17 @@ def _agree(place: int, size: int, world: int) -> None:
 
 
 def _coalescing(recorder: Recorder) -> Patches:
-    """Transfers of one batch are one kernel of NCCL."""
-    meetings = recorder.collectives
+    """Transfers of one batch are coalesced into one kernel of NCCL."""
+    collectives = recorder.collectives
     return [
         (native.FakeProcessGroup, "supports_coalescing", True),
-        (dist.ProcessGroup, "_start_coalescing", lambda group, _: meetings.begin_batch(group)),
-        (dist.ProcessGroup, "_end_coalescing", lambda group, _: meetings.end_batch(group)),
+        (dist.ProcessGroup, "_start_coalescing", lambda group, _: collectives.begin_batch(group)),
+        (dist.ProcessGroup, "_end_coalescing", lambda group, _: collectives.end_batch(group)),
     ]
 
 
 def _reductions(recorder: Recorder) -> Patches:
-    """How a reduction reduces is hidden in C++: it is noted when the program says so."""
+    """The operator of a reduction is hidden in C++: it is noted when the program sets it."""
 
     def noting(real: Any) -> property:
         def put(options: Any, op: Any) -> None:
@@ -197,7 +197,7 @@ def _reductions(recorder: Recorder) -> Patches:
 
 
 def _objects() -> dict[str, Callable[..., Any]]:
-    """Collectives of Python objects: every rank has what this one has."""
+    """Collectives of Python objects: every rank is taken to have what this one has."""
 
     def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
         object_list[:] = [copy.deepcopy(obj) for _ in object_list]
@@ -233,13 +233,13 @@ def _objects() -> dict[str, Callable[..., Any]]:
 
 
 def _data_parallel(recorder: Recorder) -> Patches:
-    """What its C++ half would look at by itself."""
+    """What the C++ half of DDP would do by itself."""
     kind: Any = native.Reducer
     rebuild = kind._rebuild_buckets
 
     def reducer(*args: Any, **kwargs: Any) -> Any:
-        """Its buckets are made on the device that C++ sees, and are meant for the pretended one."""
-        recorder.collectives.settling = LEARNING
+        """Its buckets are made on the device that C++ sees; they count as the accelerator's."""
+        recorder.collectives.warmup_steps = DDP_WARMUP_STEPS
         outer, recorder.stepping = recorder.stepping, True
         try:
             return kind(*args, **kwargs)
@@ -249,7 +249,7 @@ def _data_parallel(recorder: Recorder) -> Patches:
     def rebuild_buckets(self: Any) -> bool:
         done: bool = rebuild(self)
         if done:  # the steps after this one are like it
-            recorder.collectives.settling = 0
+            recorder.collectives.warmup_steps = 0
         return done
 
     return [

@@ -1,7 +1,7 @@
-"""Tensors around tensors: DTensor, and results of collectives that are still under way.
+"""Tensors that wrap tensors: DTensor, and results of collectives that are still running.
 
-C++ makes them, and to C++ the ghost inside is on no device. So what they say of themselves is put
-right, and what torch would ask of them is answered on meta tensors.
+C++ makes them, and C++ sees the fake tensor inside as a meta tensor. So the device that they report
+is corrected, and the shapes that torch asks of them are worked out on meta tensors.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from trueflops.capture.pretend.doors import DEVICE
+from trueflops.capture.pretend.fake_tensors import META
 from trueflops.capture.pretend.fused import _BRANCHES as BRANCHES
-from trueflops.capture.pretend.ghosts import META
-from trueflops.capture.schema import WHOLE
+from trueflops.capture.pretend.overrides import DEVICE
+from trueflops.capture.schema import FUSED_ON_CUDA
 
 _CAPTURES = itertools.count(1)
 
 
 @contextmanager
-def tensors_in_parts(world: int) -> Iterator[None]:
-    """While it lasts, tensors of ghosts go for tensors on the accelerator."""
+def wrapped_tensors(world: int) -> Iterator[None]:
+    """Inside this context, tensors that wrap fake tensors claim the accelerator, too."""
     with ExitStack() as stack:
         stack.enter_context(
             mock.patch.object(torch.Tensor, "_make_wrapper_subclass", _wrapper(), create=True)
@@ -37,15 +37,15 @@ def tensors_in_parts(world: int) -> Iterator[None]:
             _quicker(stack)
             library = torch.library.Library("aten", "IMPL")
             stack.callback(library._destroy)
-            _keep_whole_in_parts(library)
+            _keep_fused_on_meta(library)
         yield
 
 
 def _wrapper() -> Any:
-    """Tensors around tensors, such as results that are still under way.
+    """The constructor of tensors that wrap tensors, such as results that are still running.
 
-    One that says it is on an accelerator would have autograd look for a driver: it gets the keys
-    of a ghost instead.
+    One made for an accelerator would have autograd look for a driver: it gets the dispatch keys of
+    a fake tensor instead.
     """
     real = torch.Tensor._make_wrapper_subclass
 
@@ -74,7 +74,7 @@ _POLICIES: Final = {
 
 
 def _meshes_of_their_own(stack: ExitStack) -> None:
-    """DTensor's caches know a mesh by its shape; one of another capture has other groups."""
+    """DTensor's caches know a mesh by its shape, but a mesh of another capture has other groups."""
     from torch.distributed.device_mesh import DeviceMesh
 
     number = next(_CAPTURES)
@@ -82,44 +82,44 @@ def _meshes_of_their_own(stack: ExitStack) -> None:
     def put(mesh: Any, _: Any) -> None:
         mesh.__dict__["_thread_id"] = number
 
-    # The field that keeps meshes of threads apart, where threads play ranks.
-    apart = property(lambda mesh: mesh.__dict__["_thread_id"], put)
-    stack.enter_context(mock.patch.object(DeviceMesh, "_thread_id", apart, create=True))
+    # The field that separates meshes of threads, in tests of torch where threads act as ranks.
+    per_capture = property(lambda mesh: mesh.__dict__["_thread_id"], put)
+    stack.enter_context(mock.patch.object(DeviceMesh, "_thread_id", per_capture, create=True))
 
 
 def _shapes_unrecorded(stack: ExitStack) -> None:
-    """DTensor runs an op once more, to learn the shape of the whole: that is nobody's work.
+    """DTensor runs an op once more to learn the global shape: that launches nothing.
 
-    Torch does it on fakes, which do not go with a pretended device; meta tensors do.
+    Torch does it under FakeTensorMode, which fails without a driver; here meta tensors do it.
     """
     from torch.distributed.tensor import _dispatch
     from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.utils._pytree import tree_map
 
-    def shade(value: Any) -> Any:
+    def as_meta(value: Any) -> Any:
         if isinstance(value, DTensorSpec) and value.tensor_meta is not None:
             shape, stride, dtype = value.tensor_meta
             return torch.empty_strided(shape, stride, dtype=dtype, device=META)
         return META if isinstance(value, torch.device) else value
 
-    def meta(made: Any) -> Any:
+    def described(made: Any) -> Any:
         if isinstance(made, torch.Tensor):
             return TensorMeta(shape=made.shape, stride=made.stride(), dtype=made.dtype)
-        return type(made)(map(meta, made)) if isinstance(made, (list, tuple)) else None
+        return type(made)(map(described, made)) if isinstance(made, (list, tuple)) else None
 
     def propagate(_: Any, schema: Any) -> Any:
         if schema.op == torch.ops.aten.equal.default:
             return None
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             args, kwargs = (
-                tree_map(shade, each, is_leaf=lambda v: isinstance(v, DTensorSpec))
+                tree_map(as_meta, each, is_leaf=lambda v: isinstance(v, DTensorSpec))
                 for each in (schema.args_schema, schema.kwargs_schema)
             )
-            return meta(schema.op(*args, **kwargs))
+            return described(schema.op(*args, **kwargs))
 
     def draw(start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
-        return op(*args, **kwargs)  # where in its stream of numbers a rank draws is no matter
+        return op(*args, **kwargs)  # the offset into the random stream does not matter
 
     name = "_propagate_tensor_meta_non_cached"
     stack.enter_context(mock.patch.object(ShardingPropagator, name, propagate))
@@ -127,11 +127,10 @@ def _shapes_unrecorded(stack: ExitStack) -> None:
 
 
 def _quicker(stack: ExitStack) -> None:
-    """Two slow spots of DTensor that are a fifth of the time of a 70B.
+    """Speed two slow spots of DTensor up, which take a fifth of the capture of a 70B model.
 
-    For each tensor of a list, such as an optimizer's, it asks all of them whether their shards are
-    strided and what the flag of those says: one can speak for all. And whether a placement is of a
-    kind is asked in Python, for the sake of a tracer.
+    For each tensor of a list, such as an optimizer's, it looks for strided shards among all of
+    them; one strided spec is enough. And isinstance() of a placement runs in Python, for a tracer.
     """
     from torch import _opaque_base
     from torch.distributed.tensor import _sharding_prop
@@ -140,15 +139,15 @@ def _quicker(stack: ExitStack) -> None:
     real = _sharding_prop._propagate_use_strided_shard_flag
 
     def propagate(strategy: Any, schema: Any) -> None:
-        if not hasattr(schema, "speaker"):
+        if not hasattr(schema, "strided_spec"):
             strided = [
                 spec
                 for spec in schema.args_spec
                 if any(type(place) is _StridedShard for place in spec.placements)
             ]
             strided.sort(key=lambda spec: not spec.use_strided_shard_as_shard_order)
-            schema.speaker = SimpleNamespace(args_spec=strided[:1])
-        real(strategy, schema.speaker)
+            schema.strided_spec = SimpleNamespace(args_spec=strided[:1])
+        real(strategy, schema.strided_spec)
 
     for owner, name, value in (
         (_sharding_prop, "_propagate_use_strided_shard_flag", propagate),
@@ -157,8 +156,8 @@ def _quicker(stack: ExitStack) -> None:
         stack.enter_context(mock.patch.object(owner, name, value))
 
 
-def _keep_whole_in_parts(library: torch.library.Library) -> None:
-    """What is one kernel on a GPU is one of a DTensor too, whose own keys are those of meta."""
+def _keep_fused_on_meta(library: torch.library.Library) -> None:
+    """Ops that are one kernel on CUDA stay one for a DTensor, whose dispatch keys are meta's."""
 
     def like(x: torch.Tensor, *_: Any) -> torch.Tensor:
         return torch.empty_like(x)
@@ -168,9 +167,9 @@ def _keep_whole_in_parts(library: torch.library.Library) -> None:
         kept = x.shape[: x.dim() - len(shape)] + (1,) * len(shape)
         return torch.empty_like(x), torch.empty(kept, dtype=wide, device=x.device)
 
-    for op in WHOLE:
+    for op in FUSED_ON_CUDA:
         shape = rms_norm if "rms_norm" in str(op) else like
-        # Past Library.impl, which would have the op fall apart on meta.
+        # Not by Library.impl, which refuses a meta kernel for an op that decomposes.
         library.m.impl(op.name(), "Meta", shape, False)  # type: ignore[union-attr]
     for name, run in BRANCHES.items():
         library.impl(name, run, "AutogradMeta")

@@ -1,4 +1,9 @@
-"""Commands and flags. Imports nothing heavy: `trueflops --help` must answer at once."""
+"""Commands and flags. Imports nothing heavy: `trueflops --help` must answer at once.
+
+plans.py     flags of train and infer            chips.py   of compare, catalog, measure, verify …
+programs.py  of ops, capture, diagnose, explain  shared.py  values and flags of several commands
+software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
+"""
 
 from __future__ import annotations
 

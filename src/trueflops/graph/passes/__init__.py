@@ -6,7 +6,7 @@ write_out      ops as the PyTorch functions that a program calls
 fuse           flash attention and pointwise chains
 differentiate  backward ops, and what must be kept for them
 recompute      drop and run again
-compile_graph  written ops as a compiler fuses them
+compile_graph  written ops as a compiler fuses them; compiled: which ones it merges
 """
 
 from trueflops.graph.passes.compile import compile_graph as compile_graph
@@ -15,7 +15,7 @@ from trueflops.graph.passes.fuse import fuse as fuse
 from trueflops.graph.passes.fuse import traffic_bytes as traffic_bytes
 from trueflops.graph.passes.quantise import FORMATS as FORMATS
 from trueflops.graph.passes.quantise import Format as Format
-from trueflops.graph.passes.quantise import number_format as number_format
+from trueflops.graph.passes.quantise import format_named as format_named
 from trueflops.graph.passes.quantise import quantise as quantise
 from trueflops.graph.passes.recompute import recompute as recompute
 from trueflops.graph.passes.shard import Degrees as Degrees

@@ -1,4 +1,4 @@
-"""What a compiler like TorchInductor makes one kernel of: a model of it, not the thing itself.
+"""Which ops a compiler like TorchInductor would merge into one kernel: a model of it.
 
 Pointwise ops and reductions join the kernel that makes what they read, unless a product, an
 attention or another kernel they cannot join lies in between. Row sums stay inside (a row is held
@@ -20,7 +20,7 @@ from trueflops.graph.ir import Node, Op, Tensor
 from trueflops.graph.rules import RULES
 
 _JOINING: Final = ("reduction", "movement")
-_CLOSING: Final = ("reduce_columns",)  # whoever reads the result needs all of it
+_CLOSING: Final = ("reduce_columns",)  # a reader of the result needs all of it
 _APART: Final = ("foreach", "fused_optimizer", "random", "scatter")
 _TURNING: Final = ("cat", "gather")  # elements are still looked up one by one
 SMALL: Final = 8.0  # a result this many times smaller than what it was made from is kept
@@ -36,7 +36,7 @@ def joins(node: Node) -> bool:
 
 def generated(parts: Sequence[Op], reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> Op:
     """One kernel instead of several ops: each operand is moved once."""
-    turned = [op.facts.get("walked", 0.0) for op in parts if op.form in _TURNING]
+    turned = [op.facts.get("indexed", 0.0) for op in parts if op.form in _TURNING]
     indexed = max(turned, key=np.max, default=0.0)
     return Op(
         "+".join(dict.fromkeys(op.name for op in parts)),
@@ -45,7 +45,7 @@ def generated(parts: Sequence[Op], reads: tuple[Tensor, ...], writes: tuple[Tens
         writes,
         dtype=parts[-1].dtype,
         part=parts[-1].part,
-        facts={"walked": indexed},
+        facts={"indexed": indexed},
         fused=tuple(parts),
         form="strided" if turned else "vector",
     )

@@ -80,7 +80,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
 _BITS_PER_WEIGHT: Final = re.compile(r"(\d(?:\.\d{1,2})?)bpw")  # exl2, exl3: 4.0bpw
 
 
-def number_format(name: str) -> Format:
+def format_named(name: str) -> Format:
     """Look a format up; an unknown one is an error that names the near ones."""
     if found := _BITS_PER_WEIGHT.fullmatch(name):
         return Format(name, float(found[1]), head_bits=6.0)

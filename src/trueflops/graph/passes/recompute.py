@@ -42,8 +42,8 @@ def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Gra
         for t in node.inputs
         if t.name not in made and t.role == "activation"
     }
-    # What the region made is dropped; what an op outside needs of it stays, unless that op only has
-    # its own result saved and is differentiated from what is made again.
+    # What the region made is dropped, except what the gradient of an op outside reads. Under the
+    # policy `products` such a gradient reads what is recomputed, so nothing of the region stays.
     stays = [
         k
         for k in graph.kept
@@ -54,7 +54,7 @@ def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Gra
 
 
 def _unsaved(graph: Graph) -> Iterator[Node]:
-    """What the policy of products runs again: nodes whole, or some of several products at once.
+    """What the policy `products` recomputes: whole nodes, or some products of a node with several.
 
     Products of experts are one grouped kernel, which the policy does not count.
     """
@@ -82,7 +82,7 @@ def _until_needed(nodes: list[Node], kept: tuple[Kept, ...]) -> list[Node]:
 
 
 def _needed(nodes: list[Node], kept: tuple[Kept, ...]) -> list[Node]:
-    """Of these nodes those that lead to something a gradient reads."""
+    """The nodes among these whose results some gradient reads, directly or through others."""
     wanted = {k.tensor.name for k in kept}
     found: list[Node] = []
     for node in reversed(nodes):

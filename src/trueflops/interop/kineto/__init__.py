@@ -4,6 +4,7 @@ file.py       bytes to events, with limits       host.py     what the host did, 
 reading.py    kernels, who launched them, steps  calls.py    an op as a call of ATen, and its label
 arguments.py  shapes, types and scalars          outputs.py  what each op made of them
 lists.py      what kernels tell of lists of tensors
+stream.py     JSON of any length, piece by piece
 """
 
 from trueflops.interop.kineto.reading import read_trace as read_trace

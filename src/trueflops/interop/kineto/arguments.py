@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from trueflops.records.recording import Array
+from trueflops.records.recording import RecordedTensor
 
 LARGEST: Final = 2**44  # elements of a tensor: beyond the memory of any device
 MOST_DIMENSIONS: Final = 16
@@ -54,8 +54,8 @@ _NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d*)?(e-?\d{1,3})?")
 class Made(NamedTuple):
     """Arguments and results of a call; `name` where it is not the op's own."""
 
-    inputs: Sequence[Array]
-    outputs: Sequence[Array]
+    inputs: Sequence[RecordedTensor]
+    outputs: Sequence[RecordedTensor]
     numbers: tuple[object, ...] = ()
     name: str = ""
 
@@ -69,7 +69,7 @@ class Arguments:
     def __len__(self) -> int:
         return min(len(self.op.dims), len(self.op.types))
 
-    def array(self, place: int) -> Array | None:
+    def array(self, place: int) -> RecordedTensor | None:
         """A tensor, or None."""
         if place >= len(self):
             return None
@@ -77,18 +77,18 @@ class Arguments:
         strides = self.op.strides[place] if place < len(self.op.strides) else ()
         return _array(self.op.dims[place], strides, dtype, place + 1) if dtype else None
 
-    def need(self, *places: int) -> list[Array]:
+    def need(self, *places: int) -> list[RecordedTensor]:
         """Tensors that the op cannot be without; a rule that lacks one gives up."""
         found = [self.array(place) for place in places]
         if any(a is None for a in found):
             raise MissingArgument
         return [a for a in found if a is not None]
 
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[RecordedTensor]:
         """All tensors."""
         return [a for i in range(len(self)) if (a := self.array(i)) is not None]
 
-    def many(self, place: int, dtype: str) -> list[Array]:
+    def many(self, place: int, dtype: str) -> list[RecordedTensor]:
         """A list of tensors; a trace does not tell their type, nor anything of long lists."""
         if place >= len(self) or self.op.types[place] != "TensorList":
             return []
@@ -122,7 +122,7 @@ def _literal(text: str) -> bool | int | float | None:
     return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
-def _array(dims: Any, strides: Any, dtype: str, number: int) -> Array | None:
+def _array(dims: Any, strides: Any, dtype: str, number: int) -> RecordedTensor | None:
     """A tensor of these sizes, if they are sizes."""
     if not isinstance(dims, tuple) or len(dims) > MOST_DIMENSIONS:
         return None
@@ -131,12 +131,12 @@ def _array(dims: Any, strides: Any, dtype: str, number: int) -> Array | None:
     fine = isinstance(strides, tuple) and len(strides) == len(dims)
     if not fine or not all(isinstance(s, int) and 0 <= s <= LARGEST for s in strides):
         strides = row_major(dims)
-    return Array(number, dims, strides, dtype)
+    return RecordedTensor(number, dims, strides, dtype)
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def new_array(shape: Sequence[int], dtype: str) -> Array:
-    return Array(0, tuple(shape), row_major(shape), dtype)
+def new_array(shape: Sequence[int], dtype: str) -> RecordedTensor:
+    return RecordedTensor(0, tuple(shape), row_major(shape), dtype)

@@ -14,7 +14,7 @@ from trueflops.capture.lower import lower, tensor
 from trueflops.graph.ir import Op
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, MissingArgument, TracedOp
 from trueflops.interop.kineto.outputs import FAMILIES, everything, list_of_tensors, pointwise
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 
 ATEN: Final = ("aten::", "flash_attn::", "flash_attn_3::")
 _COMPILED: Final = ("triton_poi_", "triton_red_", "triton_per_")  # inductor's, not its products
@@ -48,7 +48,7 @@ def call_of(op: TracedOp) -> Call | None:
                 made.numbers, "forward", "", 0, -1)  # fmt: skip
 
 
-def _there(array: Array) -> bool:
+def _there(array: RecordedTensor) -> bool:
     return 0 < array.elements <= LARGEST
 
 
@@ -56,7 +56,7 @@ def ops_of(op: TracedOp, call: Call) -> tuple[Op, ...]:
     """What the call should launch. Shapes that no program could have give nothing."""
     if call.op.startswith("foreign"):  # a compiler's own kernel: it moves each of them once
         reads, writes = (tuple(tensor(a) for a in side) for side in (call.inputs, call.outputs))
-        return (Op("fused", "pointwise", reads, writes, facts={"walked": 0.0}, form="vector"),)
+        return (Op("fused", "pointwise", reads, writes, facts={"indexed": 0.0}, form="vector"),)
     try:
         made = lower(call)
     except (ValueError, IndexError, KeyError, ZeroDivisionError):
@@ -106,5 +106,5 @@ def _sizes(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
-def _type(array: Array) -> str:
+def _type(array: RecordedTensor) -> str:
     return _SHORT.get(array.dtype, array.dtype)

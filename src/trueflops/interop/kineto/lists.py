@@ -1,8 +1,8 @@
 """What the names and blocks of torch's kernels tell of lists of tensors.
 
 A trace does not write the types of a list, nor the shapes of one longer than 30. But a kernel of
-torch's multi_tensor_apply names its types, how many lists it walks and how many it reads, and each
-of its blocks walks 65,536 elements (ATen/native/cuda/MultiTensorApply.cuh).
+torch's multi_tensor_apply names its types, how many lists it takes and how many it reads, and each
+of its blocks handles 65,536 elements (ATen/native/cuda/MultiTensorApply.cuh).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class ListedWork(NamedTuple):
 
 def listed_work(kernels: Sequence[tuple[str, int]]) -> ListedWork | None:
     """Of the kernels of one op; an upper bound of the elements: a tensor ends within a block."""
-    walked = [(name, blocks) for name, blocks in kernels if "multi_tensor_apply" in name]
-    if not walked:
+    listed = [(name, blocks) for name, blocks in kernels if "multi_tensor_apply" in name]
+    if not listed:
         return None
-    name = walked[0][0]
+    name = listed[0][0]
     depth, functor = _DEPTH.search(name), _FUNCTOR.search(name)
     dtype = _TYPES.get(functor[2], "float32") if functor else "float32"
     reads = int(depth[1]) if depth else 1
     if (found := _READS.search(name)) and "Fused" not in name:
         reads = int(found[1])
-    elements = ELEMENTS_OF_A_BLOCK * sum(blocks for _, blocks in walked)
+    elements = ELEMENTS_OF_A_BLOCK * sum(blocks for _, blocks in listed)
     return ListedWork(max(elements, 1), min(max(reads, 1), 8), dtype)
 
 

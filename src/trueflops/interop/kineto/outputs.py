@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, Made, new_array
 from trueflops.interop.kineto.lists import element_bits, listed_work
-from trueflops.records.recording import BITS, Array
+from trueflops.records.recording import BITS, RecordedTensor
 
 Family = Callable[[Arguments], Made | None]
 _OF_BITS: Final = {8: "uint8", 16: "bfloat16", 32: "float32", 64: "int64"}  # any of that width
@@ -247,7 +247,7 @@ def list_of_tensors(g: Arguments) -> Made | None:
 
 
 def _by_blocks(g: Arguments, elements: int, reads: int, dtype: str) -> Made:
-    arrays = [Array(i + 1, (elements,), (1,), dtype) for i in range(max(reads, 1))]
+    arrays = [RecordedTensor(i + 1, (elements,), (1,), dtype) for i in range(max(reads, 1))]
     if g.op.bare.startswith("_fused_"):
         return Made([*arrays, new_array((1,), "float32")], arrays[:1])
     return Made(arrays, arrays[:1])

@@ -29,12 +29,12 @@ from trueflops.records.recording import BITS
 from trueflops.records.trace import (
     NOBODY,
     HostEvent,
-    Kernel,
     Launch,
     Message,
     Sort,
     Step,
     Trace,
+    TracedKernel,
 )
 from trueflops.units import BITS_PER_BYTE
 
@@ -96,7 +96,7 @@ def _busiest(work: list[Event], document: Document) -> tuple[str, list[Event], l
 
 def _kernels(
     work: Sequence[Event], ops: Sequence[Event], calls: Sequence[Event]
-) -> tuple[list[Kernel], list[Launch]]:
+) -> tuple[list[TracedKernel], list[Launch]]:
     by_id = {key: e for e in ops if (key := _external(e)) is not None}
     by_correlation = {key: e for e in calls if (key := _correlation(e)) is not None}
     made_in: list[Event | None] = []
@@ -184,7 +184,7 @@ def _blocks(event: Event) -> int:
 
 
 def _with_clipping(launches: list[Launch]) -> list[Launch]:
-    """What stands between the backward and the optimizer's step serves the step: clipping."""
+    """Count ops between the backward and the optimizer's step, such as clipping, to the step."""
     found, serves = list(launches), False
     if not any(launch.phase == "backward" for launch in launches):
         return found
@@ -196,10 +196,10 @@ def _with_clipping(launches: list[Launch]) -> list[Launch]:
     return found
 
 
-def _kernel(event: Event, call: Event | None, launch: int) -> Kernel:
+def _kernel(event: Event, call: Event | None, launch: int) -> TracedKernel:
     sort = _sort(event)
     moved = event.args.get("bytes")
-    return Kernel(
+    return TracedKernel(
         event.name,
         event.start,
         event.end - event.start,

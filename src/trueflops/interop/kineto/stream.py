@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, Final, NoReturn
 from trueflops.errors import BadInput, shorten
 
 PIECE: Final = 1024 * 1024  # bytes read at once
-LARGEST_VALUE: Final = 64 * 1024 * 1024  # letters of one value that is no list of events
+LARGEST_VALUE: Final = 64 * 1024 * 1024  # characters of one value that is no list of events
 MOST_ENTRIES: Final = 5_000_000
-LITERAL: Final = 32  # letters within which a number or a word ends
+LITERAL: Final = 32  # characters within which a number or a word ends
 _ZIPPED: Final = b"\x1f\x8b"
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _READ: Final = json.JSONDecoder(strict=False)
@@ -94,7 +94,7 @@ class JsonStream:
             self._refuse("a comma is expected")
 
     def _next(self) -> str:
-        """The next letter that is no space; empty at the end."""
+        """The next character that is no space; empty at the end."""
         while True:
             found = _SPACE.match(self._text, self._at)
             self._at = found.end() if found else self._at

@@ -17,11 +17,11 @@ from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, joi
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.records.recording import (
     Allocated,
-    Array,
     Began,
     Call,
     Event,
     Freed,
+    RecordedTensor,
     Recording,
     Waited,
 )
@@ -51,7 +51,7 @@ def fuse_regions(recording: Recording, lowering: Lowering) -> Recording:
     before = _lasting(recording.events[: begun[-1]])
     return replace(
         recording,
-        events=[*before, Began("settle"), *_renumbered(fused), Began("step"), *fused],
+        events=[*before, Began("warmup"), *_renumbered(fused), Began("step"), *fused],
         warnings=[
             *recording.warnings,
             "compiled parts are fused by a model of TorchInductor, not by TorchInductor",
@@ -92,7 +92,7 @@ def _without_repeats(step: list[Event]) -> list[Event]:
 
     Not in the backward, whose recomputation repeats the forward on purpose.
     """
-    known: dict[tuple[object, ...], tuple[Array, ...]] = {}
+    known: dict[tuple[object, ...], tuple[RecordedTensor, ...]] = {}
     instead: dict[int, int] = {}
     changed: dict[int, int] = defaultdict(int)  # how often a storage was written in place
     found: list[Event] = []
@@ -127,7 +127,7 @@ def _without_repeats(step: list[Event]) -> list[Event]:
     return found
 
 
-def _shapes(arrays: tuple[Array, ...]) -> tuple[object, ...]:
+def _shapes(arrays: tuple[RecordedTensor, ...]) -> tuple[object, ...]:
     return tuple((a.shape, a.strides, a.dtype) for a in arrays)
 
 
@@ -135,8 +135,8 @@ class _Kernel(NamedTuple):
     """Calls that run as one, and what it reads and writes, by storage."""
 
     calls: list[int]
-    reads: dict[int, Array]
-    writes: dict[int, Array]
+    reads: dict[int, RecordedTensor]
+    writes: dict[int, RecordedTensor]
 
 
 def _storage(name: str) -> int:
@@ -155,7 +155,9 @@ class _Fusing:
         self.calls = {i: e for i, e in enumerate(self.step) if isinstance(e, Call)}
         self.readers: dict[int, list[int]] = defaultdict(list)
         self.makers: dict[int, int] = {}
-        self.arrays: dict[int, Array] = {}  # by the identity of the tensor that stands for it
+        self.arrays: dict[
+            int, RecordedTensor
+        ] = {}  # by the identity of the tensor that stands for it
         self.freed = {e.storage for e in self.step if isinstance(e, Freed)}
         for i, call in self.calls.items():
             for array in call.inputs:
@@ -200,7 +202,7 @@ class _Fusing:
             main, inputs=self._tensors(inputs), outputs=self._tensors(call.outputs), weights=()
         )
 
-    def _tensors(self, arrays: Iterable[Array]) -> tuple[Tensor, ...]:
+    def _tensors(self, arrays: Iterable[RecordedTensor]) -> tuple[Tensor, ...]:
         found = []
         for array in arrays:
             found.append(tensor(array))

@@ -11,7 +11,7 @@ from trueflops.clock import Clock
 from trueflops.predict.captured.prices import Kernel
 from trueflops.predict.captured.step import Ran
 from trueflops.predict.kernels import price_kernels
-from trueflops.records.recording import Array, Call
+from trueflops.records.recording import Call, RecordedTensor
 from trueflops.runtime.terms import Estimate
 
 SHORT: Final = {
@@ -89,6 +89,6 @@ def label_of(call: Call) -> str:
     return f"{name} {dtype} {_shapes(operands)}"
 
 
-def _shapes(operands: Sequence[Array]) -> str:
+def _shapes(operands: Sequence[RecordedTensor]) -> str:
     sizes = [a for a in operands if a.shape][:SHAPES]
     return " ".join("×".join(map(str, a.shape)) for a in sizes)

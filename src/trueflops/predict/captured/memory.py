@@ -59,7 +59,7 @@ def captured_memory(
     expandable: bool = False,
     on_host: bool = False,
 ) -> CapturedMemory:
-    """Replay the run: building, the settling step, the recorded step."""
+    """Replay the run: building, the warm-up step, the recorded step."""
     allocator = (
         PlainAllocator()
         if on_host

@@ -13,7 +13,7 @@ from trueflops.clock import Clock
 from trueflops.clock.host import LISTS, HostLaw
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import Kernel, price_events
-from trueflops.records.recording import Call, Event, Phase, Recording, Waited
+from trueflops.records.recording import Call, Event, Recording, StepPhase, Waited
 from trueflops.runtime import COMPUTE, Estimate, Term, busy_seconds, floor_seconds, leaf, total
 from trueflops.runtime.replay import Issue, Placed, Wait, replay, shares
 
@@ -118,7 +118,7 @@ def _issues(
 ) -> list[Issue[Kernel]]:
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
-    before: Phase = "forward"
+    before: StepPhase = "forward"
     for event, kernels in zip(events, priced, strict=True):
         if isinstance(event, Waited):
             found.append(Issue(wait=Wait(event.waiting, event.awaited, event.at)))

@@ -13,7 +13,7 @@ from trueflops.clock import Clock
 from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
 from trueflops.predict.diagnosis.groups import Group, Pricer
 from trueflops.predict.diagnosis.timeline import Gap, Occupied, Spent, Window
-from trueflops.records.trace import NOBODY, HostEvent, Kernel, Launch, Trace
+from trueflops.records.trace import NOBODY, HostEvent, Launch, Trace, TracedKernel
 
 MATTERS: Final = 0.01  # of the step: below this nothing is said
 SHORT: Final = 10 * units.MICRO  # a kernel that ends before the host has launched the next
@@ -45,9 +45,9 @@ class Seen:
         """Gaps in which the device waited for the host."""
         return [gap for gap in self.gaps if gap.late]
 
-    def launches(self) -> dict[int, tuple[Launch, list[Kernel]]]:
+    def launches(self) -> dict[int, tuple[Launch, list[TracedKernel]]]:
         """The ops of the step with their kernels."""
-        found: dict[int, tuple[Launch, list[Kernel]]] = {}
+        found: dict[int, tuple[Launch, list[TracedKernel]]] = {}
         for kernel in self.window.kernels:
             if kernel.launch != NOBODY:
                 launch = self.trace.launches[kernel.launch]

@@ -19,8 +19,8 @@ from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.passes.compiled import CompiledRegion, generated, joins
 from trueflops.graph.rules import total_bytes, work
 from trueflops.predict.diagnosis.groups import Pricer
-from trueflops.records.recording import Array, Call
-from trueflops.records.trace import NOBODY, Kernel, Launch, Trace
+from trueflops.records.recording import Call, RecordedTensor
+from trueflops.records.trace import NOBODY, Launch, Trace, TracedKernel
 
 REALISED: Final = 0.6
 """Of what fusing would save at best, what torch.compile saved a whole step: 24.5 of 45.6 ms, 13.6
@@ -78,15 +78,15 @@ class Chain:
         return nodes, set(last.values())
 
 
-def _named(array: Array, name: str) -> Tensor:
+def _named(array: RecordedTensor, name: str) -> Tensor:
     return replace(tensor(array), name=name)
 
 
-def _size(array: Array) -> tuple[int, str]:
+def _size(array: RecordedTensor) -> tuple[int, str]:
     return array.elements, array.dtype
 
 
-def _read(call: Call) -> Iterable[Array]:
+def _read(call: Call) -> Iterable[RecordedTensor]:
     """What a call reads; copy_ only writes its first argument."""
     inputs = call.inputs[1:] if call.op.startswith("aten.copy_") else call.inputs
     return (a for a in inputs if a.elements > 1)
@@ -109,7 +109,7 @@ class Fusable:
         return REALISED * (self.seconds - self.fused_seconds)
 
 
-def fusable(trace: Trace, kernels: Sequence[Kernel], clock: Clock) -> Fusable:
+def fusable(trace: Trace, kernels: Sequence[TracedKernel], clock: Clock) -> Fusable:
     """The chains of two or more launches that would be faster fused."""
     kept: list[tuple[Chain, list[Op], float]] = []
     for chain in chains(trace, kernels):
@@ -128,7 +128,7 @@ def fusable(trace: Trace, kernels: Sequence[Kernel], clock: Clock) -> Fusable:
     )
 
 
-def chains(trace: Trace, kernels: Sequence[Kernel]) -> list[Chain]:
+def chains(trace: Trace, kernels: Sequence[TracedKernel]) -> list[Chain]:
     """Runs of memory-bound launches, in the order of the device."""
     found: list[Chain] = []
     current, phase, before = Chain(), "", NOBODY
@@ -162,15 +162,15 @@ def _fuses(launch: Launch) -> bool:
 
 
 def one_pass_seconds(trace: Trace, members: Iterable[Launch], pricer: Pricer) -> float | None:
-    """AdamW as one fused kernel over the elements that these foreach launches walk."""
-    walked = [m.call for m in members if m.call and "_foreach_addcdiv" in m.call.op]
-    if not walked:
+    """AdamW as one fused kernel over the elements that these foreach launches update."""
+    updates = [m.call for m in members if m.call and "_foreach_addcdiv" in m.call.op]
+    if not updates:
         return None
     total = 0.0
-    for call in walked:
+    for call in updates:
         count = sum(a.elements for a in call.outputs)
-        flat = [Array(i, (count,), (1,), call.outputs[0].dtype) for i in range(4)]
-        steps = Array(9, (1,), (1,), "float32")
+        flat = [RecordedTensor(i, (count,), (1,), call.outputs[0].dtype) for i in range(4)]
+        steps = RecordedTensor(9, (1,), (1,), "float32")
         fused = call._replace(op="aten._fused_adamw_.default", inputs=(*flat, steps), outputs=())
         price = pricer.ops(lower(fused))
         if price.seconds is None:

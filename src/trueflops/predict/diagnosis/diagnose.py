@@ -34,7 +34,7 @@ from trueflops.predict.diagnosis.timeline import (
     replay,
     windows,
 )
-from trueflops.records.trace import NOBODY, Kernel, Trace
+from trueflops.records.trace import NOBODY, Trace, TracedKernel
 from trueflops.runtime.terms import Estimate
 
 
@@ -147,7 +147,7 @@ def diagnose(trace: Trace, clock: Clock) -> Diagnosis:
     )
 
 
-def _phases(trace: Trace, kernels: Sequence[Kernel]) -> dict[str, float]:
+def _phases(trace: Trace, kernels: Sequence[TracedKernel]) -> dict[str, float]:
     total = dict.fromkeys(("forward", "recompute", "backward", "optimizer"), 0.0)
     for kernel in kernels:
         if kernel.launch != NOBODY:

@@ -17,7 +17,7 @@ from trueflops.clock import Clock, op_class
 from trueflops.errors import MissingFact, shorten
 from trueflops.graph.ir import Op
 from trueflops.predict.kernels import price_kernels
-from trueflops.records.trace import NOBODY, Kernel, Launch, Trace
+from trueflops.records.trace import NOBODY, Launch, Trace, TracedKernel
 from trueflops.runtime.terms import Estimate
 
 # `indexing`: each element is looked up by its own offsets, and that takes longer than moving it.
@@ -96,7 +96,7 @@ class Pricer:
         bound = BOUNDS.get(made.bound[0], made.bound[0])
         return Price(one, bound, flop, moved)
 
-    def message(self, kernel: Kernel) -> Price:
+    def message(self, kernel: TracedKernel) -> Price:
         """One collective, alone on its links."""
         sent = kernel.message
         if sent is None:
@@ -111,7 +111,7 @@ class Pricer:
         estimate = Estimate(float(taken.seconds), {"collective": law.error}, law.origin)
         return Price(estimate, "links", moved_bytes=sent.payload_bytes)
 
-    def copy(self, kernel: Kernel) -> Price:
+    def copy(self, kernel: TracedKernel) -> Price:
         """A copy between host and device at what the link between them carries."""
         try:
             law = self.clock.profile.curve("host")
@@ -125,7 +125,7 @@ class Pricer:
 _START: Final = 2 * units.MICRO  # of a copy engine: seen as the time of one that moves 1 byte
 
 
-def cause_of(kernel: Kernel, launches: Sequence[Launch]) -> str:
+def cause_of(kernel: TracedKernel, launches: Sequence[Launch]) -> str:
     """Under which heading a kernel's time is shown."""
     if kernel.sort == "collective":
         return "communication"
@@ -164,16 +164,16 @@ def short_name(kernel: str) -> str:
     return shorten(re.split(r"[<(]", name, maxsplit=1)[0].rpartition("::")[2] or kernel, 60)
 
 
-def group_kernels(trace: Trace, kernels: Sequence[Kernel], pricer: Pricer) -> list[Group]:
+def group_kernels(trace: Trace, kernels: Sequence[TracedKernel], pricer: Pricer) -> list[Group]:
     """Every kernel of a window in one group, those that cost most first."""
-    instances: dict[tuple[str, int], list[Kernel]] = defaultdict(list)
+    instances: dict[tuple[str, int], list[TracedKernel]] = defaultdict(list)
     for place, kernel in enumerate(kernels):
         launch = trace.launches[kernel.launch] if kernel.launch != NOBODY else None
         # Of a graph or a foreign op, whose parts nothing is known of, each kernel is itself.
         foreign = launch is None or not (launch.ops or launch.name.startswith("aten::"))
         alone = foreign or kernel.sort in ("collective", *_WAYS)
         instances["" if alone else "op", place if alone else kernel.launch].append(kernel)
-    gathered: dict[tuple[str, str, float], list[tuple[list[Kernel], Price, str]]] = {}
+    gathered: dict[tuple[str, str, float], list[tuple[list[TracedKernel], Price, str]]] = {}
     for members in instances.values():
         label, price, phase = _priced(trace, members, pricer)
         each = float(price.seconds.value) if price.seconds else -1.0
@@ -185,7 +185,7 @@ def group_kernels(trace: Trace, kernels: Sequence[Kernel], pricer: Pricer) -> li
     return sorted(groups, key=lambda g: -g.measured_seconds)
 
 
-def _priced(trace: Trace, members: list[Kernel], pricer: Pricer) -> tuple[str, Price, str]:
+def _priced(trace: Trace, members: list[TracedKernel], pricer: Pricer) -> tuple[str, Price, str]:
     kernel = members[0]
     launch = trace.launches[kernel.launch] if kernel.launch != NOBODY else None
     phase = launch.phase if launch else ""
@@ -200,14 +200,14 @@ def _priced(trace: Trace, members: list[Kernel], pricer: Pricer) -> tuple[str, P
     return launch.label, pricer.launch(launch), phase
 
 
-def _message_label(kernel: Kernel) -> str:
+def _message_label(kernel: TracedKernel) -> str:
     sent = kernel.message
     if sent is None:
         return short_name(kernel.name)
     return f"{sent.kind} {units.show(sent.payload_bytes, 'bytes')} on {sent.group}"
 
 
-def _group(label: str, cause: str, found: Sequence[tuple[list[Kernel], Price, str]]) -> Group:
+def _group(label: str, cause: str, found: Sequence[tuple[list[TracedKernel], Price, str]]) -> Group:
     prices = [price for _, price, _ in found]
     estimates = [p.seconds for p in prices if p.seconds is not None]
     whole = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from trueflops.records.trace import NOBODY, Doing, Kernel, Trace
+from trueflops.records.trace import NOBODY, Doing, Trace, TracedKernel
 
 CAUSES: Final = ("matmul", "attention", "memory", "other", "communication", "copies")
 Spent = Doing | str  # what the host does, or "python" (no event) or "profiler"
@@ -21,8 +21,8 @@ class Window(NamedTuple):
     name: str
     start: float
     end: float
-    kernels: tuple[Kernel, ...]
-    following: Kernel | None  # the first kernel of the next step
+    kernels: tuple[TracedKernel, ...]
+    following: TracedKernel | None  # the first kernel of the next step
 
     @property
     def seconds(self) -> float:
@@ -35,7 +35,7 @@ class Gap(NamedTuple):
 
     start: float
     seconds: float
-    before: Kernel  # what ended it
+    before: TracedKernel  # what ended it
     late: bool  # the host had not asked for that in time; otherwise it was waiting in the queue
 
 
@@ -52,7 +52,7 @@ def windows(trace: Trace) -> list[Window]:
     kernels = trace.kernels
     if not trace.steps:
         return [_window("", list(kernels), None)]
-    members: dict[int, list[Kernel]] = {}
+    members: dict[int, list[TracedKernel]] = {}
     for kernel in kernels:
         asked = kernel.start if kernel.launched is None else kernel.launched
         for place, step in enumerate(trace.steps):
@@ -67,7 +67,7 @@ def windows(trace: Trace) -> list[Window]:
     return found or [_window("", list(kernels), None)]
 
 
-def _window(name: str, kernels: list[Kernel], following: Kernel | None) -> Window:
+def _window(name: str, kernels: list[TracedKernel], following: TracedKernel | None) -> Window:
     start, end = kernels[0].start, max(k.end for k in kernels)
     if following is not None and following.start >= end:
         end = following.start
@@ -104,7 +104,7 @@ def occupied(window: Window, causes: Sequence[str]) -> Occupied:
     return Occupied(by_cause, window.seconds - sum(by_cause.values()), hidden)
 
 
-def least_latency(kernels: Sequence[Kernel]) -> float:
+def least_latency(kernels: Sequence[TracedKernel]) -> float:
     """From the call of the host to the first cycle of the kernel, at best."""
     return min((k.start - k.launched for k in kernels if k.launched is not None), default=0.0)
 

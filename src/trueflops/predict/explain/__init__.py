@@ -1,7 +1,7 @@
 """How one kernel runs on a chip: what its law sees, and what binds it.
 
 kernel.py     what every kernel has: time, rate, limits, roofline, the curve behind it
-matmul.py     a product: tiles, waves, traffic, the walk down to the instruction
+matmul.py     a product: tiles, waves, traffic, down to the instruction
 attention.py  a prompt, its backward, or a step of decoding: blocks, waves, pairs visited
 """
 

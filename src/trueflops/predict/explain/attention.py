@@ -18,8 +18,8 @@ from trueflops.clock.attention import (
     decode_limits,
     efficiency,
     prompt_limits,
+    query_blocks,
     split_keys,
-    walk,
 )
 from trueflops.clock.law import Law
 from trueflops.clock.works import law_work
@@ -118,7 +118,7 @@ def explain_attention(clock: Clock, op: Op) -> AttentionExplained:
         reached = curve["efficiency"]
     else:
         limits = prompt_limits(asked, silicon, curve.values)
-        block, blocks, visited = map(one, walk(asked, curve.values))
+        block, blocks, visited = map(one, query_blocks(asked, curve.values))
         prompt = PromptBlocks(block, blocks, visited, one(shape.seen), blocks / silicon.units)
         reached = one(efficiency(shape.head_dim, curve.values))
     plain = one(law.formula(asked, silicon, curve.values))

@@ -2,7 +2,7 @@
 
 What binds a kernel is said in one place, `bound`: the limit of its law that alone takes longest.
 Where the roofline would have said otherwise, because a kernel computes or waits for more than its
-flop and bytes tell, `beyond_roofline` says so; nothing else on a page speaks of it.
+flop and bytes tell, `beyond_roofline` says so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KernelExplained(ABC):
     units: float
     units_known: bool
     limits: Mapping[str, float]  # what each alone would take, in seconds
-    correction: float  # what measurements of this chip taught, over the law's formula
+    correction: float  # the residual as a factor: with landmarks over without
 
     @property
     @abstractmethod
@@ -76,7 +76,7 @@ class KernelExplained(ABC):
 
     @property
     def beyond_roofline(self) -> bool:
-        """Whether something binds that flop and bytes alone do not tell of."""
+        """Whether another limit binds than the roofline of flop and bytes shows."""
         return self.bound != self.roofline_side
 
     @property

@@ -1,4 +1,4 @@
-"""How one product [m,k]·[k,n] runs on a chip: limits, tiles, traffic, and the walk down to mma.
+"""How one product [m,k]·[k,n] runs on a chip: limits, tiles, traffic, down to the mma instruction.
 
 In: a Clock and a matmul Op. Out: MatmulExplained. Seconds are those of `price_kernels`, tiles and
 limits those of the law of `clock/matmul.py`; what a chip learnt from measurements (the residual)

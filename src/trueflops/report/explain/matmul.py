@@ -1,4 +1,4 @@
-"""A product explained: its tiles, its traffic and the walk down to the instruction."""
+"""A product explained: its tiles and its traffic, down to the instruction."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def show_matmul(out: Console, p: MatmulExplained) -> None:
 
 
 def _beyond(p: MatmulExplained) -> str:
-    """Why something binds that flop and compulsory bytes do not tell of."""
+    """Why another limit binds than flop and compulsory bytes show."""
     if p.bound == "compute" and p.best.padding_lost > 0.1:
         return f"{100 * p.best.padding_lost:.0f} % of the flop computed are padding"
     return f"{BOUND[p.bound]} takes longer than {p.roofline_side}"

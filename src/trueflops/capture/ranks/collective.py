@@ -8,17 +8,17 @@ import torch
 import torch.distributed as dist
 
 
-class Meeting(NamedTuple):
-    """One collective: who takes part, what is handed in and what comes out."""
+class Collective(NamedTuple):
+    """One collective or point-to-point transfer: its ranks, its inputs and its outputs."""
 
     name: str  # without library and overload
     group: dist.ProcessGroup
     ranks: tuple[int, ...]
     sent: list[torch.Tensor]
     received: list[torch.Tensor]
-    waited_for: bool  # async_op=False: nothing else goes on meanwhile
+    synchronous: bool  # async_op=False: it runs on the current stream
 
     @property
     def direction(self) -> str:
-        """Of a transfer between two; empty for what all of a group join."""
+        """Of a point-to-point transfer; empty for a collective of a whole group."""
         return "send" if "send" in self.name else "receive" if "recv" in self.name else ""

@@ -1,4 +1,4 @@
-"""Functions of torch that go past the dispatcher: they are answered before they get there."""
+"""Overrides of torch functions that need a driver or data before the dispatcher sees them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
-from trueflops.capture.pretend.ghosts import home_of
+from trueflops.capture.pretend.fake_tensors import claimed_device
 
 DEVICE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
@@ -16,23 +16,23 @@ _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 _FROM_DATA: Final = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}
 
 
-class Doors(TorchFunctionMode):
-    """A device without a number gets one, so that nobody asks a driver which is meant.
+class FunctionOverrides(TorchFunctionMode):
+    """Gives a device without an index one, so that no driver is asked for the current device.
 
-    Tensors made from Python numbers are made on the host, then moved.
+    Tensors of Python numbers are made on the host, then moved.
     """
 
     def __init__(self, reads: dict[Any, Any]) -> None:
         super().__init__()
-        self._reads = reads  # ways of looking at numbers, answered for ghosts
+        self._reads = reads  # what to call for a fake tensor, by torch function that reads values
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Answer what would ask a driver; pass everything else on."""
+        """Answer what would ask a driver; call everything else as it is."""
         kwargs = kwargs or {}
         read = self._reads.get(func)
-        if read is not None and type(args[0]) in _PLAIN and home_of(args[0]) is not None:
+        if read is not None and type(args[0]) in _PLAIN and claimed_device(args[0]) is not None:
             with torch._C.DisableTorchFunction():
                 return read(*args, **kwargs)
         if func is torch.Tensor.cuda:
@@ -47,7 +47,7 @@ class Doors(TorchFunctionMode):
 
 
 def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`tensor.to(…)`: a ghost that is where it should go stays, though C++ sees it nowhere."""
+    """`tensor.to(…)`: a fake tensor already on that device stays, though C++ sees it on meta."""
     if args and isinstance(args[0], torch.Tensor):
         args = (args[0].device, args[0].dtype, *args[1:])
     asked = kwargs.pop("device", None)
@@ -57,14 +57,14 @@ def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if asked is None:
         return torch.Tensor.to(tensor, *rest, **kwargs)
     device = torch.device(numbered(asked))
-    if type(tensor) in _PLAIN and home_of(tensor) is not None and device == tensor.device:
+    if type(tensor) in _PLAIN and claimed_device(tensor) is not None and device == tensor.device:
         dtype = (rest.pop(0) if rest else kwargs.pop("dtype", None)) or tensor.dtype
         return torch.Tensor.to(tensor, dtype, *rest, **kwargs)
     return torch.Tensor.to(tensor, device, *rest, **kwargs)
 
 
 def numbered(device: Any) -> Any:
-    """The one accelerator of this rank, however it was named."""
+    """A device with its index: this rank has one accelerator, however the program names it."""
     if isinstance(device, int) and not isinstance(device, bool):
         return DEVICE
     return DEVICE if torch.device(device).type == "cuda" else device

@@ -1,7 +1,7 @@
-"""Objects that one rank sends to another, such as the shapes between the stages of a pipeline.
+"""Objects sent point to point, such as the shapes between the stages of a pipeline.
 
-The other rank does not exist, but it runs the same program: so the program is run as that rank
-first, until it has sent what this one waits for.
+The sending rank does not exist, but it runs the same program: so the program is first run as that
+rank, until it has sent what this one waits for.
 """
 
 from __future__ import annotations
@@ -21,71 +21,71 @@ import torch.distributed as dist
 from trueflops.capture.trouble import CannotCapture, where
 
 Result = TypeVar("Result")
-Path = tuple[int, int]  # who sends, who reads
+Route = tuple[int, int]  # sender, receiver
 
 
-class Unsent(CannotCapture):
-    """A rank reads what another has not sent yet."""
+class NotYetSent(CannotCapture):
+    """A rank receives what another has not sent yet."""
 
-    def __init__(self, path: Path, count: int) -> None:
-        sender, reader = path
-        super().__init__(f"rank {reader} waits for an object of rank {sender}{where()}")
-        self.path, self.count = path, count
-
-
-class Enough(CannotCapture):
-    """A rank has sent what another waits for: there is no need to run it any further."""
+    def __init__(self, route: Route, count: int) -> None:
+        sender, receiver = route
+        super().__init__(f"rank {receiver} waits for an object of rank {sender}{where()}")
+        self.route, self.count = route, count
 
 
-class Letters:
-    """What has been sent so far, by whom and to whom."""
+class SentAll(CannotCapture):
+    """A rank has sent all that another waits for: it need not run any further."""
+
+
+class Messages:
+    """The objects sent so far, by sender and receiver."""
 
     def __init__(self) -> None:
-        self._sent: dict[Path, list[Any]] = defaultdict(list)
-        self._read: dict[Path, int] = defaultdict(int)
-        self._wanted: list[tuple[Path, int]] = []
+        self._sent: dict[Route, list[Any]] = defaultdict(list)
+        self._received: dict[Route, int] = defaultdict(int)
+        self._wanted: list[tuple[Route, int]] = []
 
     def run_as(self, rank: int, run: Callable[[int], Result]) -> Result:
-        """Run the program as a rank, and before that as those whose objects it reads."""
+        """Run the program as a rank, and before that as the ranks whose objects it receives."""
         while True:
-            for path in [p for p in self._sent if p[0] == rank]:
-                del self._sent[path]
-            self._read.clear()
+            for route in [p for p in self._sent if p[0] == rank]:
+                del self._sent[route]
+            self._received.clear()
             try:
                 return run(rank)
-            except Unsent as missing:
-                wanted = (missing.path, missing.count)
-                if wanted in self._wanted or missing.path[0] == rank:
+            except NotYetSent as missing:
+                wanted = (missing.route, missing.count)
+                if wanted in self._wanted or missing.route[0] == rank:
                     raise
                 self._wanted.append(wanted)
                 gc.collect()  # the program so far, before it is built again
                 try:
-                    self.run_as(missing.path[0], run)
-                except Enough:
+                    self.run_as(missing.route[0], run)
+                except SentAll:
                     pass
                 else:
                     raise
                 finally:
                     self._wanted.pop()
 
-    def send(self, objects: list[Any], reader: int) -> None:
-        """Leave objects for another rank."""
-        path = (dist.get_rank(), reader)
-        self._sent[path].extend(copy.deepcopy(objects))
-        if self._wanted and self._wanted[-1] == (path, len(self._sent[path])):
-            raise Enough(f"rank {path[0]} has sent what rank {reader} waits for")
+    def send(self, objects: list[Any], receiver: int) -> None:
+        """Keep objects for another rank."""
+        route = (dist.get_rank(), receiver)
+        self._sent[route].extend(copy.deepcopy(objects))
+        if self._wanted and self._wanted[-1] == (route, len(self._sent[route])):
+            raise SentAll(f"rank {route[0]} has sent what rank {receiver} waits for")
 
-    def read(self, count: int, sender: int) -> list[Any]:
+    def receive(self, count: int, sender: int) -> list[Any]:
         """The next objects of another rank."""
-        path = (sender, dist.get_rank())
-        first = self._read[path]
-        if len(self._sent[path]) < first + count:
-            raise Unsent(path, first + count)
-        self._read[path] += count
-        return copy.deepcopy(self._sent[path][first : first + count])
+        route = (sender, dist.get_rank())
+        first = self._received[route]
+        if len(self._sent[route]) < first + count:
+            raise NotYetSent(route, first + count)
+        self._received[route] += count
+        return copy.deepcopy(self._sent[route][first : first + count])
 
     def functions(self) -> dict[str, Any]:
-        """As torch.distributed calls them."""
+        """The functions of torch.distributed that send and receive objects."""
 
         def peer(group: Any, rank: int | None, place: int | None) -> int:
             if rank is not None:
@@ -103,17 +103,17 @@ class Letters:
             group_src: int | None = None, use_batch: bool = False,
         ) -> int:  # fmt: skip
             sender = peer(group, src, group_src)
-            object_list[:] = self.read(len(object_list), sender)
+            object_list[:] = self.receive(len(object_list), sender)
             return sender
 
         return {"send_object_list": send_object_list, "recv_object_list": recv_object_list}
 
 
 def follow_pipelines(stack: ExitStack) -> None:
-    """Stages agree on shapes before they start: what can be told alone is told alone.
+    """Stages of a pipeline agree on shapes before they start: this stage answers what it can alone.
 
-    Whether shapes are given is what this stage says; gradients are shaped as what was sent; only
-    the shape of what comes in is asked of the stage before, unless the program has said it.
+    Its own vote decides whether shapes are known; gradients have the shapes of what was sent; only
+    the shapes that it receives come from the stage before, unless the program has given them.
     """
     module: Any = sys.modules.get("torch.distributed.pipelining.stage")
     if module is None or not hasattr(module.PipelineStage, "_warmup_forward_vote"):

@@ -1,9 +1,9 @@
-"""Tensors without data that say they are on an accelerator.
+"""Fake tensors: tensors without data that claim to be on an accelerator.
 
-A ghost is a meta tensor whose dispatch keys are those of the device it pretends to be on: autocast
-and autograd treat it as that device's, while every shape is worked out by torch's own meta
-kernels. It has no memory, needs no driver, and its storage lives exactly as long as a real one
-would.
+A fake tensor is a meta tensor with the dispatch keys of the device that it claims: autocast and
+autograd treat it as that device's, while every shape comes from torch's own meta kernels. It has no
+memory, needs no driver, and its storage lives exactly as long as a real one would. It does what
+PyTorch's FakeTensor does, without FakeTensorMode, which needs a build with CUDA (docs/log.md).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _KEYS: Final = {"cuda": torch._C.DispatchKey.CUDA, "cpu": torch._C.DispatchKey.C
 _real_device: Final = torch._C.TensorBase.device.__get__
 
 
-def ghost_of(tensor: torch.Tensor, kind: str) -> torch.Tensor:
+def fake_of(tensor: torch.Tensor, kind: str) -> torch.Tensor:
     """The same storage, seen as a tensor on a device of this kind."""
     return _with_keys(tensor, torch.device(kind))
 
 
-def shade_of(tensor: torch.Tensor) -> torch.Tensor:
+def meta_of(tensor: torch.Tensor) -> torch.Tensor:
     """The same storage, seen as the meta tensor that it is."""
     return _with_keys(tensor, META)
 
@@ -34,8 +34,8 @@ def _with_keys(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return made
 
 
-def home_of(tensor: torch.Tensor) -> str | None:
-    """The kind of device that a ghost pretends to be on; None for a tensor with data."""
+def claimed_device(tensor: torch.Tensor) -> str | None:
+    """The kind of device that a fake tensor claims to be on; None for a tensor with data."""
     keys: Any = torch._C._dispatch_keys(tensor)
     if keys.has(_KEYS["cuda"]):  # while a capture lasts, nothing else has it
         return "cuda"

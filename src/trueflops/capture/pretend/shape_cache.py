@@ -1,4 +1,4 @@
-"""Shapes that were worked out before: the layers of a model ask for the same ones again and again.
+"""A cache of output shapes: the layers of a model ask for the same ones again and again.
 
 torch's meta kernels are partly Python and take most of a capture's time. What an op makes depends
 on the shapes, types and plain arguments it gets, and on nothing else.
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from trueflops.capture.pretend.ghosts import META, ghost_of
+from trueflops.capture.pretend.fake_tensors import META, fake_of
 
 _PLAIN: Final = (
     int, float, bool, str, type(None), torch.dtype, torch.layout, torch.memory_format, torch.device,
@@ -19,8 +19,8 @@ _PLAIN: Final = (
 Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype] | None
 
 
-class Remembered:
-    """What ops made of arguments alike."""
+class ShapeCache:
+    """Shapes, strides and types of results, by op and the shapes and types of its arguments."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[type | None, list[Form]]] = {}
@@ -35,17 +35,17 @@ class Remembered:
             found.append(part)
         return tuple(found)
 
-    def recall(self, key: Hashable, home: str) -> Any:
-        """Ghosts like those made before; None if there were none."""
+    def get(self, key: Hashable, device: str) -> Any:
+        """New fake tensors like the results cached for this key; None if there are none."""
         known = self._known.get(key)
         if known is None:
             return None
         kind, forms = known
-        made = [None if form is None else ghost_of(_empty(form), home) for form in forms]
+        made = [None if form is None else fake_of(_empty(form), device) for form in forms]
         return made[0] if kind is None else kind(made)
 
-    def learn(self, key: Hashable, made: Any, given: list[torch.Tensor]) -> None:
-        """Keep the forms of what was made, if all of it is new."""
+    def put(self, key: Hashable, made: Any, given: list[torch.Tensor]) -> None:
+        """Cache the forms of the results, if none of them shares memory with an argument."""
         several = isinstance(made, (tuple, list))
         results = list(made) if several else [made]
         if not all(r is None or isinstance(r, torch.Tensor) for r in results):
@@ -68,7 +68,7 @@ def _part(value: Any) -> Hashable | None:
     if isinstance(value, (list, tuple)):
         parts = tuple(_part(each) for each in value)
         return None if any(part is None for part in parts) else parts
-    # A number is told from an equal one of another type: 1 and 1.0 make different results.
+    # The type is part of the key: 1 and 1.0 are equal and give different results.
     return (type(value), value) if isinstance(value, _PLAIN) else None
 
 

@@ -1,4 +1,4 @@
-"""Handles of collectives that are under way, as torch gives them to a program."""
+"""Handles of asynchronous collectives, as torch gives them to a program."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 
 
-class Mark(NamedTuple):
-    """A point on a stream, to be waited for."""
+class StreamMark(NamedTuple):
+    """A point in the work of a stream, to be waited for."""
 
-    lane: int
+    stream: int
     at: int  # events seen when it was set
     on_host: bool = False
 
@@ -21,29 +21,33 @@ class Mark(NamedTuple):
 class Owner(Protocol):
     """Who started a collective, and lets streams wait for it (ranks/collectives.py)."""
 
-    def wait(self, marks: tuple[Mark, ...]) -> None:
+    def wait(self, marks: tuple[StreamMark, ...]) -> None:
         """The current stream waits for these."""
 
-    def aside(self, marks: tuple[Mark, ...]) -> AbstractContextManager[Callable[[], Mark]]:
+    def side_stream(
+        self, marks: tuple[StreamMark, ...]
+    ) -> AbstractContextManager[Callable[[], StreamMark]]:
         """Another stream, which waits for these; gives the mark of its end."""
 
 
-class Work(dist.Work):
-    """Something that other ranks take part in; whoever waits for it lets its stream wait."""
+class CollectiveWork(dist.Work):
+    """An asynchronous collective; waiting for it makes the current stream wait."""
 
-    def __init__(self, owner: Owner, marks: tuple[Mark, ...], tensors: list[torch.Tensor]) -> None:
+    def __init__(
+        self, owner: Owner, marks: tuple[StreamMark, ...], tensors: list[torch.Tensor]
+    ) -> None:
         super().__init__()
         self._owner, self._marks = owner, marks
         self._held = tensors  # NCCL keeps them alive until somebody waits
 
     def wait(self, timeout: Any = None) -> bool:
-        """The current stream goes on only when the numbers are there."""
+        """Make the current stream wait for the result."""
         self._owner.wait(self._marks)
         self._held = []
         return True
 
     def synchronize(self) -> None:
-        """As NCCL has it, the same as waiting."""
+        """The same as waiting, as with NCCL."""
         self.wait()
 
     def block_current_stream(self) -> None:
@@ -51,32 +55,32 @@ class Work(dist.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Nobody polls in vain."""
+        """Always true, so that polling ends."""
         return True
 
     def is_success(self) -> bool:
-        """Ranks that do not exist do not fail."""
+        """Always true: ranks that do not exist do not fail."""
         return True
 
     def exception(self) -> None:
-        """None ever."""
+        """Always none."""
         return
 
     def result(self) -> list[torch.Tensor]:
-        """What came out."""
+        """The resulting tensors."""
         return self._held
 
     def source_rank(self) -> int:
-        """Who sent what was received from anybody."""
+        """The sender, where the program received from any rank."""
         return 0 if dist.get_rank() else 1
 
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """DDP waits for it in C++, at the end of the backward pass, unseen: so that is told now."""
+        """DDP waits for it in C++ at the end of the backward pass: that wait is queued here."""
         future = Future(self._owner, self._marks)
         future.set_result(self._held)
-        self._held = []  # it is the future's to keep them
+        self._held = []  # the future keeps them now
         if torch._C._current_graph_task_id() != -1:
             marks, owner = self._marks, self._owner
             torch.autograd.Variable._execution_engine.queue_callback(lambda: owner.wait(marks))
@@ -84,21 +88,21 @@ class Work(dist.Work):
 
 
 class Future(torch.futures.Future):  # type: ignore[type-arg]
-    """What a communication hook of DDP chains its own work to."""
+    """The future to which a communication hook of DDP chains its own work."""
 
-    def __init__(self, owner: Owner, marks: tuple[Mark, ...]) -> None:
+    def __init__(self, owner: Owner, marks: tuple[StreamMark, ...]) -> None:
         super().__init__()
         self._owner, self._marks = owner, marks
 
     def wait(self) -> Any:
-        """Wait, and give what came out."""
+        """Wait, and return the result."""
         self._owner.wait(self._marks)
         return super().value()
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
         """Torch runs callbacks on a stream of their own, which waits for this one."""
         owner, marks = self._owner, self._marks
-        with owner.aside(marks) as mark:
+        with owner.side_stream(marks) as mark:
             result = callback(self)
         chained = Future(owner, (mark(),))
         chained.set_result(result)

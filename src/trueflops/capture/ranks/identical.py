@@ -1,4 +1,4 @@
-"""Numbers that come out of a collective where those that go in are known.
+"""Values of a collective's results, where those of its inputs are known.
 
 The other ranks do not exist, so they are taken to hold what this one holds: counts add up to the
 world's, gathered sizes are all this rank's. What is not known stays so.
@@ -11,34 +11,36 @@ from typing import Final
 
 import torch
 
-from trueflops.capture.pretend.ghosts import home_of
-from trueflops.capture.pretend.values import MOST, Values, _forget
-from trueflops.capture.ranks.meeting import Meeting
+from trueflops.capture.pretend.fake_tensors import claimed_device
+from trueflops.capture.pretend.values import MOST_FLOATS, Values, _forget
+from trueflops.capture.ranks.collective import Collective
 
 Tensors = list[torch.Tensor]
 
 
-def as_if_alike(meeting: Meeting, reduction: str, values: Values, *, fresh: bool) -> None:
-    """Follow a collective on the real numbers behind its tensors, or forget them."""
-    sent, received, ranks = meeting.sent, meeting.received, meeting.ranks
+def as_if_identical(collective: Collective, reduction: str, values: Values, *, fresh: bool) -> None:
+    """Work the results of a collective out where its inputs are known; else forget its outputs."""
+    sent, received, ranks = collective.sent, collective.received, collective.ranks
     given = [values.of(t) for t in sent]
-    made = [_blank(t) if fresh and home_of(t) is not None else values.of(t) for t in received]
+    made = [
+        _blank(t) if fresh and claimed_device(t) is not None else values.of(t) for t in received
+    ]
     known = all(t is not None for t in (*given, *made))
-    rule = next((rule for part, rule in _RULES.items() if part in meeting.name), None)
-    small = all(t.numel() <= MOST for t in (*sent, *received))
+    rule = next((rule for part, rule in _RULES.items() if part in collective.name), None)
+    small = all(t.numel() <= MOST_FLOATS for t in (*sent, *received))
     numbers = [t for t in made if t is not None]
     if not (known and small and rule and given):
         _forget([t for t in received if not fresh])
         return
-    place = meeting.group.rank()
+    place = collective.group.rank()
     rule([t for t in given if t is not None], numbers, len(ranks), place, reduction)
     for tensor, number in zip(received, numbers, strict=True):
         if fresh and tensor is not number:
-            tensor._behind = number  # type: ignore[attr-defined]
+            tensor._known_values = number  # type: ignore[attr-defined]
 
 
-def _blank(ghost: torch.Tensor) -> torch.Tensor | None:
-    return torch.zeros(ghost.shape, dtype=ghost.dtype) if ghost.numel() <= MOST else None
+def _blank(fake: torch.Tensor) -> torch.Tensor | None:
+    return torch.zeros(fake.shape, dtype=fake.dtype) if fake.numel() <= MOST_FLOATS else None
 
 
 def _reduced(tensor: torch.Tensor, ranks: int, reduction: str) -> torch.Tensor:
@@ -68,7 +70,7 @@ def _reduce_scatter(sent: Tensors, made: Tensors, ranks: int, place: int, reduct
 
 
 def _exchange(sent: Tensors, made: Tensors, ranks: int, place: int, reduction: str) -> None:
-    """Pieces change places; of ranks that are alike, each gets what it gave."""
+    """An all-to-all or a broadcast: where all ranks hold the same, each receives what it sent."""
     for source, target in zip(sent, made, strict=True):
         if source.numel() == target.numel():
             target.copy_(source.reshape(target.shape))
@@ -85,4 +87,4 @@ _RULES: Final[dict[str, _Rule]] = {
     "toall": _exchange,
     "broadcast": _exchange,
 }
-"""By a part of the name; the first that fits."""
+"""By a part of the collective's name; the first that fits."""
