@@ -19,6 +19,7 @@ from trueflops.capture.program import capture
 from trueflops.capture.recording import Array, Call
 from trueflops.clock.eager import KINDS
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import PRODUCTS, Kind
 from trueflops.graph.rules import work
 from trueflops.units import GIBI, MEBI
 
@@ -115,7 +116,7 @@ def captured_flop(make: Make, inputs: Inputs, counted: tuple[str, ...]) -> dict[
     for call in capture(lambda: build, H100).calls():
         if base_name(call.op) in counted:
             for op in lower(call):
-                if op.kind in ("matmul", "dgrad", "wgrad") or "flop_per_element" in op.facts:
+                if op.kind in PRODUCTS or "flop_per_element" in op.facts:
                     found[call.phase] = found.get(call.phase, 0.0) + float(work(op).flop)
     return found
 
@@ -178,7 +179,7 @@ def test_a_convolution(options: dict[str, Any], weight: tuple[int, ...], flop: f
     x, y = 4 * 16 * 64, flop / (2 * weight[1] * weight[2] * weight[3])
     assert moved(forward) == 4.0 * (x + y + weight[0] * weight[1] * weight[2] * weight[3])
     channelwise = weight[1] == 1
-    assert (forward.kind == "movement") == channelwise
+    assert (forward.kind is Kind.MOVEMENT) == channelwise
 
 
 def test_a_transposed_convolution_is_an_input_gradient() -> None:

@@ -17,6 +17,7 @@ from trueflops.clock.attention import ATTENTION, AttentionWork
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_name
 from trueflops.graph import Op, Pass, Tensor, compile_program
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import work
 from trueflops.graph.shapes import AttentionShape
 from trueflops.interop.kernels import read_kernels
@@ -42,7 +43,7 @@ def test_work_outside_a_graph_is_priced_by_the_law_of_streams() -> None:
         tuple(Tensor(f"{way}{i}", million, 32.0) for i in range(count))
         for way, count in (("in", 4), ("out", 3))
     )
-    adamw = Op("adamw", "optimizer", inputs, outputs)
+    adamw = Op("adamw", Kind.OPTIMIZER, inputs, outputs)
     by_law = clock.op_seconds([adamw], [work(adamw)])[0]
     assert clock.stream(28e6, "optimizer") == pytest.approx(by_law)
     several = clock.stream(np.array([28e6, 56e6]), "optimizer", kernels=2.0)
@@ -83,7 +84,7 @@ def attention_of(name: str, *, cache_bits: float) -> Op:
     model = read_model(name)
     run = Pass(1.0, 4096.0, training=False, cache_bits=cache_bits)
     program = compile_program(model, Plan(), run)
-    return next(op for op in program.blocks[-1] if isinstance(op, Op) and op.kind == "attention")
+    return next(op for op in program.blocks[-1] if isinstance(op, Op) and op.kind is Kind.ATTENTION)
 
 
 def test_a_latent_prompt_reads_no_narrow_cache() -> None:
@@ -192,7 +193,7 @@ def test_slow_tensor_cores_do_not_slow_what_memory_bounds() -> None:
     rows = np.array([1.0, 8.0, 16.0])
     x = Tensor("x", (("rows", rows), ("inner", 5120.0)))
     w = Tensor("w", (("columns", 13824.0), ("inner", 5120.0)), role="weight")
-    op = Op("ffn", "matmul", (x,), (Tensor("y", (("rows", rows), ("columns", 13824.0))),), (w,))
+    op = Op("ffn", Kind.MATMUL, (x,), (Tensor("y", (("rows", rows), ("columns", 13824.0))),), (w,))
     h20, h100 = (
         np.asarray(clock_on(name).op_seconds([op], [work(op)])[0]) for name in ("1xH20", "1xH100")
     )

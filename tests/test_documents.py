@@ -9,6 +9,7 @@ import pytest
 
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
+from trueflops.graph.kinds import Kind
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, Trainer, TrainingStep, training_bill
@@ -186,7 +187,7 @@ def test_the_ridge_rises_with_the_matrix() -> None:
     x = Tensor("x", (("rows", n), ("inner", n)))
     w = Tensor("w", (("columns", n), ("inner", n)), role="weight")
     y = Tensor("y", (("rows", n), ("columns", n)))
-    priced = price_kernels(clock, (Op("mm", "matmul", (x,), (y,), (w,)),), None, 5)
+    priced = price_kernels(clock, (Op("mm", Kind.MATMUL, (x,), (y,), (w,)),), None, 5)
     rates = priced.flop / np.asarray(priced.seconds.value)
     assert (np.diff(rates) > 0).all()
     assert priced.bound[0] == "start"

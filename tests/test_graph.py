@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from trueflops.catalog.models import model_names
+from trueflops.clock.works import LAWS, op_class
 from trueflops.graph import Op, Pass, compile_program
 from trueflops.graph.build import build_block, build_embedding, build_head
 from trueflops.graph.ir import Collective, Graph
+from trueflops.graph.kinds import Kind
 from trueflops.graph.passes import (
     Degrees,
     differentiate,
@@ -100,7 +102,7 @@ def test_forward_matmul_flop_is_two_a_parameter_and_token(name: str) -> None:
     for kind, block in enumerate(model.blocks):
         graph = build_block(model, block, Pass(1, seq))
         for node in graph.forward:
-            if isinstance(node, Op) and node.kind == "matmul":
+            if isinstance(node, Op) and node.kind is Kind.MATMUL:
                 share = 1.0
                 if block.experts and node.inputs[0].has("routed"):
                     share = block.experts.per_token / block.experts.count
@@ -110,6 +112,13 @@ def test_forward_matmul_flop_is_two_a_parameter_and_token(name: str) -> None:
                 )
                 flop += model.pattern.count(kind) * float(work(node).flop)
     assert flop == pytest.approx(2 * matrices * seq)
+
+
+def test_every_kind_of_op_has_a_rule_and_a_law() -> None:
+    assert set(RULES) == set(Kind)
+    assert all(type(kind) is Kind for kind in RULES)
+    for kind in Kind:
+        assert op_class(Op("any", kind)) in LAWS, kind
 
 
 def test_backward_does_twice_the_forward_matmuls() -> None:
@@ -180,7 +189,7 @@ def test_quantised_weights_are_read_narrow_and_routers_stay_wide() -> None:
     assert bits["experts.up"] == bits["attention.q"] == 4.25
     assert bits["experts.router"] == 16
     fp8 = quantise(build_block(model, model.blocks[0], Pass(1, 64)), number_format("fp8"))
-    assert any(n.kind == "cast" for n in fp8.forward if isinstance(n, Op))
+    assert any(n.kind is Kind.CAST for n in fp8.forward if isinstance(n, Op))
 
 
 def test_arrays_of_plans_give_what_single_plans_give() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from trueflops.catalog import cluster
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
+from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.passes import Degrees, differentiate, fuse, number_format, quantise, shard
 from trueflops.graph.passes.recompute import recompute
 from trueflops.model import read_model
@@ -22,12 +23,20 @@ Y = Tensor("y", (("batch", 2.0), ("seq", 4.0), ("ffn", 16.0)))
 W = Tensor("w", (("ffn", 16.0), ("hidden", 8.0)), role="weight")
 # Every field that a product can have, none at its default.
 PRODUCT = Op(
-    "up", "matmul", (X,), (Y,), (W,), dtype="fp16", part="ffn", facts={"sentinel": 3.0}, form="own"
+    "up",
+    Kind.MATMUL,
+    (X,),
+    (Y,),
+    (W,),
+    dtype="fp16",
+    part="ffn",
+    facts={"sentinel": 3.0},
+    form="own",
 )
 # A dispatch that sends each token once to each node, by a library of its own.
 SENT = Collective(
-    "dispatch", "all_to_all", "ep", 4.0, X, source=X, outputs=(X,), part="experts", hides=True,
-    copies=8.0, library="deepep",
+    "dispatch", CollectiveKind.ALL_TO_ALL, "ep", 4.0, X, source=X, outputs=(X,), part="experts",
+    hides=True, copies=8.0, library="deepep",
 )  # fmt: skip
 
 
@@ -62,7 +71,7 @@ def test_the_backward_of_attention_is_of_the_same_kernel() -> None:
     q, k, v = (Tensor(n, (("batch", 1.0), ("heads", 2.0), ("seq", 8.0), ("head_dim", 4.0)))
                for n in "qkv")  # fmt: skip
     facts: dict[str, Any] = {"keys": 8.0, "seen": 4.5}
-    forward = Op("core", "attention", (q, k, v), (q,), part="core", facts=facts, form="cudnn")
+    forward = Op("core", Kind.ATTENTION, (q, k, v), (q,), part="core", facts=facts, form="cudnn")
     (backward,) = differentiate(Graph("g", (forward,), q)).backward
     unchanged(forward, backward, "kind", "inputs", "outputs", "of")
 

@@ -13,6 +13,7 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
 from trueflops.interop.kernel_ops import DTYPES, KINDS, Form, attend, attend_backward
 from trueflops.predict.explain import explain_attention, explain_matmul
 from trueflops.report import encode
@@ -165,5 +166,6 @@ def build_attention(
     }
     columns = {name: np.array([float(value)]) for name, value in numbers.items()}
     lengths = np.array([float(queries)]), np.array([float(keys)])
-    forward = attend(columns, *lengths, form, "attention_decode" if options.decode else "attention")
+    kind = Kind.ATTENTION_DECODE if options.decode else Kind.ATTENTION
+    forward = attend(columns, *lengths, form, kind)
     return attend_backward(forward) if options.backward else forward

@@ -9,12 +9,13 @@ import numpy as np
 
 from trueflops.clock.attention import ATTENTION, DECODE, AttentionWork
 from trueflops.clock.eager import EAGER, EagerWork
-from trueflops.clock.eager import KINDS as EAGER_KINDS
+from trueflops.clock.eager import KINDS as EAGER_KERNELS
 from trueflops.clock.experts import EXPERTS, ExpertWork
 from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
 from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import EAGER_KINDS, LAID_OUT_ATTENTION, PRODUCTS, Kind
 from trueflops.graph.rules import Work, total_bytes
 from trueflops.graph.shapes import (
     AttentionShape,
@@ -36,7 +37,6 @@ LAWS: Final[dict[str, Law]] = {
     "memory": STREAM,
     "eager": EAGER,
 }
-_EAGER: Final = ("pointwise", "reduction", "movement")  # kernels of a captured program
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
 FALLBACK: Final = "triton"  # the attention that takes any shape, where no faster one does
@@ -44,16 +44,17 @@ FALLBACK: Final = "triton"  # the attention that takes any shape, where no faste
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
 ODD_HEADS: Final = "odd_heads"  # the curve of others
 _HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
+_CLASSES: Final[dict[Kind, str]] = {
+    **{kind: kind.value if kind.value in LAWS else "memory" for kind in Kind},
+    **dict.fromkeys(PRODUCTS, "matmul"),
+    **dict.fromkeys(EAGER_KINDS, "eager"),
+}
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
 def op_class(op: Op) -> str:
     """Which law prices an op."""
-    if op.kind in ("matmul", "dgrad", "wgrad", "scores", "context", "product_backward"):
-        return "matmul"
-    if op.kind in _EAGER:
-        return "eager"
-    return op.kind if op.kind in LAWS else "memory"
+    return _CLASSES[op.kind]
 
 
 def cause_of(op: Op) -> str:
@@ -73,7 +74,7 @@ def curve_name(op: Op) -> str:
         grouped = "grouped" if kind == "matmul" and cause_of(op) == "experts" else ""
         parts = (kind, "" if op.dtype in _HALVES else op.dtype, op.form, grouped)
         return ".".join(dict.fromkeys(part for part in parts if part))
-    if op.kind == "cast" and op.form:
+    if op.kind is Kind.CAST and op.form:
         return f"cast.{op.form}"
     if kind.startswith("attention"):
         return _attention_curve(kind, op)
@@ -139,13 +140,13 @@ def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
 
 def _product_shape(op: Op) -> MatmulShape:
     """[m,k]·[k,n] of any product; those of unfused attention are one per sequence and head."""
-    if op.kind not in ("scores", "context", "product_backward"):
+    if op.kind not in LAID_OUT_ATTENTION and op.kind is not Kind.PRODUCT_BACKWARD:
         return matmul_shape(op)
     forward = op.of or op
-    size = dict((forward.outputs[0] if forward.kind == "scores" else forward.inputs[0]).dims)
-    both = 2.0 if op.kind == "product_backward" else 1.0  # a product has two gradients
+    size = dict((forward.outputs[0] if forward.kind is Kind.SCORES else forward.inputs[0]).dims)
+    both = 2.0 if op.kind is Kind.PRODUCT_BACKWARD else 1.0  # a product has two gradients
     batch = both * size["batch"] * size["heads"]
-    if forward.kind == "scores":
+    if forward.kind is Kind.SCORES:
         return MatmulShape(batch, size["seq"], size["keys"], op.facts["inner"])
     return MatmulShape(batch, size["seq"], op.facts["inner"], size["keys"])
 
@@ -154,7 +155,7 @@ def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
     rows = []
     for op, done in zip(ops, works, strict=True):
         others = op.inputs[0].bytes + done.bytes_written
-        products = 2.5 if op.kind == "attention_backward" else 1.0
+        products = 2.5 if op.kind is Kind.ATTENTION_BACKWARD else 1.0
         cache = done.bytes_read + done.bytes_written - others
         rows.append((*attention_shape(op), cache, others, products))
     *shape, cached, moved, times = _columns(rows)
@@ -178,7 +179,7 @@ def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
             done.bytes_read + done.bytes_written,
             op.facts.get("walked", 0.0),
             op.facts.get("launches", 1.0),
-            float(EAGER_KINDS.index(op.form)),
+            float(EAGER_KERNELS.index(op.form)),
         )
         for op, done in zip(ops, works, strict=True)
     ]
@@ -189,16 +190,23 @@ def stream_kind(op: Op) -> str:
     """Whose share of the bandwidth a memory-bound op has: that of its costliest part."""
     forward = op.of or op
     kinds = {part.kind for part in forward.fused} or {forward.kind}
-    if "fused_cross_entropy" in kinds:  # a softmax over each row of logits, and its gradient
-        kinds = {"softmax"}
+    if Kind.FUSED_CROSS_ENTROPY in kinds:  # a softmax over each row of logits, and its gradient
+        kinds = {Kind.SOFTMAX}
     name = next((kind for kind in _COSTLIEST if kind in kinds), "")
     return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name
 
 
 _COSTLIEST: Final = (
-    "optimizer", "cross_entropy", "embedding", "softmax", "norm", "dropout", "rope", "activation",
-    "cast",
-)  # fmt: skip
+    Kind.OPTIMIZER,
+    Kind.CROSS_ENTROPY,
+    Kind.EMBEDDING,
+    Kind.SOFTMAX,
+    Kind.NORM,
+    Kind.DROPOUT,
+    Kind.ROPE,
+    Kind.ACTIVATION,
+    Kind.CAST,
+)
 _BUILD: Final = {
     "matmul": _matmul,
     "attention": _attention,

@@ -1,5 +1,6 @@
 """The IR and what is done to it. In: Model, Plan, Pass. Out: a Program of Graphs for one rank.
 
+kinds.py   what an op, a collective and a tensor can be
 ir.py      Tensor, Op, Collective, Graph
 rules.py   per kind of op: its work, what its backward needs, and that backward
 build/     the forward graph as the paper writes it

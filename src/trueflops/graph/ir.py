@@ -12,15 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
 Role = Literal["activation", "weight", "index"]
 Phase = Literal["forward", "recompute", "backward", "backward_weight"]
 Dims = tuple[tuple[str, Size], ...]
-CollectiveKind = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "copy"
-]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +60,7 @@ class Op:
     """One kernel. `kind` picks its rule; `facts` holds the few numbers its tensors cannot say."""
 
     name: str
-    kind: str
+    kind: Kind
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     weights: tuple[Tensor, ...] = ()
@@ -143,7 +141,7 @@ class Graph:
         for node in self.recompute:
             yield "recompute", node
         for node in self.backward:
-            is_weight = isinstance(node, Op) and node.kind == "wgrad"
+            is_weight = isinstance(node, Op) and node.kind is Kind.WGRAD
             yield "backward_weight" if is_weight else "backward", node
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.sizes import Size
 
 
@@ -48,9 +49,9 @@ def matmul_shape(op: Op) -> MatmulShape:
     n: Size = 0.0
     for weight in matrices:
         n = n + weight.elements / k / batch
-    if op.kind == "dgrad":
+    if op.kind is Kind.DGRAD:
         return MatmulShape(batch, m, k, n)
-    if op.kind == "wgrad":
+    if op.kind is Kind.WGRAD:
         return MatmulShape(batch, n, k, m)
     return MatmulShape(batch, m, n, k)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from trueflops.graph.build import Pass
 from trueflops.graph.ir import Collective, Op, Tensor
+from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.passes import Format, number_format
 from trueflops.graph.passes.quantise import EIGHT_BITS, STORED
 from trueflops.graph.routing import load
@@ -38,15 +39,15 @@ DTYPES: Final[Mapping[str, str]] = {
     "w4a16_mxfp4": "mxfp4",
     "w4a8_mxfp4_mxfp8": "mxfp4_fp8",
 }
-COLLECTIVES: Final[Mapping[str, str]] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "send_recv": "send_recv",
-    "sendrecv": "send_recv",
+COLLECTIVES: Final[Mapping[str, CollectiveKind]] = {
+    "all_reduce": CollectiveKind.ALL_REDUCE,
+    "all_gather": CollectiveKind.ALL_GATHER,
+    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "alltoall": CollectiveKind.ALL_TO_ALL,
+    "all_to_all": CollectiveKind.ALL_TO_ALL,
+    "broadcast": CollectiveKind.BROADCAST,
+    "send_recv": CollectiveKind.SEND_RECV,
+    "sendrecv": CollectiveKind.SEND_RECV,
 }
 Columns = Mapping[str, Array]
 Built = tuple[tuple[Op, ...], Collective | None]
@@ -60,7 +61,7 @@ class Form(NamedTuple):
     cast: bool = True  # whether narrowed inputs are narrowed as part of the row
 
 
-class Kind(NamedTuple):
+class TableKind(NamedTuple):
     """Columns a kind of table must or may have (with their default), and its builder."""
 
     columns: Mapping[str, float | None]
@@ -76,13 +77,13 @@ def _product(
     if form.input_bits:
         narrow = Tensor(f"{x.name}.narrow", x.dims, form.input_bits)
         if cast:
-            ops.append(Op(f"{name}.cast", "cast", (x,), (narrow,), form=form.name))
+            ops.append(Op(f"{name}.cast", Kind.CAST, (x,), (narrow,), form=form.name))
         x = narrow
     dtype = form.compute or ("fp16" if form.name == "fp16" else "bf16")
     form_name = window or ("" if form.name == dtype else form.name)
     if form.compute in EIGHT_BITS and not cast:
         form_name = STORED
-    product = Op(name, "matmul", (x,), (y,), (w,), dtype=dtype, facts=facts, form=form_name)
+    product = Op(name, Kind.MATMUL, (x,), (y,), (w,), dtype=dtype, facts=facts, form=form_name)
     return (*ops, product)
 
 
@@ -113,7 +114,7 @@ def format_of(name: str) -> Format:
 
 def _attention(c: Columns, form: Form) -> Built:
     """A prompt: every query sees itself and the keys before it, at most a window of them."""
-    forward = attend(c, c["isl"], c["isl"], form, "attention")
+    forward = attend(c, c["isl"], c["isl"], form, Kind.ATTENTION)
     back = form.variant.endswith("backward")
     return (attend_backward(forward) if back else forward,), None
 
@@ -123,17 +124,17 @@ def attend_backward(forward: Op) -> Op:
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
     return Op(
-        "attention", "attention_backward", reads, writes,
+        "attention", Kind.ATTENTION_BACKWARD, reads, writes,
         dtype=forward.dtype, facts=forward.facts, of=forward, form=forward.form,
     )  # fmt: skip
 
 
 def _decode(c: Columns, form: Form) -> Built:
     one = np.ones_like(c["kv_len"])
-    return (attend(c, one, c["kv_len"], form, "attention_decode"),), None
+    return (attend(c, one, c["kv_len"], form, Kind.ATTENTION_DECODE),), None
 
 
-def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op:
+def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: Kind) -> Op:
     """Queries that look at the last of so many keys; `form` is fp8 where the cache is narrow."""
     run, one = Pass(c["batch"], queries, keys - queries), np.ones_like(keys)
     window = np.where(c["window"] > 0, c["window"], keys)
@@ -174,50 +175,59 @@ def _experts(c: Columns, form: Form) -> Built:
         "skewed": 1.0 if power else 0.0,
     }
     name = "" if numbers.name == dtype else numbers.name
-    return (Op("experts", "experts", (x,), (y,), (up, down), dtype, facts=facts, form=name),), None
+    return (
+        Op("experts", Kind.EXPERTS, (x,), (y,), (up, down), dtype, facts=facts, form=name),
+    ), None
 
 
 def _collective(c: Columns, form: Form) -> Built:
     buffer = Tensor("buffer", (("bytes", c["bytes"]),), 8.0)
-    sent = Collective(form.name, form.name, "tp", c["gpus"], buffer)  # type: ignore[arg-type]
-    sent.library = form.variant
-    return (), sent
+    kind = CollectiveKind(form.name)
+    return (), Collective(kind, kind, "tp", c["gpus"], buffer, library=form.variant)
 
 
-# Bits read and written per element, at least, and whose share of the bandwidth it has.
-MEMORY_KINDS: Final[Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]]]] = {
-    "copy": ("stream", (16.0,), (16.0,)),
-    "add": ("stream", (16.0, 16.0), (16.0,)),
-    "gelu": ("activation", (16.0,), (16.0,)),
-    "gelu_backward": ("activation_backward", (16.0, 16.0), (16.0,)),
-    "silu": ("activation", (16.0,), (16.0,)),
-    "silu_backward": ("activation_backward", (16.0, 16.0), (16.0,)),
-    "dropout": ("dropout", (16.0,), (16.0, 8.0)),
-    "layer_norm": ("norm", (16.0,), (16.0,)),
-    "layer_norm_backward": ("norm_backward", (16.0, 16.0), (16.0,)),
-    "rms_norm": ("norm", (16.0,), (16.0,)),
-    "rms_norm_backward": ("norm_backward", (16.0, 16.0), (16.0,)),
-    "softmax": ("softmax", (16.0,), (16.0,)),
-    "softmax_backward": ("softmax_backward", (16.0, 16.0), (16.0,)),
-    "to_fp32": ("cast", (16.0,), (32.0,)),
-    "cross_entropy": ("cross_entropy", (16.0,), (32.0,)),
-    "cross_entropy_backward": ("cross_entropy_backward", (32.0, 32.0), (16.0,)),
-    "embedding": ("embedding", (16.0,), (16.0,)),
-    "adamw": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
-    "adamw_fused": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
+class MemoryKind(NamedTuple):
+    """A memory-bound kernel: whose share of the bandwidth it has, and the least that it moves."""
+
+    kind: Kind
+    read: tuple[float, ...]  # bits per element of each operand
+    written: tuple[float, ...]
+    backward: bool = False
+
+
+MEMORY_KINDS: Final[Mapping[str, MemoryKind]] = {
+    "copy": MemoryKind(Kind.STREAM, (16.0,), (16.0,)),
+    "add": MemoryKind(Kind.STREAM, (16.0, 16.0), (16.0,)),
+    "gelu": MemoryKind(Kind.ACTIVATION, (16.0,), (16.0,)),
+    "gelu_backward": MemoryKind(Kind.ACTIVATION, (16.0, 16.0), (16.0,), backward=True),
+    "silu": MemoryKind(Kind.ACTIVATION, (16.0,), (16.0,)),
+    "silu_backward": MemoryKind(Kind.ACTIVATION, (16.0, 16.0), (16.0,), backward=True),
+    "dropout": MemoryKind(Kind.DROPOUT, (16.0,), (16.0, 8.0)),
+    "layer_norm": MemoryKind(Kind.NORM, (16.0,), (16.0,)),
+    "layer_norm_backward": MemoryKind(Kind.NORM, (16.0, 16.0), (16.0,), backward=True),
+    "rms_norm": MemoryKind(Kind.NORM, (16.0,), (16.0,)),
+    "rms_norm_backward": MemoryKind(Kind.NORM, (16.0, 16.0), (16.0,), backward=True),
+    "softmax": MemoryKind(Kind.SOFTMAX, (16.0,), (16.0,)),
+    "softmax_backward": MemoryKind(Kind.SOFTMAX, (16.0, 16.0), (16.0,), backward=True),
+    "to_fp32": MemoryKind(Kind.CAST, (16.0,), (32.0,)),
+    "cross_entropy": MemoryKind(Kind.CROSS_ENTROPY, (16.0,), (32.0,)),
+    "cross_entropy_backward": MemoryKind(Kind.CROSS_ENTROPY, (32.0, 32.0), (16.0,), backward=True),
+    "embedding": MemoryKind(Kind.EMBEDDING, (16.0,), (16.0,)),
+    "adamw": MemoryKind(Kind.OPTIMIZER, (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
+    "adamw_fused": MemoryKind(Kind.OPTIMIZER, (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
 }
 
 
 def _memory(c: Columns, form: Form) -> Built:
-    kind, read, written = MEMORY_KINDS[form.name]
+    kind, read, written, backward = MEMORY_KINDS[form.name]
     if form.variant == "fp32":
         read, written = (tuple(32.0 if b == 16.0 else b for b in bits) for bits in (read, written))
     dims = (("rows", c["rows"]), ("columns", c["columns"]))
     inputs = tuple(Tensor(f"in{i}", dims, bits) for i, bits in enumerate(read))
     outputs = tuple(Tensor(f"out{i}", dims, bits) for i, bits in enumerate(written))
-    name, _, back = kind.partition("_backward")
-    forward = Op(form.name, name, inputs, outputs) if back or kind.endswith("backward") else None
-    made = Op(form.name, "stream" if forward else kind, inputs, outputs, of=forward)
+    made = Op(form.name, kind, inputs, outputs)
+    if backward:
+        made = Op(form.name, Kind.STREAM, inputs, outputs, of=made)
     return (made,), None
 
 
@@ -225,12 +235,14 @@ def _eager(c: Columns, form: Form) -> Built:
     """A kernel of torch's own, by what it moves and looks up."""
     moved = Tensor("moved", (("bytes", c["bytes"]),), 8.0)
     facts: dict[str, Size] = {"walked": c["walked"], "launches": c["launches"]}
-    return (Op(form.name, "pointwise", (moved,), (), facts=facts, form=form.name),), None
+    return (Op(form.name, Kind.POINTWISE, (moved,), (), facts=facts, form=form.name),), None
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "matmul": Kind({"m": None, "n": None, "k": None, "copies": 6.0, "input_bytes": 0.0}, _matmul),
-    "attention": Kind(
+KINDS: Final[Mapping[str, TableKind]] = {
+    "matmul": TableKind(
+        {"m": None, "n": None, "k": None, "copies": 6.0, "input_bytes": 0.0}, _matmul
+    ),
+    "attention": TableKind(
         {
             "num_heads": None,
             "num_kv_heads": None,
@@ -242,7 +254,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         _attention,
     ),
-    "attention_decode": Kind(
+    "attention_decode": TableKind(
         {
             "num_heads": None,
             "num_kv_heads": None,
@@ -253,7 +265,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         _decode,
     ),
-    "experts": Kind(
+    "experts": TableKind(
         {
             "num_tokens": None,
             "hidden": None,
@@ -265,7 +277,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         _experts,
     ),
-    "collective": Kind({"gpus": None, "bytes": None}, _collective),
-    "memory": Kind({"rows": None, "columns": None}, _memory),
-    "eager": Kind({"bytes": None, "walked": 0.0, "launches": 1.0}, _eager),
+    "collective": TableKind({"gpus": None, "bytes": None}, _collective),
+    "memory": TableKind({"rows": None, "columns": None}, _memory),
+    "eager": TableKind({"bytes": None, "walked": 0.0, "launches": 1.0}, _eager),
 }

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import work
 from trueflops.model import Model
 from trueflops.model.parameters import Parameter, embedding_parameters, head_parameters
@@ -58,7 +59,7 @@ def products(matrix: Matrix, dtype: str = "bf16") -> tuple[Op, ...]:
         x = Tensor(f"{name}.x", (("rows", m), ("inner", k)), bits)
         w = Tensor(f"{name}.w", (("columns", n), ("inner", k)), bits, "weight")
         y = Tensor(f"{name}.y", (("rows", m), ("columns", n)), bits)
-        return Op(name, "matmul", (x,), (y,), (w,), dtype=dtype)
+        return Op(name, Kind.MATMUL, (x,), (y,), (w,), dtype=dtype)
 
     return (
         product("muon.gram", r, r, c),

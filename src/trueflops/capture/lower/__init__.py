@@ -49,6 +49,7 @@ from trueflops.capture.lower.recurrent import layers, layers_backward
 from trueflops.capture.lower.windows import convolution, convolution_backward
 from trueflops.capture.recording import Call
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
 
 __all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]
 
@@ -81,7 +82,7 @@ def _generated(call: Call) -> Op:
     parts = [op for part in call.parts for op in lower(part)]
     turned = [float(op.facts.get("walked", 0.0)) for op in parts if op.form in ("cat", "gather")]
     walked = max(turned, default=0.0)
-    made = kernel(call, "pointwise", "strided" if turned else "vector", walked)
+    made = kernel(call, Kind.POINTWISE, "strided" if turned else "vector", walked)
     return replace(made, name="+".join(dict.fromkeys(op.name for op in parts)), fused=tuple(parts))
 
 

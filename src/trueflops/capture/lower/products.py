@@ -7,6 +7,7 @@ from typing import Final
 from trueflops.capture.lower.kernels import flags
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Dims, Op, Role, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import STATISTIC_BITS
 
 _FORMATS: Final = {
@@ -91,7 +92,7 @@ def _product(
     y = sized(call.outputs[0], (*many, rows, columns))
     dtype = number_format(call, a)
     name = call.op.split(".")[1]
-    return Op(name, "matmul", (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
+    return Op(name, Kind.MATMUL, (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
 
 
 # ── attention ────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +114,7 @@ def attention_backward(call: Call) -> list[Op]:
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
     return [
-        Op("attention", "attention_backward", reads, writes, dtype=forward.dtype,
+        Op("attention", Kind.ATTENTION_BACKWARD, reads, writes, dtype=forward.dtype,
            part=call.module, facts=forward.facts, of=forward, form=forward.form)
     ]  # fmt: skip
 
@@ -135,7 +136,7 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
     if kernel == "cudnn" and any(a.shape[-2:] == (queries, keys) for a in call.inputs[3:]):
         kernel = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
     return Op(
-        "attention", "attention", (tq, tk, tv), (made, normaliser),
+        "attention", Kind.ATTENTION, (tq, tk, tv), (made, normaliser),
         dtype=number_format(call, q), part=call.module,
         facts={"keys": keys, "seen": seen if causal else keys}, form=kernel,
     )  # fmt: skip

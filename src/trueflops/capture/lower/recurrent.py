@@ -9,6 +9,7 @@ from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
 from trueflops.capture.lower.products import number_format
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.kinds import Kind
 
 
 class Layer(NamedTuple):
@@ -76,7 +77,7 @@ def _product(call: Call, m: float, n: float, k: float) -> Op:
     w = Tensor("matrix", (columns, inner), x.bits, "weight")
     y = Tensor("gates", (rows, columns), x.bits)
     dtype = number_format(call, x)
-    return Op("recurrent", "matmul", (a,), (y,), (w,), dtype=dtype, part=call.module)
+    return Op("recurrent", Kind.MATMUL, (a,), (y,), (w,), dtype=dtype, part=call.module)
 
 
 def _cell(call: Call, layer: Layer) -> Op:
@@ -84,5 +85,5 @@ def _cell(call: Call, layer: Layer) -> Op:
     gates = Array(0, (round(layer.rows * layer.gates),), (1,), call.inputs[0].dtype)
     state = gates._replace(shape=(round(layer.rows * layer.hidden),))
     return kernel(
-        call._replace(inputs=(gates, state), outputs=(state, state)), "pointwise", "vector"
+        call._replace(inputs=(gates, state), outputs=(state, state)), Kind.POINTWISE, "vector"
     )

@@ -14,6 +14,7 @@ from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
 from trueflops.capture.lower.products import number_format, sized
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
 
 _HALVES: Final = ("float16", "bfloat16")
 
@@ -22,11 +23,11 @@ def convolution(call: Call) -> list[Op]:
     """The product, and torch's own kernel that adds the bias to it."""
     x, weight = call.inputs[:2]
     y = call.outputs[0]
-    kind = "dgrad" if _transposed(call) else "matmul"
+    kind = Kind.DGRAD if _transposed(call) else Kind.MATMUL
     ops = _windows(call, x, weight, y, kind, "convolution")
     if len(call.inputs) > 2:
         add = call._replace(inputs=(y, call.inputs[2]), outputs=(y,))
-        ops.append(kernel(add, "pointwise", "strided", y.elements))
+        ops.append(kernel(add, Kind.POINTWISE, "strided", y.elements))
     return ops
 
 
@@ -36,14 +37,14 @@ def convolution_backward(call: Call) -> list[Op]:
     ops: list[Op] = []
     for wanted, made in zip(_wanted(call, x, weight), call.outputs, strict=True):
         if wanted == "input":
-            kind = "matmul" if _transposed(call) else "dgrad"
+            kind = Kind.MATMUL if _transposed(call) else Kind.DGRAD
             ops += _windows(call, x, weight, grad, kind, "convolution.input")
         elif wanted == "weight":
-            ops += _windows(call, x, weight, grad, "wgrad", "convolution.weight")
+            ops += _windows(call, x, weight, grad, Kind.WGRAD, "convolution.weight")
         else:
             sums = call._replace(inputs=(grad,), outputs=(made,))
             form = "reduce_columns" if grad.strides[1] == 1 else "reduce_rows"
-            ops.append(kernel(sums, "reduction", form))
+            ops.append(kernel(sums, Kind.REDUCTION, form))
     return ops
 
 
@@ -67,7 +68,7 @@ def _groups(call: Call, x: Array, weight: Array) -> int:
     return given[-1] if given else max(1, round(x.shape[1] / weight.shape[1]))
 
 
-def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str) -> list[Op]:
+def _windows(call: Call, x: Array, weight: Array, y: Array, kind: Kind, name: str) -> list[Op]:
     """One of the three products between an input, the windows' weights and an output."""
     groups = _groups(call, x, weight)
     if weight.shape[1] == 1 and groups > 1:
@@ -80,11 +81,11 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str
     w = sized(weight, (*many, columns, inner), "weight")
     b = sized(narrow, (*many, rows, columns))
     dtype = number_format(call, weight)
-    form = "convolution" if kind == "matmul" else "convolution_backward"
-    forward = Op(name, "matmul", (a,), (b,), (w,), dtype=dtype, part=call.module, form=form)
-    if kind == "matmul":
+    form = "convolution" if kind is Kind.MATMUL else "convolution_backward"
+    forward = Op(name, Kind.MATMUL, (a,), (b,), (w,), dtype=dtype, part=call.module, form=form)
+    if kind is Kind.MATMUL:
         made = forward
-    elif kind == "dgrad":
+    elif kind is Kind.DGRAD:
         made = Op(
             name, kind, (b,), (a,), (w,), dtype=dtype, part=call.module, of=forward, form=form
         )
@@ -96,23 +97,25 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: str, name: str
 def _turned(call: Call, *arrays: Array) -> list[Op]:
     """Matrix engines want channels last: cuDNN turns what lies otherwise, there or back."""
     return [
-        kernel(call._replace(inputs=(a,), outputs=(a,)), "pointwise", "strided", a.elements)
+        kernel(call._replace(inputs=(a,), outputs=(a,)), Kind.POINTWISE, "strided", a.elements)
         for a in arrays
         if a.dtype in _HALVES and len(a.shape) > 2 and a.strides[1] != 1 and a.shape[1] > 1
         and prod(a.shape[2:]) > 1
     ]  # fmt: skip
 
 
-def _channelwise(call: Call, x: Array, weight: Array, y: Array, kind: str) -> Op:
+def _channelwise(call: Call, x: Array, weight: Array, y: Array, kind: Kind) -> Op:
     """Depthwise: each result looks at a window of one channel, a row of it at a time."""
+    way = Kind.DGRAD if "backward" in call.op else Kind.MATMUL
+    way = Kind.WGRAD if kind is Kind.WGRAD else way
     read, made = {
-        "matmul": ((x, weight), y),
-        "dgrad": ((y, weight), x),
-        "wgrad": ((x, y), weight),
-    }["wgrad" if kind == "wgrad" else "dgrad" if "backward" in call.op else "matmul"]
+        Kind.MATMUL: ((x, weight), y),
+        Kind.DGRAD: ((y, weight), x),
+        Kind.WGRAD: ((x, y), weight),
+    }[way]
     narrow = x if _transposed(call) else y
     window = prod(weight.shape[2:])
     walked = narrow.elements * prod(weight.shape[2:-1])
     done = call._replace(inputs=read, outputs=(made,))
     flop = 2.0 * narrow.elements * window / made.elements
-    return kernel(done, "movement", "strided", walked, flop_per_element=flop)
+    return kernel(done, Kind.MOVEMENT, "strided", walked, flop_per_element=flop)

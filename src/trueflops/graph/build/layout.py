@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueflops.graph.ir import Dims, Graph, Node, Op, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.model import Parameter
 from trueflops.sizes import Size
 
@@ -89,7 +90,7 @@ class Layout:
 
     def op(
         self,
-        kind: str,
+        kind: Kind,
         name: str,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
@@ -120,14 +121,14 @@ class Layout:
         """Normalise over the last dimension; a norm without a gain has no parameter."""
         out = Tensor(f"{name}.out", x.dims, x.bits)
         gain = self.weights(name) if name in self.parameters else ()
-        return self.op("norm", name, [x], [out], gain, part="norm", flop_per_element=5.0)
+        return self.op(Kind.NORM, name, [x], [out], gain, part="norm", flop_per_element=5.0)
 
     def linear(
         self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor], **facts: float
     ) -> Tensor:
         """One product of x with one or more weights side by side."""
         weights = self.weights(*names)
-        return self.op("matmul", names[0], [x], outs, weights, part="", form="", **facts)
+        return self.op(Kind.MATMUL, names[0], [x], outs, weights, part="", form="", **facts)
 
     def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
         """Drop and remember where: the mask takes a byte per element."""
@@ -135,7 +136,7 @@ class Layout:
             return x
         out = Tensor(f"{name}.out", x.dims, x.bits)
         mask = Tensor(f"{name}.mask", x.dims, 8.0, "index")
-        return self.op("dropout", name, [x], [out, mask], part=part)
+        return self.op(Kind.DROPOUT, name, [x], [out, mask], part=part)
 
     def graph(self, name: str, result: Tensor) -> Graph:
         """Everything laid out so far."""

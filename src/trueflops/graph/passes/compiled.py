@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from trueflops.graph.ir import Node, Op
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import RULES
 
-_JOINING: Final = ("reduction", "movement")
+_JOINING: Final = (Kind.REDUCTION, Kind.MOVEMENT)
 _CLOSING: Final = ("reduce_columns",)  # whoever reads the result needs all of it
 _APART: Final = ("foreach", "fused_optimizer", "random", "scatter")
 

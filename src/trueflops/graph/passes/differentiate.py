@@ -11,18 +11,20 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from trueflops.graph.ir import Collective, CollectiveKind, Graph, Kept, Node, Op, Tensor, unique
+from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor, unique
+from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.rules import RULES
 
 DUAL: Final[dict[CollectiveKind, CollectiveKind]] = {
-    "all_gather": "reduce_scatter",
-    "reduce_scatter": "all_gather",
-    "all_reduce": "copy",
-    "copy": "all_reduce",
-    "all_to_all": "all_to_all",
-    "send_recv": "send_recv",
-    "broadcast": "all_reduce",
+    CollectiveKind.ALL_GATHER: CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.REDUCE_SCATTER: CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_REDUCE: CollectiveKind.COPY,
+    CollectiveKind.COPY: CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_TO_ALL: CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.SEND_RECV: CollectiveKind.SEND_RECV,
+    CollectiveKind.BROADCAST: CollectiveKind.ALL_REDUCE,
 }
+_GATHERS: Final = (CollectiveKind.ALL_GATHER, CollectiveKind.COPY)
 
 
 def differentiate(graph: Graph) -> Graph:
@@ -30,9 +32,7 @@ def differentiate(graph: Graph) -> Graph:
     gathers = {
         node.outputs[0].name: node
         for node in graph.forward
-        if isinstance(node, Collective)
-        and node.axis == "tp"
-        and node.kind in ("all_gather", "copy")
+        if isinstance(node, Collective) and node.axis == "tp" and node.kind in _GATHERS
     }
     kept: list[Kept] = []
     backward: list[Node] = []
@@ -48,7 +48,11 @@ def differentiate(graph: Graph) -> Graph:
             for tensor in needed:
                 gather = gathers.get(tensor.name)
                 kept.append(Kept(gather.inputs[0] if gather else tensor, node.name))
-                if gather and gather.kind == "all_gather" and tensor.name not in gathered_again:
+                if (
+                    gather
+                    and gather.kind is CollectiveKind.ALL_GATHER
+                    and tensor.name not in gathered_again
+                ):
                     gathered_again.add(tensor.name)
                     backward.append(gather)
             backward.extend(RULES[node.kind].backward(node))
@@ -63,7 +67,7 @@ def differentiate(graph: Graph) -> Graph:
 def _reverse(node: Collective) -> Collective:
     """The gradient of a collective is its dual, on what it made; a ring also returns dK and dV."""
     payload = node.payload
-    if node.kind == "send_recv":
+    if node.kind is CollectiveKind.SEND_RECV:
         payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
     return replace(node, name=f"d_{node.name}", kind=DUAL[node.kind], payload=payload)
 
@@ -73,6 +77,6 @@ def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:
     sums = []
     for tensor in tensors:
         d, name = tensor.gradient(), f"{tensor.name}.sum_gradients"
-        add = Op(name, "stream", (d, d), (d,), part="residual")
+        add = Op(name, Kind.STREAM, (d, d), (d,), part="residual")
         sums += [add] * (readers[tensor.name] - 1)
     return sums

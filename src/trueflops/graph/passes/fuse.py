@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from trueflops.graph.ir import Graph, Node, Op, Tensor, unique
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import RULES, STATISTIC_BITS, work
 from trueflops.sizes import Size
 
@@ -52,7 +53,7 @@ def traffic_bytes(nodes: Iterable[Node]) -> Size:
 
 def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     core = [n for n in nodes if isinstance(n, Op) and n.part == "core"]
-    if not core or core[0].kind != "scores":
+    if not core or core[0].kind is not Kind.SCORES:
         return nodes
     first, last = core[0], core[-1]
     q, k = first.inputs
@@ -62,7 +63,7 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     facts = {name: first.facts[name] for name in ("keys", "seen", "key_bits")}
     flash = Op(
         "attention.core",
-        "attention_decode" if decoding else "attention",
+        Kind.ATTENTION_DECODE if decoding else Kind.ATTENTION,
         (q, k, v),
         (mixed, normaliser),
         weights=tuple(w for op in core for w in op.weights),
@@ -81,14 +82,24 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
 
 
 def _fused_loss(node: Node) -> Node:
-    if not (isinstance(node, Op) and node.kind == "cross_entropy"):
+    if not (isinstance(node, Op) and node.kind is Kind.CROSS_ENTROPY):
         return node
     loss = node.outputs[0]
     normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, "index")
-    return replace(node, kind="fused_cross_entropy", outputs=(loss, normaliser))
+    return replace(node, kind=Kind.FUSED_CROSS_ENTROPY, outputs=(loss, normaliser))
 
 
-_EXPERT_KINDS: Final = ("cast", "matmul", "activation", "multiply", "dispatch", "combine", "stream")
+_EXPERT_KINDS: Final = frozenset(
+    {
+        Kind.CAST,
+        Kind.MATMUL,
+        Kind.ACTIVATION,
+        Kind.MULTIPLY,
+        Kind.DISPATCH,
+        Kind.COMBINE,
+        Kind.STREAM,
+    }
+)
 
 
 def _fuse_experts(nodes: list[Node]) -> list[Node]:
@@ -98,7 +109,7 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     """
     at = [
         i for i, node in enumerate(nodes)
-        if isinstance(node, Op) and node.kind == "matmul" and node.inputs[0].has("routed")
+        if isinstance(node, Op) and node.kind is Kind.MATMUL and node.inputs[0].has("routed")
     ]  # fmt: skip
     if not at:
         return nodes
@@ -108,11 +119,11 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     while last + 1 < len(nodes) and _of_experts(nodes[last + 1]):
         last += 1
     run = [node for node in nodes[first : last + 1] if isinstance(node, Op)]
-    products = [op for op in run if op.kind == "matmul"]
+    products = [op for op in run if op.kind is Kind.MATMUL]
     rows = next(op.inputs[0] for op in products)
     one = Op(
         "experts",
-        "experts",
+        Kind.EXPERTS,
         (rows,),
         products[-1].outputs,
         tuple(w for op in products for w in op.weights if not w.name.endswith(".bias")),
@@ -165,7 +176,7 @@ def _as_one(run: list[Op], nodes: list[Node], result: Tensor) -> Op:
     weights = tuple(w for op in run for w in op.weights)
     return Op(
         "+".join(op.name for op in run),
-        "fused",
+        Kind.FUSED,
         inputs,
         outputs,
         weights,

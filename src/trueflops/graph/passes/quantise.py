@@ -16,6 +16,7 @@ from typing import Final
 
 from trueflops.errors import UnknownName
 from trueflops.graph.ir import Graph, Node, Op, Tensor
+from trueflops.graph.kinds import Kind
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
     nodes: list[Node] = []
     narrowed: dict[str, Tensor] = {}
     for node in graph.forward:
-        if not isinstance(node, Op) or node.kind != "matmul":
+        if not isinstance(node, Op) or node.kind is not Kind.MATMUL:
             nodes.append(node)
             continue
         if node.name.startswith(WIDE):
@@ -143,7 +144,7 @@ def _cast(node: Op, to: Format, *, training: bool) -> Op:
         made.append(Tensor(f"{made[0].name}.transposed", x.dims, to.input_bits, "index"))
     form = "" if by_library(to, training) else to.name
     return Op(
-        f"{x.name}.cast", "cast", (x,), tuple(made), dtype=node.dtype, part=node.part, form=form
+        f"{x.name}.cast", Kind.CAST, (x,), tuple(made), dtype=node.dtype, part=node.part, form=form
     )
 
 

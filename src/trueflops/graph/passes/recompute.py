@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
-from typing import Literal
+from typing import Final, Literal
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
+from trueflops.graph.kinds import CollectiveKind, Kind
 
 Region = Literal["none", "selective", "products", "full"]
+_SAVED: Final = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
 
 
 def recompute(graph: Graph, region: Region) -> Graph:
@@ -54,15 +56,15 @@ def _unsaved(graph: Graph) -> Iterator[Node]:
     order = count(1)
     for node in graph.forward:
         if isinstance(node, Collective):
-            if node.kind not in ("reduce_scatter", "all_to_all"):
+            if node.kind not in _SAVED:
                 yield node
-        elif node.kind == "matmul" and not node.inputs[0].has("routed"):
+        elif node.kind is Kind.MATMUL and not node.inputs[0].has("routed"):
             again = [pair for pair in _products(node) if next(order) % 2 == 0]
             if again:
                 outputs = tuple(tensor for made, _ in again for tensor in made)
                 weights = tuple(weight for _, held in again for weight in held)
                 yield replace(node, outputs=outputs, weights=weights)
-        elif node.kind != "attention":
+        elif node.kind is not Kind.ATTENTION:
             yield node
 
 

@@ -13,6 +13,7 @@ from trueflops import units
 from trueflops.capture.lower import lower, tensor
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, MissingArgument, TracedOp
 from trueflops.interop.kineto.outputs import FAMILIES, everything, list_of_tensors, pointwise
 
@@ -56,7 +57,7 @@ def ops_of(op: TracedOp, call: Call) -> tuple[Op, ...]:
     """What the call should launch. Shapes that no program could have give nothing."""
     if call.op.startswith("foreign"):  # a compiler's own kernel: it moves each of them once
         reads, writes = (tuple(tensor(a) for a in side) for side in (call.inputs, call.outputs))
-        return (Op("fused", "pointwise", reads, writes, facts={"walked": 0.0}, form="vector"),)
+        return (Op("fused", Kind.POINTWISE, reads, writes, facts={"walked": 0.0}, form="vector"),)
     try:
         made = lower(call)
     except (ValueError, IndexError, KeyError, ZeroDivisionError):
@@ -77,7 +78,7 @@ def label_of(op: TracedOp, call: Call, ops: tuple[Op, ...]) -> str:
     """`mm 8192×2048×8192 bf16` (m×n×k), `attention backward 4×32×2048×64 causal`, `mul 4×2048`."""
     name, first = call.op.split(".")[1].strip("_"), call.inputs[0] if call.inputs else None
     name = name.replace("_backward_data", " backward")
-    if ops and ops[0].kind == "matmul" and "convolution" not in name:
+    if ops and ops[0].kind is Kind.MATMUL and "convolution" not in name:
         a, b = [x for x in call.inputs if len(x.shape) == len(call.outputs[0].shape)][-2:]
         many = f"{a.shape[0]} of " if len(a.shape) == 3 else ""
         product = _sizes((a.shape[-2], b.shape[-1], a.shape[-1]))

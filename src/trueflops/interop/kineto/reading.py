@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from trueflops.capture.recording import BITS
 from trueflops.errors import BadInput, printable
-from trueflops.graph.ir import CollectiveKind
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.interop.kineto import host
 from trueflops.interop.kineto.arguments import TracedOp
 from trueflops.interop.kineto.calls import call_of, label_of, ops_of
@@ -40,10 +40,14 @@ from trueflops.units import BITS_PER_BYTE
 
 _COLLECTIVE: Final = re.compile(r"nccl|rccl|cross_device_reduce|multimem_all_reduce", re.IGNORECASE)
 _KINDS: Final[tuple[tuple[str, CollectiveKind], ...]] = (
-    ("allreduce", "all_reduce"), ("allgather", "all_gather"), ("reducescatter", "reduce_scatter"),
-    ("alltoall", "all_to_all"), ("broadcast", "broadcast"), ("send", "send_recv"),
-    ("recv", "send_recv"),
-)  # fmt: skip
+    ("allreduce", CollectiveKind.ALL_REDUCE),
+    ("allgather", CollectiveKind.ALL_GATHER),
+    ("reducescatter", CollectiveKind.REDUCE_SCATTER),
+    ("alltoall", CollectiveKind.ALL_TO_ALL),
+    ("broadcast", CollectiveKind.BROADCAST),
+    ("send", CollectiveKind.SEND_RECV),
+    ("recv", CollectiveKind.SEND_RECV),
+)
 _PROFILER_ITSELF: Final = ("Activity Buffer", "Instrumentation", "Resource")
 MOST_RANKS: Final = 10**6
 

@@ -23,6 +23,7 @@ from trueflops.capture.recording import (
     Waited,
 )
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
 from trueflops.graph.passes.compiled import compiled_groups, joins
 
 FUSED = "compiled.fused.default"
@@ -234,7 +235,7 @@ class _Fusing:
         small = self.calls[maker].outputs[0].elements * 8 < max(
             (a.elements for a in self.calls[maker].inputs), default=0
         )
-        return small or any(op.kind == "movement" for op in self.lowered[maker])
+        return small or any(op.kind is Kind.MOVEMENT for op in self.lowered[maker])
 
     def _sources(self, array: Array, written: set[int], region: int, deep: int = 0) -> list[Array]:
         """The array itself if it lies in memory, else what it is made again from in its region."""

@@ -14,10 +14,10 @@ from typing import Final
 from trueflops.capture.lower import lower
 from trueflops.capture.recording import Array, Call
 from trueflops.clock import Clock
+from trueflops.graph.kinds import EAGER_KINDS, Kind
 from trueflops.predict.diagnosis.groups import Pricer
 from trueflops.predict.diagnosis.trace import NOBODY, Kernel, Launch, Trace
 
-_FUSE: Final = ("pointwise", "reduction", "movement")
 _LISTS: Final = ("foreach", "fused_optimizer", "scatter")  # kernels that no compiler merges
 REALISED: Final = 0.55
 """Of what fusing could save at best, what torch.compile saved: 26 of 45 ms and 15 of 29 ms on two
@@ -113,7 +113,7 @@ def chains(trace: Trace, kernels: Sequence[Kernel]) -> list[Chain]:
             current.seconds += kernel.seconds
             if kernel.launch != before:
                 current.calls.append(launch.call)
-                current.reductions += any(op.kind == "reduction" for op in launch.ops)
+                current.reductions += any(op.kind is Kind.REDUCTION for op in launch.ops)
         elif current.calls:
             found.append(current)
             current = Chain()
@@ -123,7 +123,7 @@ def chains(trace: Trace, kernels: Sequence[Kernel]) -> list[Chain]:
 
 def _fuses(launch: Launch) -> bool:
     return launch.phase != "optimizer" and all(
-        op.kind in _FUSE and op.form not in _LISTS and op.name != "fused" for op in launch.ops
+        op.kind in EAGER_KINDS and op.form not in _LISTS and op.name != "fused" for op in launch.ops
     )
 
 

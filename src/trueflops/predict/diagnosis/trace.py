@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from trueflops.capture.recording import Call
-from trueflops.graph.ir import CollectiveKind, Op
+from trueflops.graph.ir import Op
+from trueflops.graph.kinds import CollectiveKind
 
 Sort = Literal["kernel", "collective", "to_device", "to_host", "within"]
 """What a piece of device work is: a kernel, a collective, or a copy and its way."""
