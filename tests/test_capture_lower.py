@@ -17,10 +17,10 @@ from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.capture.recording import Array, Call
-from trueflops.clock.eager import KINDS
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import PRODUCTS, Kind
 from trueflops.graph.rules import work
+from trueflops.graph.variants import EagerKernel
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))
@@ -309,8 +309,8 @@ def test_a_memory_bound_kernel(
         return x.detach()
 
     ops = ops_of(name, quiet, (64, 256))
-    assert [op.form for op in ops] == forms
-    assert set(forms) <= set(KINDS)
+    assert [op.variant for op in ops] == forms
+    assert set(forms) <= set(EagerKernel)
     assert sum(moved(op) for op in ops) == moves
 
 
@@ -322,13 +322,13 @@ def test_norms_that_read_twice() -> None:
         return functional.batch_norm(x, None, None, training=True)
 
     sums, scale = ops_of("native_batch_norm", batch_norm, shape)
-    assert (sums.form, scale.form) == ("reduce_rows", "vector")
+    assert (sums.variant, scale.variant) == ("reduce_rows", "vector")
     assert moved(sums) == 4.0 * (count + 2 * 8)
     assert moved(scale) == 8.0 * count
     grouped = ops_of("native_group_norm", lambda x: functional.group_norm(x, 4), shape)
-    assert [op.form for op in grouped] == ["reduce_rows", "strided"]
+    assert [op.variant for op in grouped] == ["reduce_rows", "strided"]
     (layered,) = ops_of("native_layer_norm", lambda x: functional.layer_norm(x, (16,)), shape)
-    assert layered.form == "norm"
+    assert layered.variant == "norm"
     assert moved(layered) == 8.0 * count + 2 * 4 * count / 16
 
 

@@ -203,7 +203,7 @@ def test_channels_last_stays_last() -> None:
 def test_half_precision_in_rows_is_turned_for_the_matrix_engine() -> None:
     recording = captured(programs.diffusion)
     first = next(c for c in recording.calls() if base_name(c.op) == "convolution")
-    kinds = [(op.kind, op.form) for op in lower(first)]
+    kinds = [(op.kind, op.variant) for op in lower(first)]
     turned, biased = [("pointwise", "strided")] * 2, [("pointwise", "strided")]
     assert kinds == [("matmul", "convolution"), *turned, *biased]
 

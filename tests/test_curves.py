@@ -16,6 +16,7 @@ from trueflops.clock import Clock
 from trueflops.clock.attention import ATTENTION, AttentionWork
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_name
+from trueflops.errors import BadInput
 from trueflops.graph import Op, Pass, Tensor, compile_program
 from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import work
@@ -112,6 +113,18 @@ def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
     assert [curve_name(op) for op in ops] == ["attention.kv8.triton", "attention.kv8"]
     slow, fast = clock_on("1xB200").op_seconds(ops, [work(op) for op in ops])
     assert np.sum(slow) > 5.0 * np.sum(fast)
+
+
+def test_a_convolution_names_its_way_and_nothing_else(tmp_path: Path) -> None:
+    header, row = "m,n,k,dtype,cast,input_bytes,window", "4096,256,1152,bf16,0,1048576"
+    good = [f"{row},convolution", f"{row},convolution_backward", f"{row},"]
+    (tmp_path / "rows.csv").write_text("\n".join([header, *good]))
+    ops = [batch.ops[-1] for batch in read_kernels(tmp_path / "rows.csv")]
+    names = ["matmul.convolution", "matmul.convolution_backward", "matmul"]
+    assert [curve_name(op) for op in ops] == names
+    (tmp_path / "rows.csv").write_text("\n".join([header, f"{row},convolutions"]))
+    with pytest.raises(BadInput, match=r"rows\.csv:2: .*window.*convolutions.*convolution"):
+        read_kernels(tmp_path / "rows.csv")
 
 
 def test_only_an_engine_that_runs_the_fallback_is_priced_by_it() -> None:

@@ -8,6 +8,7 @@ from trueflops.catalog.models import model_names
 from trueflops.clock.works import LAWS, op_class
 from trueflops.graph import Op, Pass, compile_program
 from trueflops.graph.build import build_block, build_embedding, build_head
+from trueflops.graph.formats import Format
 from trueflops.graph.ir import Collective, Graph
 from trueflops.graph.kinds import Kind
 from trueflops.graph.passes import (
@@ -21,6 +22,7 @@ from trueflops.graph.passes import (
     traffic_bytes,
 )
 from trueflops.graph.rules import RULES, total_bytes, work
+from trueflops.graph.variants import Activation, AttentionKernel, EagerKernel, ProductKernel
 from trueflops.model import read_model
 from trueflops.plan import Plan
 
@@ -119,6 +121,37 @@ def test_every_kind_of_op_has_a_rule_and_a_law() -> None:
     assert all(type(kind) is Kind for kind in RULES)
     for kind in Kind:
         assert op_class(Op("any", kind)) in LAWS, kind
+
+
+@pytest.mark.parametrize("weights", [None, "fp8", "int4-experts", "nvfp4", "4.0bpw"])
+@pytest.mark.parametrize("name", ["DeepSeek-V3", "OPT-6.7B"])
+def test_the_variant_of_an_op_is_of_the_type_that_goes_with_its_kind(
+    name: str, weights: str | None
+) -> None:
+    numbers = number_format(weights) if weights else None
+    seen = set()
+    for run in (Pass(1, 64), Pass(1, 64, 0, False), Pass(4, 1, 63, training=False, decoding=True)):
+        program = compile_program(read_model(name), Plan(), run, numbers)
+        for node in (n for g in (*program.blocks, program.head) for _, n in g.phases()):
+            if not isinstance(node, Op) or node.variant is None:
+                continue
+            seen.add(type(node.variant))
+            if op_class(node) in ("matmul", "experts") or node.kind is Kind.CAST:
+                assert isinstance(node.variant, Format | ProductKernel), node
+            elif op_class(node).startswith("attention"):
+                assert isinstance(node.variant, AttentionKernel), node
+            else:
+                assert isinstance(node.variant, Activation), node
+    experts = name == "DeepSeek-V3" or weights != "int4-experts"
+    assert (Format in seen) == (weights is not None and experts)
+    assert (ProductKernel in seen) == (weights == "fp8")
+
+
+def test_the_order_of_eager_kernels_is_that_of_the_fitted_features() -> None:
+    """Landmarks of profiles hold a kernel's place: a new one goes to the end."""
+    assert [*EagerKernel][:4] == ["vector", "math", "copy", "fill"]
+    assert [*EagerKernel][-2:] == ["foreach", "fused_optimizer"]
+    assert len(EagerKernel) == 18
 
 
 def test_backward_does_twice_the_forward_matmuls() -> None:

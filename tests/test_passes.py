@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from trueflops.catalog import cluster
+from trueflops.graph.formats import Format
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.passes import Degrees, differentiate, fuse, number_format, quantise, shard
 from trueflops.graph.passes.recompute import recompute
+from trueflops.graph.variants import AttentionKernel
 from trueflops.model import read_model
 from trueflops.plan import Plan
 from trueflops.predict import Trainer
@@ -31,7 +33,7 @@ PRODUCT = Op(
     dtype="fp16",
     part="ffn",
     facts={"sentinel": 3.0},
-    form="own",
+    variant=Format("own", 8.0),
 )
 # A dispatch that sends each token once to each node, by a library of its own.
 SENT = Collective(
@@ -71,7 +73,15 @@ def test_the_backward_of_attention_is_of_the_same_kernel() -> None:
     q, k, v = (Tensor(n, (("batch", 1.0), ("heads", 2.0), ("seq", 8.0), ("head_dim", 4.0)))
                for n in "qkv")  # fmt: skip
     facts: dict[str, Any] = {"keys": 8.0, "seen": 4.5}
-    forward = Op("core", Kind.ATTENTION, (q, k, v), (q,), part="core", facts=facts, form="cudnn")
+    forward = Op(
+        "core",
+        Kind.ATTENTION,
+        (q, k, v),
+        (q,),
+        part="core",
+        facts=facts,
+        variant=AttentionKernel.CUDNN,
+    )
     (backward,) = differentiate(Graph("g", (forward,), q)).backward
     unchanged(forward, backward, "kind", "inputs", "outputs", "of")
 
@@ -85,7 +95,7 @@ def test_sharding_keeps_what_it_does_not_split() -> None:
 def test_quantising_keeps_what_it_does_not_narrow() -> None:
     graph = quantise(Graph("g", (PRODUCT, SENT), Y), number_format("fp8"), training=False)
     product = next(n for n in graph.forward if n.name == "up")
-    unchanged(PRODUCT, product, "inputs", "weights", "dtype", "form")
+    unchanged(PRODUCT, product, "inputs", "weights", "dtype", "variant")
     assert SENT in graph.forward
 
 

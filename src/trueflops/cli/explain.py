@@ -14,6 +14,7 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import AttentionKernel
 from trueflops.interop.kernel_ops import DTYPES, KINDS, Form, attend, attend_backward
 from trueflops.predict.explain import explain_attention, explain_matmul
 from trueflops.report import encode
@@ -155,7 +156,8 @@ def build_attention(
     dtype = (options.dtype or _usual(chip)).lower()
     if dtype not in ATTENTION_DTYPES:
         raise UnknownName("dtype of attention", dtype, ATTENTION_DTYPES, "(8-bit keys: --cache)")
-    form = Form("fp8" if options.cache == "fp8" else dtype, options.kernel or "")
+    kernel = AttentionKernel(options.kernel) if options.kernel else None
+    form = Form("fp8" if options.cache == "fp8" else dtype, kernel)
     numbers = {
         "batch": batch,
         "num_heads": heads,

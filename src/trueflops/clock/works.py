@@ -9,7 +9,6 @@ import numpy as np
 
 from trueflops.clock.attention import ATTENTION, DECODE, AttentionWork
 from trueflops.clock.eager import EAGER, EagerWork
-from trueflops.clock.eager import KINDS as EAGER_KERNELS
 from trueflops.clock.experts import EXPERTS, ExpertWork
 from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
@@ -25,6 +24,7 @@ from trueflops.graph.shapes import (
     expert_shape,
     matmul_shape,
 )
+from trueflops.graph.variants import AttentionKernel, EagerKernel, Variant, variant_name
 from trueflops.sizes import Array, Size
 from trueflops.units import MILLION
 
@@ -39,7 +39,7 @@ LAWS: Final[dict[str, Law]] = {
 }
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
-FALLBACK: Final = "triton"  # the attention that takes any shape, where no faster one does
+FALLBACK: Final = AttentionKernel.TRITON  # takes any shape, where no faster attention does
 # Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
 ODD_HEADS: Final = "odd_heads"  # the curve of others
@@ -48,6 +48,10 @@ _CLASSES: Final[dict[Kind, str]] = {
     **{kind: kind.value if kind.value in LAWS else "memory" for kind in Kind},
     **dict.fromkeys(PRODUCTS, "matmul"),
     **dict.fromkeys(EAGER_KINDS, "eager"),
+}
+# Where the law of eager kernels has each class of them in its arrays.
+_EAGER_INDEX: Final[dict[Variant | None, float]] = {
+    kernel: float(i) for i, kernel in enumerate(EagerKernel)
 }
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
@@ -72,10 +76,10 @@ def curve_name(op: Op) -> str:
     kind = op_class(op)
     if kind in ("matmul", "experts"):
         grouped = "grouped" if kind == "matmul" and cause_of(op) == "experts" else ""
-        parts = (kind, "" if op.dtype in _HALVES else op.dtype, op.form, grouped)
+        parts = (kind, "" if op.dtype in _HALVES else op.dtype, variant_name(op.variant), grouped)
         return ".".join(dict.fromkeys(part for part in parts if part))
-    if op.kind is Kind.CAST and op.form:
-        return f"cast.{op.form}"
+    if op.kind is Kind.CAST and op.variant:
+        return f"cast.{variant_name(op.variant)}"
     if kind.startswith("attention"):
         return _attention_curve(kind, op)
     return kind
@@ -88,11 +92,12 @@ def _attention_curve(kind: str, op: Op) -> str:
     engine's settings say whether the fallback runs (`odd_heads`).
     """
     narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
-    if op.form != FALLBACK and (op.form or not narrow):
-        return f"{kind}.{op.form}" if op.form else kind
+    kernel = variant_name(op.variant)
+    if kernel != FALLBACK and (kernel or not narrow):
+        return f"{kind}.{kernel}" if kernel else kind
     heads = attention_shape(op).head_dim
-    odd = not op.form and np.ndim(heads) == 0 and heads not in SERVED_HEADS
-    return ".".join(filter(None, (kind, "kv8" * narrow, op.form, ODD_HEADS * odd)))
+    odd = not kernel and np.ndim(heads) == 0 and heads not in SERVED_HEADS
+    return ".".join(filter(None, (kind, "kv8" * narrow, kernel, ODD_HEADS * odd)))
 
 
 def streamed(op: Op, done: Work) -> Size:
@@ -179,7 +184,7 @@ def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
             done.bytes_read + done.bytes_written,
             op.facts.get("walked", 0.0),
             op.facts.get("launches", 1.0),
-            float(EAGER_KERNELS.index(op.form)),
+            _EAGER_INDEX[op.variant],
         )
         for op, done in zip(ops, works, strict=True)
     ]

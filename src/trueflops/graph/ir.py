@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trueflops.graph.kinds import CollectiveKind, Kind
+from trueflops.graph.variants import Variant
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
@@ -69,7 +70,7 @@ class Op:
     facts: dict[str, Size] = field(default_factory=dict)
     fused: tuple[Op, ...] = ()  # what it was merged from
     of: Op | None = None  # the forward op that this one differentiates
-    form: str = ""  # the number format of a narrowed product, where it is not the dtype alone
+    variant: Variant | None = None  # whose kernel or which format, where not the usual one
 
     def __repr__(self) -> str:
         ins = ", ".join(t.name for t in (*self.inputs, *self.weights))

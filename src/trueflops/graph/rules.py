@@ -19,6 +19,7 @@ from trueflops.graph.shapes import (
     matmul_shape,
     touched_experts,
 )
+from trueflops.graph.variants import Activation
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
@@ -202,7 +203,7 @@ def _keep_inputs(op: Op) -> tuple[Tensor, ...]:
 
 def _keep_activated(op: Op) -> tuple[Tensor, ...]:
     """What went in; a relu's slope is seen from what came out, which the next product keeps."""
-    return op.outputs if op.form == "relu" else op.inputs
+    return op.outputs if op.variant is Activation.RELU else op.inputs
 
 
 def _keep_masks(op: Op) -> tuple[Tensor, ...]:

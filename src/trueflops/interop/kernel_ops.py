@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from trueflops.graph.build import Pass
+from trueflops.graph.formats import EIGHT_BITS, Format, number_format
 from trueflops.graph.ir import Collective, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind
-from trueflops.graph.passes import Format, number_format
-from trueflops.graph.passes.quantise import EIGHT_BITS, STORED
 from trueflops.graph.routing import load
+from trueflops.graph.variants import AttentionKernel, EagerKernel, ProductKernel
 from trueflops.sizes import Array, Size
-from trueflops.units import BITS_PER_BYTE, read_number
+from trueflops.units import BITS_PER_BYTE
 
 # How measured tables call a format -> ours.
 DTYPES: Final[Mapping[str, str]] = {
@@ -56,9 +56,13 @@ Built = tuple[tuple[Op, ...], Collective | None]
 class Form(NamedTuple):
     """What rows must share to be priced in one call."""
 
-    name: str  # number format, kind of collective, kind of memory-bound op
-    variant: str = ""  # kernel, library or width, where it matters
+    name: str  # number format, kind of collective, memory-bound or eager kernel
+    kernel: ProductKernel | AttentionKernel | None = None  # where not the usual one
     cast: bool = True  # whether narrowed inputs are narrowed as part of the row
+    backward: bool = False  # of an attention: its gradient
+    wide: bool = False  # of a memory-bound kernel: fp32 in place of bf16
+    library: str = ""  # of a collective, where not the vendor's
+    power: float = 0.0  # exponent of a power law of tokens over experts; 0: balanced
 
 
 class TableKind(NamedTuple):
@@ -69,21 +73,20 @@ class TableKind(NamedTuple):
 
 
 def _product(
-    name: str, x: Tensor, w: Tensor, y: Tensor, form: Format, *, cast: bool = True,
-    window: str = "", **facts: Size
-) -> tuple[Op, ...]:  # fmt: skip
+    x: Tensor, w: Tensor, y: Tensor, numbers: Format, form: Form, **facts: Size
+) -> tuple[Op, ...]:
     """A matmul in a format: narrowed inputs are cast first, narrow weights are read as such."""
     ops = []
-    if form.input_bits:
-        narrow = Tensor(f"{x.name}.narrow", x.dims, form.input_bits)
-        if cast:
-            ops.append(Op(f"{name}.cast", Kind.CAST, (x,), (narrow,), form=form.name))
+    if numbers.input_bits:
+        narrow = Tensor(f"{x.name}.narrow", x.dims, numbers.input_bits)
+        if form.cast:
+            ops.append(Op("matmul.cast", Kind.CAST, (x,), (narrow,), variant=numbers))
         x = narrow
-    dtype = form.compute or ("fp16" if form.name == "fp16" else "bf16")
-    form_name = window or ("" if form.name == dtype else form.name)
-    if form.compute in EIGHT_BITS and not cast:
-        form_name = STORED
-    product = Op(name, Kind.MATMUL, (x,), (y,), (w,), dtype=dtype, facts=facts, form=form_name)
+    dtype = numbers.compute or ("fp16" if numbers.name == "fp16" else "bf16")
+    variant = form.kernel or (None if numbers.name == dtype else numbers)
+    if numbers.compute in EIGHT_BITS and not form.cast:
+        variant = ProductKernel.STORED
+    product = Op("matmul", Kind.MATMUL, (x,), (y,), (w,), dtype=dtype, facts=facts, variant=variant)
     return (*ops, product)
 
 
@@ -93,9 +96,7 @@ def _matmul(c: Columns, form: Form) -> Built:
     x = _read("x", c, wide)
     w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, "weight")
     y = Tensor("y", (("rows", c["m"]), ("columns", c["n"])), wide)
-    return _product(
-        "matmul", x, w, y, numbers, cast=form.cast, window=form.variant, copies=c["copies"]
-    ), None
+    return _product(x, w, y, numbers, form, copies=c["copies"]), None
 
 
 def _read(name: str, c: Columns, bits: float) -> Tensor:
@@ -115,8 +116,7 @@ def format_of(name: str) -> Format:
 def _attention(c: Columns, form: Form) -> Built:
     """A prompt: every query sees itself and the keys before it, at most a window of them."""
     forward = attend(c, c["isl"], c["isl"], form, Kind.ATTENTION)
-    back = form.variant.endswith("backward")
-    return (attend_backward(forward) if back else forward,), None
+    return (attend_backward(forward) if form.backward else forward,), None
 
 
 def attend_backward(forward: Op) -> Op:
@@ -125,7 +125,7 @@ def attend_backward(forward: Op) -> Op:
     writes = tuple(t.gradient() for t in forward.inputs)
     return Op(
         "attention", Kind.ATTENTION_BACKWARD, reads, writes,
-        dtype=forward.dtype, facts=forward.facts, of=forward, form=forward.form,
+        dtype=forward.dtype, facts=forward.facts, of=forward, variant=forward.variant,
     )  # fmt: skip
 
 
@@ -149,17 +149,15 @@ def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: Kind) -> O
     out = Tensor("out", (*tokens, ("heads", c["num_heads"]), value), wide)
     seen = np.where(c.get("causal", one) > 0, run.keys_seen(window), keys)
     facts = {"keys": run.keys_read(window), "seen": seen}
-    kernel = form.variant.partition(" ")[0]
     dtype = "fp32" if form.name == "fp32" else "bf16"
-    return Op("attention", kind, (q, k, v), (out,), dtype=dtype, facts=facts, form=kernel)
+    return Op("attention", kind, (q, k, v), (out,), dtype=dtype, facts=facts, variant=form.kernel)
 
 
 def _experts(c: Columns, form: Form) -> Built:
     """Gate and up, activation, down in one kernel: the fullest rank and the tokens it gets."""
     numbers = format_of(form.name)
-    power = read_number(form.variant) if form.variant else 0.0
     names = ("num_tokens", "topk", "experts", "moe_ep")
-    loads = [load(*map(float, row), power) for row in zip(*(c[n] for n in names), strict=True)]
+    loads = [load(*map(float, row), form.power) for row in zip(*(c[n] for n in names), strict=True)]
     rows, touched = (np.array(column) for column in zip(*loads, strict=True))
     experts, hidden = ("experts", c["experts"] / c["moe_ep"]), ("hidden", c["hidden"])
     wide = ("expert_ffn", c["inter"] / c["moe_tp"])
@@ -172,18 +170,17 @@ def _experts(c: Columns, form: Form) -> Built:
         "per_token": c["topk"],
         "tokens": c["num_tokens"],
         "touched": touched,
-        "skewed": 1.0 if power else 0.0,
+        "skewed": 1.0 if form.power else 0.0,
     }
-    name = "" if numbers.name == dtype else numbers.name
-    return (
-        Op("experts", Kind.EXPERTS, (x,), (y,), (up, down), dtype, facts=facts, form=name),
-    ), None
+    variant = None if numbers.name == dtype else numbers
+    made = Op("experts", Kind.EXPERTS, (x,), (y,), (up, down), dtype, facts=facts, variant=variant)
+    return (made,), None
 
 
 def _collective(c: Columns, form: Form) -> Built:
     buffer = Tensor("buffer", (("bytes", c["bytes"]),), 8.0)
     kind = CollectiveKind(form.name)
-    return (), Collective(kind, kind, "tp", c["gpus"], buffer, library=form.variant)
+    return (), Collective(kind, kind, "tp", c["gpus"], buffer, library=form.library)
 
 
 class MemoryKind(NamedTuple):
@@ -220,7 +217,7 @@ MEMORY_KINDS: Final[Mapping[str, MemoryKind]] = {
 
 def _memory(c: Columns, form: Form) -> Built:
     kind, read, written, backward = MEMORY_KINDS[form.name]
-    if form.variant == "fp32":
+    if form.wide:
         read, written = (tuple(32.0 if b == 16.0 else b for b in bits) for bits in (read, written))
     dims = (("rows", c["rows"]), ("columns", c["columns"]))
     inputs = tuple(Tensor(f"in{i}", dims, bits) for i, bits in enumerate(read))
@@ -235,7 +232,8 @@ def _eager(c: Columns, form: Form) -> Built:
     """A kernel of torch's own, by what it moves and looks up."""
     moved = Tensor("moved", (("bytes", c["bytes"]),), 8.0)
     facts: dict[str, Size] = {"walked": c["walked"], "launches": c["launches"]}
-    return (Op(form.name, Kind.POINTWISE, (moved,), (), facts=facts, form=form.name),), None
+    kernel = EagerKernel(form.name)
+    return (Op(kernel, Kind.POINTWISE, (moved,), (), facts=facts, variant=kernel),), None
 
 
 KINDS: Final[Mapping[str, TableKind]] = {

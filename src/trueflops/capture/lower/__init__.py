@@ -50,6 +50,7 @@ from trueflops.capture.lower.windows import convolution, convolution_backward
 from trueflops.capture.recording import Call
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 
 __all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]
 
@@ -74,15 +75,20 @@ def lower(call: Call) -> list[Op]:
     return family(call)
 
 
+_TURNS: Final = (EagerKernel.CAT, EagerKernel.GATHER)
+
+
 def _generated(call: Call) -> Op:
     """The kernel that a compiler makes of several calls: each operand moved once.
 
     Where elements are turned around or joined it still looks them up one by one.
     """
     parts = [op for part in call.parts for op in lower(part)]
-    turned = [float(op.facts.get("walked", 0.0)) for op in parts if op.form in ("cat", "gather")]
+    turned = [float(op.facts.get("walked", 0.0)) for op in parts if op.variant in _TURNS]
     walked = max(turned, default=0.0)
-    made = kernel(call, Kind.POINTWISE, "strided" if turned else "vector", walked)
+    made = kernel(
+        call, Kind.POINTWISE, EagerKernel.STRIDED if turned else EagerKernel.VECTOR, walked
+    )
     return replace(made, name="+".join(dict.fromkeys(op.name for op in parts)), fused=tuple(parts))
 
 

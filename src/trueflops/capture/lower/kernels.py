@@ -5,6 +5,7 @@ from __future__ import annotations
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 from trueflops.sizes import Size
 
 
@@ -20,7 +21,13 @@ def tensor(array: Array, elements: int | None = None) -> Tensor:
     return Tensor(f"s{array.storage}", (("elements", count),), array.bits)
 
 
-def kernel(call: Call, kind: Kind, form: str, walked: float = 0.0, **more: Size) -> Op:
+def kernel(
+    call: Call,
+    kind: Kind,
+    variant: EagerKernel | None = None,
+    walked: float = 0.0,
+    **more: Size,
+) -> Op:
     """One that reads its inputs and writes its outputs, `walked` elements looked up one by one."""
     facts: dict[str, Size] = {"walked": float(walked), **more}
     return Op(
@@ -30,7 +37,7 @@ def kernel(call: Call, kind: Kind, form: str, walked: float = 0.0, **more: Size)
         tuple(tensor(a) for a in call.outputs),
         part=call.module,
         facts=facts,
-        form=form,
+        variant=variant,
     )
 
 

@@ -8,6 +8,7 @@ from trueflops.capture.lower.kernels import base_name, flags, kernel
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 
 CHUNK: Final = 65536 * 320
 """Elements that one launch of torch's foreach kernels walks over (MultiTensorApply.cuh)."""
@@ -27,7 +28,7 @@ def foreach(call: Call) -> list[Op]:
         writes = ()  # a number each
     walked = max(sum(a.elements for a in first), 1)
     moved = call._replace(inputs=tuple(reads), outputs=tuple(writes))
-    return [kernel(moved, Kind.POINTWISE, "foreach", walked, launches=_launches(walked))]
+    return [kernel(moved, Kind.POINTWISE, EagerKernel.FOREACH, walked, launches=_launches(walked))]
 
 
 def _launches(elements: int) -> float:
@@ -54,7 +55,11 @@ def fused_optimizer(call: Call) -> list[Op]:
     written = [array for i, each in enumerate(lists) if i != 1 for array in each]
     walked = sum(a.elements for a in lists[0])
     done = call._replace(inputs=tuple(moved), outputs=tuple(written))
-    return [kernel(done, Kind.POINTWISE, "fused_optimizer", walked, launches=_launches(walked))]
+    return [
+        kernel(
+            done, Kind.POINTWISE, EagerKernel.FUSED_OPTIMIZER, walked, launches=_launches(walked)
+        )
+    ]
 
 
 def _lists(call: Call) -> list[tuple[Array, ...]]:

@@ -9,13 +9,18 @@ from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Dims, Op, Role, Tensor
 from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import STATISTIC_BITS
+from trueflops.graph.variants import AttentionKernel
 
 _FORMATS: Final = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",
     "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "int8", "complex64": "fp32",
     "complex128": "fp64",
 }  # fmt: skip
-_KERNELS: Final = {"flash": "fa2", "cudnn": "cudnn", "efficient": "fa2"}
+_KERNELS: Final = {
+    "flash": AttentionKernel.FA2,
+    "cudnn": AttentionKernel.CUDNN,
+    "efficient": AttentionKernel.FA2,
+}
 
 
 def number_format(call: Call, array: Array) -> str:
@@ -115,7 +120,7 @@ def attention_backward(call: Call) -> list[Op]:
     writes = tuple(t.gradient() for t in forward.inputs)
     return [
         Op("attention", Kind.ATTENTION_BACKWARD, reads, writes, dtype=forward.dtype,
-           part=call.module, facts=forward.facts, of=forward, form=forward.form)
+           part=call.module, facts=forward.facts, of=forward, variant=forward.variant)
     ]  # fmt: skip
 
 
@@ -132,13 +137,15 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
     made = Tensor(_name(out), (*tokens, ("heads", heads), ("value_dim", value)), out.bits)
     rows = (*tokens, ("heads", heads))
     normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, "index")
-    kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), "")
-    if kernel == "cudnn" and any(a.shape[-2:] == (queries, keys) for a in call.inputs[3:]):
-        kernel = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
+    kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), None)
+    if kernel is AttentionKernel.CUDNN and any(
+        a.shape[-2:] == (queries, keys) for a in call.inputs[3:]
+    ):
+        kernel = AttentionKernel.CUDNN_MASKED
     return Op(
         "attention", Kind.ATTENTION, (tq, tk, tv), (made, normaliser),
         dtype=number_format(call, q), part=call.module,
-        facts={"keys": keys, "seen": seen if causal else keys}, form=kernel,
+        facts={"keys": keys, "seen": seen if causal else keys}, variant=kernel,
     )  # fmt: skip
 
 

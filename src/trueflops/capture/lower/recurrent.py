@@ -10,6 +10,7 @@ from trueflops.capture.lower.products import number_format
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 
 
 class Layer(NamedTuple):
@@ -85,5 +86,7 @@ def _cell(call: Call, layer: Layer) -> Op:
     gates = Array(0, (round(layer.rows * layer.gates),), (1,), call.inputs[0].dtype)
     state = gates._replace(shape=(round(layer.rows * layer.hidden),))
     return kernel(
-        call._replace(inputs=(gates, state), outputs=(state, state)), Kind.POINTWISE, "vector"
+        call._replace(inputs=(gates, state), outputs=(state, state)),
+        Kind.POINTWISE,
+        EagerKernel.VECTOR,
     )

@@ -15,6 +15,7 @@ from trueflops.capture.lower.products import number_format, sized
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel, ProductKernel
 
 _HALVES: Final = ("float16", "bfloat16")
 
@@ -27,7 +28,7 @@ def convolution(call: Call) -> list[Op]:
     ops = _windows(call, x, weight, y, kind, "convolution")
     if len(call.inputs) > 2:
         add = call._replace(inputs=(y, call.inputs[2]), outputs=(y,))
-        ops.append(kernel(add, Kind.POINTWISE, "strided", y.elements))
+        ops.append(kernel(add, Kind.POINTWISE, EagerKernel.STRIDED, y.elements))
     return ops
 
 
@@ -42,9 +43,10 @@ def convolution_backward(call: Call) -> list[Op]:
         elif wanted == "weight":
             ops += _windows(call, x, weight, grad, Kind.WGRAD, "convolution.weight")
         else:
+            channels_last = grad.strides[1] == 1
             sums = call._replace(inputs=(grad,), outputs=(made,))
-            form = "reduce_columns" if grad.strides[1] == 1 else "reduce_rows"
-            ops.append(kernel(sums, Kind.REDUCTION, form))
+            variant = EagerKernel.REDUCE_COLUMNS if channels_last else EagerKernel.REDUCE_ROWS
+            ops.append(kernel(sums, Kind.REDUCTION, variant))
     return ops
 
 
@@ -81,27 +83,33 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: Kind, name: st
     w = sized(weight, (*many, columns, inner), "weight")
     b = sized(narrow, (*many, rows, columns))
     dtype = number_format(call, weight)
-    form = "convolution" if kind is Kind.MATMUL else "convolution_backward"
-    forward = Op(name, Kind.MATMUL, (a,), (b,), (w,), dtype=dtype, part=call.module, form=form)
+    forwards = kind is Kind.MATMUL
+    variant = ProductKernel.CONVOLUTION if forwards else ProductKernel.CONVOLUTION_BACKWARD
+    forward = Op(
+        name, Kind.MATMUL, (a,), (b,), (w,), dtype=dtype, part=call.module, variant=variant
+    )
     if kind is Kind.MATMUL:
         made = forward
     elif kind is Kind.DGRAD:
         made = Op(
-            name, kind, (b,), (a,), (w,), dtype=dtype, part=call.module, of=forward, form=form
+            name, kind, (b,), (a,), (w,), dtype=dtype, part=call.module, of=forward, variant=variant
         )
     else:
-        made = Op(name, kind, (a, b), (w,), dtype=dtype, part=call.module, of=forward, form=form)
+        made = Op(
+            name, kind, (a, b), (w,), dtype=dtype, part=call.module, of=forward, variant=variant
+        )
     return [made, *_turned(call, x, y)]
 
 
 def _turned(call: Call, *arrays: Array) -> list[Op]:
     """Matrix engines want channels last: cuDNN turns what lies otherwise, there or back."""
-    return [
-        kernel(call._replace(inputs=(a,), outputs=(a,)), Kind.POINTWISE, "strided", a.elements)
-        for a in arrays
+    turned = [
+        a for a in arrays
         if a.dtype in _HALVES and len(a.shape) > 2 and a.strides[1] != 1 and a.shape[1] > 1
         and prod(a.shape[2:]) > 1
     ]  # fmt: skip
+    copies = [(call._replace(inputs=(a,), outputs=(a,)), a.elements) for a in turned]
+    return [kernel(copy, Kind.POINTWISE, EagerKernel.STRIDED, n) for copy, n in copies]
 
 
 def _channelwise(call: Call, x: Array, weight: Array, y: Array, kind: Kind) -> Op:
@@ -118,4 +126,4 @@ def _channelwise(call: Call, x: Array, weight: Array, y: Array, kind: Kind) -> O
     walked = narrow.elements * prod(weight.shape[2:-1])
     done = call._replace(inputs=read, outputs=(made,))
     flop = 2.0 * narrow.elements * window / made.elements
-    return kernel(done, Kind.MOVEMENT, "strided", walked, flop_per_element=flop)
+    return kernel(done, Kind.MOVEMENT, EagerKernel.STRIDED, walked, flop_per_element=flop)

@@ -7,6 +7,7 @@ from typing import Any
 from trueflops.graph.build.layout import Layout
 from trueflops.graph.ir import Tensor
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import AttentionKernel
 from trueflops.model import Attention, Block, Latent
 
 
@@ -100,7 +101,7 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
         [query, key, val],
         [at.tensor("mixed.latent", heads, rank)],
         part="core",
-        form="mla",
+        variant=AttentionKernel.MLA,
         keys=keys,
         seen=run.keys_seen(a.window),
         cache_bytes=run.batch * keys * a.cache_width * run.cache_bits / 8.0,

@@ -9,6 +9,7 @@ import numpy as np
 
 from trueflops.graph.ir import Dims, Graph, Node, Op, Tensor
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import Variant
 from trueflops.model import Parameter
 from trueflops.sizes import Size
 
@@ -97,7 +98,7 @@ class Layout:
         weights: tuple[Tensor, ...] = (),
         *,
         part: str = "",
-        form: str = "",
+        variant: Variant | None = None,
         **facts: Size,
     ) -> Tensor:
         """Append an op; its first output is returned, so that layouts read like formulas."""
@@ -112,7 +113,7 @@ class Layout:
                 dtype=self.run.dtype,
                 part=part,
                 facts=facts,
-                form=form,
+                variant=variant,
             )
         )
         return outputs[0]
@@ -128,7 +129,7 @@ class Layout:
     ) -> Tensor:
         """One product of x with one or more weights side by side."""
         weights = self.weights(*names)
-        return self.op(Kind.MATMUL, names[0], [x], outs, weights, part="", form="", **facts)
+        return self.op(Kind.MATMUL, names[0], [x], outs, weights, part="", variant=None, **facts)
 
     def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
         """Drop and remember where: the mask takes a byte per element."""

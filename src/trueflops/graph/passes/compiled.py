@@ -14,15 +14,18 @@ from typing import Final
 from trueflops.graph.ir import Node, Op
 from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import RULES
+from trueflops.graph.variants import EagerKernel
 
 _JOINING: Final = (Kind.REDUCTION, Kind.MOVEMENT)
-_CLOSING: Final = ("reduce_columns",)  # whoever reads the result needs all of it
-_APART: Final = ("foreach", "fused_optimizer", "random", "scatter")
+_CLOSING: Final = (EagerKernel.REDUCE_COLUMNS,)  # whoever reads the result needs all of it
+_APART: Final = (
+    EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER, EagerKernel.RANDOM, EagerKernel.SCATTER,
+)  # fmt: skip
 
 
 def joins(node: Node) -> bool:
     """Whether a node may be part of a generated kernel."""
-    if not isinstance(node, Op) or node.form in _APART:
+    if not isinstance(node, Op) or node.variant in _APART:
         return False
     return RULES[node.kind].pointwise or node.kind in _JOINING
 
@@ -63,7 +66,7 @@ def compiled_groups(nodes: Sequence[Node]) -> list[list[int]]:
             first = len(groups)
             groups.append([i])
             depth.append(here)
-        closing = isinstance(node, Op) and node.form in _CLOSING
+        closing = isinstance(node, Op) and node.variant in _CLOSING
         _place(node, here + 1 if closing else here, level)
         for name in _made(node):
             maker[name] = first

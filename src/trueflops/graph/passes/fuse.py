@@ -131,7 +131,7 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
         part="experts",
         facts=products[0].facts,
         fused=tuple(run),
-        form=products[0].form,
+        variant=products[0].variant,
     )
     return [*nodes[:first], one, *nodes[last + 1 :]]
 

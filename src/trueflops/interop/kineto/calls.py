@@ -14,6 +14,7 @@ from trueflops.capture.lower import lower, tensor
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, MissingArgument, TracedOp
 from trueflops.interop.kineto.outputs import FAMILIES, everything, list_of_tensors, pointwise
 
@@ -57,7 +58,16 @@ def ops_of(op: TracedOp, call: Call) -> tuple[Op, ...]:
     """What the call should launch. Shapes that no program could have give nothing."""
     if call.op.startswith("foreign"):  # a compiler's own kernel: it moves each of them once
         reads, writes = (tuple(tensor(a) for a in side) for side in (call.inputs, call.outputs))
-        return (Op("fused", Kind.POINTWISE, reads, writes, facts={"walked": 0.0}, form="vector"),)
+        return (
+            Op(
+                "fused",
+                Kind.POINTWISE,
+                reads,
+                writes,
+                facts={"walked": 0.0},
+                variant=EagerKernel.VECTOR,
+            ),
+        )
     try:
         made = lower(call)
     except (ValueError, IndexError, KeyError, ZeroDivisionError):
