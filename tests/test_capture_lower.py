@@ -17,6 +17,7 @@ from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.capture.recording import Array, Call
+from trueflops.dtypes import DTYPES
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import PRODUCTS, Kind
 from trueflops.graph.rules import work
@@ -395,3 +396,9 @@ def test_a_fused_optimizer_writes_all_but_the_gradients(
 def test_an_empty_result_launches_nothing() -> None:
     empty = Array(1, (0, 8), (8, 1), "float32")
     assert lower(Call("aten.mul.Tensor", (empty,), (empty,), (), "forward", "", 0, -1)) == []
+
+
+def test_the_table_of_dtypes_says_what_torch_says() -> None:
+    for dtype in DTYPES:
+        if dtype.torch:
+            assert getattr(torch, dtype.torch).itemsize * 8 == dtype.bits, dtype.torch

@@ -12,6 +12,7 @@ import trueflops
 SOURCE = Path(trueflops.__file__).parent
 ROOMS = [
     "measure",  # imports nothing of the package: its folder alone runs on a bare node
+    "dtypes",
     "errors",
     "files",
     "units",

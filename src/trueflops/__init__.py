@@ -11,9 +11,9 @@
 
 `dir(trueflops)` lists the public names; help() of each has an example.
 
-Rooms, in the order in which data passes through them: units, errors, measure, catalog, model, plan,
-graph, capture, profile, clock, predict, search, interop, verify, calibrate, report, cli. A room
-imports only rooms above it.
+Rooms, in the order in which data passes through them: units, dtypes, errors, measure, catalog,
+model, plan, graph, capture, profile, clock, predict, search, interop, verify, calibrate, report,
+cli. A room imports only rooms above it.
 """
 
 from importlib import import_module

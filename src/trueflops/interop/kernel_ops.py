@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from trueflops import dtypes
 from trueflops.graph.build import Pass
-from trueflops.graph.formats import EIGHT_BITS, Format, number_format
+from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format, number_format
 from trueflops.graph.ir import Collective, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.routing import load
@@ -18,22 +19,17 @@ from trueflops.units import BITS_PER_BYTE
 
 # How measured tables call a format -> ours.
 DTYPES: Final[Mapping[str, str]] = {
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "half": "fp16",
-    "float16": "fp16",
-    "fp16": "fp16",
-    "fp32": "fp32",
-    "float32": "fp32",
-    "tf32": "tf32",
-    "fp8": "fp8",
+    **{
+        name: dtype.name
+        for dtype in dtypes.DTYPES
+        if dtype.name in (*FORMATS, "tf32")
+        for name in dtype.spellings
+    },
     "fp8_block": "fp8_block",
     "sq": "int8",
-    "int8": "int8",
     "int8_wo": "w8a16",
     "w8a16": "w8a16",
     "int4_wo": "int4",
-    "int4": "int4",
     "nvfp4": "nvfp4",
     "mxfp4": "mxfp4",
     "w4a16_mxfp4": "mxfp4",

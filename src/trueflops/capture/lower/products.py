@@ -6,16 +6,12 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import flags
 from trueflops.capture.recording import Array, Call
+from trueflops.dtypes import of_torch
 from trueflops.graph.ir import Dims, Op, Role, Tensor
 from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.graph.variants import AttentionKernel
 
-_FORMATS: Final = {
-    "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",
-    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "int8", "complex64": "fp32",
-    "complex128": "fp64",
-}  # fmt: skip
 _KERNELS: Final = {
     "flash": AttentionKernel.FA2,
     "cudnn": AttentionKernel.CUDNN,
@@ -23,11 +19,11 @@ _KERNELS: Final = {
 }
 
 
-def number_format(call: Call, array: Array) -> str:
-    """The catalog's name of the format that a product computes in."""
+def product_dtype(call: Call, array: Array) -> str:
+    """The dtype that a product computes in."""
     if array.dtype == "float32" and call.tf32:
         return "tf32"
-    return _FORMATS.get(array.dtype, "fp32")
+    return of_torch(array.dtype).product
 
 
 def sized(array: Array, dims: Dims, role: Role = "activation") -> Tensor:
@@ -95,7 +91,7 @@ def _product(
         added = Tensor(f"s{bias.storage}.bias", (("added", float(bias.distinct)),), bias.bits)
         weights.append(added)
     y = sized(call.outputs[0], (*many, rows, columns))
-    dtype = number_format(call, a)
+    dtype = product_dtype(call, a)
     name = call.op.split(".")[1]
     return Op(name, Kind.MATMUL, (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
 
@@ -144,7 +140,7 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
         kernel = AttentionKernel.CUDNN_MASKED
     return Op(
         "attention", Kind.ATTENTION, (tq, tk, tv), (made, normaliser),
-        dtype=number_format(call, q), part=call.module,
+        dtype=product_dtype(call, q), part=call.module,
         facts={"keys": keys, "seen": seen if causal else keys}, variant=kernel,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
-from trueflops.capture.lower.products import number_format
+from trueflops.capture.lower.products import product_dtype
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind
@@ -77,7 +77,7 @@ def _product(call: Call, m: float, n: float, k: float) -> Op:
     a = Tensor("state", (rows, inner), x.bits)
     w = Tensor("matrix", (columns, inner), x.bits, "weight")
     y = Tensor("gates", (rows, columns), x.bits)
-    dtype = number_format(call, x)
+    dtype = product_dtype(call, x)
     return Op("recurrent", Kind.MATMUL, (a,), (y,), (w,), dtype=dtype, part=call.module)
 
 

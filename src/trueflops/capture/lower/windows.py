@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
-from trueflops.capture.lower.products import number_format, sized
+from trueflops.capture.lower.products import product_dtype, sized
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
@@ -82,7 +82,7 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: Kind, name: st
     a = sized(wide, (*many, rows, inner))
     w = sized(weight, (*many, columns, inner), "weight")
     b = sized(narrow, (*many, rows, columns))
-    dtype = number_format(call, weight)
+    dtype = product_dtype(call, weight)
     forwards = kind is Kind.MATMUL
     variant = ProductKernel.CONVOLUTION if forwards else ProductKernel.CONVOLUTION_BACKWARD
     forward = Op(

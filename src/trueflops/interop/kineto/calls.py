@@ -12,6 +12,7 @@ from typing import Final
 from trueflops import units
 from trueflops.capture.lower import lower, tensor
 from trueflops.capture.recording import Array, Call
+from trueflops.dtypes import short_name
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
 from trueflops.graph.variants import EagerKernel
@@ -21,8 +22,6 @@ from trueflops.interop.kineto.outputs import FAMILIES, everything, list_of_tenso
 ATEN: Final = ("aten::", "flash_attn::", "flash_attn_3::")
 _COMPILED: Final = ("triton_poi_", "triton_red_", "triton_per_")  # inductor's, not its products
 _TENSOR_CORES: Final = ("tf32", "s1688", "s16816", "nvjet")  # in names of products of fp32
-_SHORT: Final = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16",
-                 "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}  # fmt: skip
 
 
 def call_of(op: TracedOp) -> Call | None:
@@ -103,19 +102,15 @@ def label_of(op: TracedOp, call: Call, ops: tuple[Op, ...]) -> str:
     if name.startswith(("foreach", "fused_a", "fused_s")):
         count = sum(a.elements for a in call.outputs)
         shown = units.show(float(count), "count") if count >= 1000 else f"{count}"
-        return f"{name} {shown} {_type(call.outputs[0])}"
+        return f"{name} {shown} {short_name(call.outputs[0].dtype)}"
     sizes = dict.fromkeys(_sizes(a.shape) for a in call.inputs if a.elements > 1)
     made = call.outputs[0]
-    types = _type(first) if first else _type(made)
+    types = short_name(first.dtype) if first else short_name(made.dtype)
     if name == "copy" and len(call.inputs) > 1:
-        types = f"{_type(call.inputs[1])}→{_type(made)}"
-        types = types if call.inputs[1].dtype != made.dtype else _type(made)
+        types = f"{short_name(call.inputs[1].dtype)}→{short_name(made.dtype)}"
+        types = types if call.inputs[1].dtype != made.dtype else short_name(made.dtype)
     return f"{name} {' · '.join(list(sizes)[:2]) or '1'} {types}"
 
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
-
-
-def _type(array: Array) -> str:
-    return _SHORT.get(array.dtype, array.dtype)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from trueflops.capture.recording import BITS, Array
+from trueflops.capture.recording import Array
+from trueflops.dtypes import of_torch
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, Made, new_array
 from trueflops.interop.kineto.lists import element_bits, listed_work
 
@@ -125,7 +126,7 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 def _width(dtype: str) -> tuple[bool, int]:
     """Floats win over integers, wide ones over narrow ones."""
-    return "float" in dtype or "complex" in dtype, BITS.get(dtype, 32)
+    return "float" in dtype or "complex" in dtype, of_torch(dtype).bits
 
 
 def _like_first(g: Arguments) -> Made | None:
