@@ -18,7 +18,7 @@ from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_name
 from trueflops.errors import BadInput
 from trueflops.graph import Op, Pass, Tensor, compile_program
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import work
 from trueflops.graph.shapes import AttentionShape
 from trueflops.interop.kernels import read_kernels
@@ -205,8 +205,9 @@ def test_slow_tensor_cores_do_not_slow_what_memory_bounds() -> None:
     """An H20 has 1.19 times the bandwidth of an H100 and 0.15 of its arithmetic."""
     rows = np.array([1.0, 8.0, 16.0])
     x = Tensor("x", (("rows", rows), ("inner", 5120.0)))
-    w = Tensor("w", (("columns", 13824.0), ("inner", 5120.0)), role="weight")
-    op = Op("ffn", Kind.MATMUL, (x,), (Tensor("y", (("rows", rows), ("columns", 13824.0))),), (w,))
+    w = Tensor("w", (("columns", 13824.0), ("inner", 5120.0)), role=Role.WEIGHT)
+    y = Tensor("y", (("rows", rows), ("columns", 13824.0)))
+    op = Op("ffn", Kind.MATMUL, (x,), (y,), weights=(w,))
     h20, h100 = (
         np.asarray(clock_on(name).op_seconds([op], [work(op)])[0]) for name in ("1xH20", "1xH100")
     )

@@ -31,7 +31,7 @@ from trueflops.clock.works import (
 )
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
-from trueflops.graph.kinds import CollectiveKind, Kind
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import Profile
 from trueflops.sizes import Array, Size
@@ -109,9 +109,11 @@ class Clock:
     def matmul_rate(self, dtype: str) -> float:
         """Flop per second that a large, square product reaches for a moment: what is achievable."""
         side = Tensor("side", (("rows", LARGE_SIDE), ("inner", LARGE_SIDE)))
-        weight = Tensor("weight", (("columns", LARGE_SIDE), ("inner", LARGE_SIDE)), role="weight")
+        weight = Tensor(
+            "weight", (("columns", LARGE_SIDE), ("inner", LARGE_SIDE)), role=Role.WEIGHT
+        )
         made = Tensor("made", (("rows", LARGE_SIDE), ("columns", LARGE_SIDE)))
-        op = Op("large", Kind.MATMUL, (side,), (made,), (weight,), dtype=dtype)
+        op = Op("large", Kind.MATMUL, (side,), (made,), weights=(weight,), dtype=dtype)
         done = work(op)
         return float(done.flop / self.op_seconds([op], [done])[0])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import inf
 from types import MappingProxyType
 from typing import Final
@@ -22,6 +22,7 @@ class Format:
 
     name: str
     weight_bits: float
+    _: KW_ONLY
     compute: str = ""
     input_bits: float = 0.0  # 0: inputs are not narrowed
     head_bits: float = 0.0  # 0: the head stays wide
@@ -42,18 +43,18 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
         f.name: f
         for f in (
-            Format("fp32", 32.0, "fp32"),
+            Format("fp32", 32.0, compute="fp32"),
             Format("bf16", 16.0),
             Format("fp16", 16.0),
-            Format("fp8", 8.0, "fp8", 8.0),
-            Format("fp8_block", 8.002, "fp8", 8.25),
-            Format("int8", 8.0, "int8", 8.0),
+            Format("fp8", 8.0, compute="fp8", input_bits=8.0),
+            Format("fp8_block", 8.002, compute="fp8", input_bits=8.25),
+            Format("int8", 8.0, compute="int8", input_bits=8.0),
             Format("w8a16", 8.0),
             Format("int4", 4.25),
             Format("int4-experts", 4.25, dense_bits=inf),  # Kimi-K2 Thinking and K2.5 as released
             Format("mxfp4", 4.25),
-            Format("mxfp4_fp8", 4.25, "fp8", 8.25),
-            Format("nvfp4", 4.5, "fp4", 4.5),
+            Format("mxfp4_fp8", 4.25, compute="fp8", input_bits=8.25),
+            Format("nvfp4", 4.5, compute="fp4", input_bits=4.5),
             Format("nvfp4-weights", 4.5),
             Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
             # GGUF: blocks of 32, or of 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some

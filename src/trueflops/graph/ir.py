@@ -9,15 +9,14 @@ frozen only because a prediction makes hundreds of them and frozen ones take thr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
-from trueflops.graph.kinds import CollectiveKind, Kind
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.variants import Variant
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
-Role = Literal["activation", "weight", "index"]
 Phase = Literal["forward", "recompute", "backward", "backward_weight"]
 Dims = tuple[tuple[str, Size], ...]
 
@@ -29,7 +28,8 @@ class Tensor:
     name: str
     dims: Dims
     bits: float = 16.0
-    role: Role = "activation"
+    _: KW_ONLY
+    role: Role = Role.ACTIVATION
     elements: Size = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Tensor:
 
     def gradient(self) -> Tensor:
         """The tensor's gradient: alike in shape, and never narrower than 16 bits."""
-        return Tensor("d_" + self.name, self.dims, max(self.bits, 16.0), self.role)
+        return Tensor("d_" + self.name, self.dims, max(self.bits, 16.0), role=self.role)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +64,7 @@ class Op:
     kind: Kind
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
+    _: KW_ONLY
     weights: tuple[Tensor, ...] = ()
     dtype: str = "bf16"
     part: str = ""  # where in the block it stands: attention, core, ffn, experts, norm, …
@@ -87,6 +88,7 @@ class Collective:
 
     name: str
     kind: CollectiveKind
+    _: KW_ONLY
     axis: str
     group: Size
     payload: Tensor
@@ -127,6 +129,7 @@ class Graph:
     name: str
     forward: tuple[Node, ...]
     result: Tensor
+    _: KW_ONLY
     backward: tuple[Node, ...] = ()
     recompute: tuple[Node, ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -155,24 +158,6 @@ class Graph:
     def kept_tensors(self) -> tuple[Tensor, ...]:
         """What a micro-batch leaves in memory between its forward and its backward, each once."""
         return unique(k.tensor for k in self.kept)
-
-    def having(
-        self,
-        forward: tuple[Node, ...] | None = None,
-        result: Tensor | None = None,
-        backward: tuple[Node, ...] | None = None,
-        recompute: tuple[Node, ...] | None = None,
-        kept: tuple[Kept, ...] | None = None,
-    ) -> Graph:
-        """The same graph with some fields changed: how a pass returns its result."""
-        return Graph(
-            self.name,
-            self.forward if forward is None else forward,
-            self.result if result is None else result,
-            self.backward if backward is None else backward,
-            self.recompute if recompute is None else recompute,
-            self.kept if kept is None else kept,
-        )
 
 
 def unique(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from trueflops.graph.ir import Op, Tensor
-from trueflops.graph.kinds import LAID_OUT_ATTENTION, Kind
+from trueflops.graph.kinds import LAID_OUT_ATTENTION, Kind, Role
 from trueflops.graph.shapes import (
     AttentionShape,
     attention_shape,
@@ -88,7 +88,9 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
     casts: tuple[Op, ...] = ()
     if x.bits < NARROW_BITS:  # a narrow product wants narrow gradients: one more cast
         narrow = tuple(Tensor(f"{t.name}.narrow", t.dims, x.bits) for t in d_out)
-        turned = tuple(Tensor(f"{t.name}.transposed", t.dims, t.bits, "index") for t in narrow)
+        turned = tuple(
+            Tensor(f"{t.name}.transposed", t.dims, t.bits, role=Role.INDEX) for t in narrow
+        )
         casts = (
             Op(f"{op.name}.cast_gradient", Kind.STREAM, d_out, (*narrow, *turned), part=op.part),
         )
@@ -189,7 +191,7 @@ def _stream_backward(op: Op) -> tuple[Op, ...]:
 
 
 def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(t for t in tensors if t.role == "activation")
+    return tuple(t for t in tensors if t.role is Role.ACTIVATION)
 
 
 def _embedding_backward(op: Op) -> tuple[Op, ...]:
@@ -207,7 +209,7 @@ def _keep_activated(op: Op) -> tuple[Tensor, ...]:
 
 
 def _keep_masks(op: Op) -> tuple[Tensor, ...]:
-    return tuple(t for t in op.outputs if t.role == "index")
+    return tuple(t for t in op.outputs if t.role is Role.INDEX)
 
 
 # ── fused chains: intermediate tensors are neither written nor kept, but computed again ──────────

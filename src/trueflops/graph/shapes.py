@@ -120,12 +120,12 @@ def attention_shape(op: Op) -> AttentionShape:
     q, k, v = (op.of or op).inputs[:3]
     size = dict(q.dims)
     return AttentionShape(
-        size["batch"],
-        size["seq"],
-        size["heads"],
-        dict(k.dims)["kv_heads"],
-        op.facts["keys"],
-        op.facts["seen"],
-        size["head_dim"],
-        dict(v.dims)["value_dim"],
+        batch=size["batch"],
+        queries=size["seq"],
+        heads=size["heads"],
+        kv_heads=dict(k.dims)["kv_heads"],
+        keys=op.facts["keys"],
+        seen=op.facts["seen"],
+        head_dim=size["head_dim"],
+        value_dim=dict(v.dims)["value_dim"],
     )

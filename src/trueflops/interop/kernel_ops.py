@@ -11,7 +11,7 @@ from trueflops import dtypes
 from trueflops.graph.build import Pass
 from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format, number_format
 from trueflops.graph.ir import Collective, Op, Tensor
-from trueflops.graph.kinds import CollectiveKind, Kind
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.routing import load
 from trueflops.graph.variants import AttentionKernel, EagerKernel, ProductKernel
 from trueflops.sizes import Array, Size
@@ -82,7 +82,9 @@ def _product(
     variant = form.kernel or (None if numbers.name == dtype else numbers)
     if numbers.compute in EIGHT_BITS and not form.cast:
         variant = ProductKernel.STORED
-    product = Op("matmul", Kind.MATMUL, (x,), (y,), (w,), dtype=dtype, facts=facts, variant=variant)
+    product = Op(
+        "matmul", Kind.MATMUL, (x,), (y,), weights=(w,), dtype=dtype, facts=facts, variant=variant
+    )
     return (*ops, product)
 
 
@@ -90,7 +92,7 @@ def _matmul(c: Columns, form: Form) -> Built:
     numbers = format_of(form.name)
     wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
     x = _read("x", c, wide)
-    w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, "weight")
+    w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, role=Role.WEIGHT)
     y = Tensor("y", (("rows", c["m"]), ("columns", c["n"])), wide)
     return _product(x, w, y, numbers, form, copies=c["copies"]), None
 
@@ -106,7 +108,7 @@ def _read(name: str, c: Columns, bits: float) -> Tensor:
 
 def format_of(name: str) -> Format:
     """A format of the quantise pass, or tf32, which narrows nothing that is stored."""
-    return Format("tf32", 32.0, "tf32") if name == "tf32" else number_format(name)
+    return Format("tf32", 32.0, compute="tf32") if name == "tf32" else number_format(name)
 
 
 def _attention(c: Columns, form: Form) -> Built:
@@ -158,8 +160,8 @@ def _experts(c: Columns, form: Form) -> Built:
     experts, hidden = ("experts", c["experts"] / c["moe_ep"]), ("hidden", c["hidden"])
     wide = ("expert_ffn", c["inter"] / c["moe_tp"])
     x, y = (Tensor(name, (("routed", rows), hidden)) for name in "xy")
-    up = Tensor("up", (experts, ("two", 2.0), wide, hidden), numbers.weight_bits, "weight")
-    down = Tensor("down", (experts, hidden, wide), numbers.weight_bits, "weight")
+    up = Tensor("up", (experts, ("two", 2.0), wide, hidden), numbers.weight_bits, role=Role.WEIGHT)
+    down = Tensor("down", (experts, hidden, wide), numbers.weight_bits, role=Role.WEIGHT)
     dtype = numbers.compute or "bf16"
     facts: dict[str, Size] = {
         "chosen": c["topk"] / c["experts"],
@@ -169,14 +171,25 @@ def _experts(c: Columns, form: Form) -> Built:
         "skewed": 1.0 if form.power else 0.0,
     }
     variant = None if numbers.name == dtype else numbers
-    made = Op("experts", Kind.EXPERTS, (x,), (y,), (up, down), dtype, facts=facts, variant=variant)
+    made = Op(
+        "experts",
+        Kind.EXPERTS,
+        (x,),
+        (y,),
+        weights=(up, down),
+        dtype=dtype,
+        facts=facts,
+        variant=variant,
+    )
     return (made,), None
 
 
 def _collective(c: Columns, form: Form) -> Built:
     buffer = Tensor("buffer", (("bytes", c["bytes"]),), 8.0)
     kind = CollectiveKind(form.name)
-    return (), Collective(kind, kind, "tp", c["gpus"], buffer, library=form.library)
+    return (), Collective(
+        kind, kind, axis="tp", group=c["gpus"], payload=buffer, library=form.library
+    )
 
 
 class MemoryKind(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Final
 from trueflops.capture.lower.kernels import flags
 from trueflops.capture.recording import Array, Call
 from trueflops.dtypes import of_torch
-from trueflops.graph.ir import Dims, Op, Role, Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.ir import Dims, Op, Tensor
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.graph.variants import AttentionKernel
 
@@ -26,15 +26,15 @@ def product_dtype(call: Call, array: Array) -> str:
     return of_torch(array.dtype).product
 
 
-def sized(array: Array, dims: Dims, role: Role = "activation") -> Tensor:
+def sized(array: Array, dims: Dims, role: Role = Role.ACTIVATION) -> Tensor:
     """An array as an operand with these dimensions, as many bytes as really lie in memory.
 
     A convolution's windows overlap, and a broadcast operand is stored once.
     """
-    made = Tensor(f"s{array.storage}", dims, array.bits, role)
+    made = Tensor(f"s{array.storage}", dims, array.bits, role=role)
     if made.elements == float(array.distinct):
         return made
-    return Tensor(made.name, dims, array.bits * array.distinct / float(made.elements), role)
+    return Tensor(made.name, dims, array.bits * array.distinct / float(made.elements), role=role)
 
 
 # ── products ─────────────────────────────────────────────────────────────────────────────────────
@@ -86,14 +86,14 @@ def _product(
     many = (("batch", float(batch)),) if batch > 1 else ()
     rows, columns, inner = ("rows", float(m)), ("columns", float(n)), ("inner", float(k))
     x = sized(a, (*many, rows, inner))
-    weights = [sized(b, (*many, columns, inner), "weight")]
+    weights = [sized(b, (*many, columns, inner), Role.WEIGHT)]
     if bias is not None:
         added = Tensor(f"s{bias.storage}.bias", (("added", float(bias.distinct)),), bias.bits)
         weights.append(added)
     y = sized(call.outputs[0], (*many, rows, columns))
     dtype = product_dtype(call, a)
     name = call.op.split(".")[1]
-    return Op(name, Kind.MATMUL, (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
+    return Op(name, Kind.MATMUL, (x,), (y,), weights=tuple(weights), dtype=dtype, part=call.module)
 
 
 # ── attention ────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +132,7 @@ def _attend(call: Call, q: Array, k: Array, v: Array, out: Array, *, causal: boo
     tv = Tensor(_name(v), (*stretch, ("kv_heads", kv_heads), ("value_dim", value)), v.bits)
     made = Tensor(_name(out), (*tokens, ("heads", heads), ("value_dim", value)), out.bits)
     rows = (*tokens, ("heads", heads))
-    normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, "index")
+    normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, role=Role.INDEX)
     kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), None)
     if kernel is AttentionKernel.CUDNN and any(
         a.shape[-2:] == (queries, keys) for a in call.inputs[3:]

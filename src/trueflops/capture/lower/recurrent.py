@@ -9,7 +9,7 @@ from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
 from trueflops.capture.lower.products import product_dtype
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op, Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import EagerKernel
 
 
@@ -75,10 +75,10 @@ def _product(call: Call, m: float, n: float, k: float) -> Op:
     x = call.inputs[0]
     rows, columns, inner = ("rows", float(m)), ("columns", float(n)), ("inner", float(k))
     a = Tensor("state", (rows, inner), x.bits)
-    w = Tensor("matrix", (columns, inner), x.bits, "weight")
+    w = Tensor("matrix", (columns, inner), x.bits, role=Role.WEIGHT)
     y = Tensor("gates", (rows, columns), x.bits)
     dtype = product_dtype(call, x)
-    return Op("recurrent", Kind.MATMUL, (a,), (y,), (w,), dtype=dtype, part=call.module)
+    return Op("recurrent", Kind.MATMUL, (a,), (y,), weights=(w,), dtype=dtype, part=call.module)
 
 
 def _cell(call: Call, layer: Layer) -> Op:

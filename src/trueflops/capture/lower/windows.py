@@ -14,7 +14,7 @@ from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
 from trueflops.capture.lower.products import product_dtype, sized
 from trueflops.capture.recording import Array, Call
 from trueflops.graph.ir import Op
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import EagerKernel, ProductKernel
 
 _HALVES: Final = ("float16", "bfloat16")
@@ -80,19 +80,27 @@ def _windows(call: Call, x: Array, weight: Array, y: Array, kind: Kind, name: st
     rows = ("rows", float(narrow.shape[0] * prod(narrow.shape[2:])))
     columns, inner = ("columns", weight.shape[0] / groups), ("inner", float(prod(weight.shape[1:])))
     a = sized(wide, (*many, rows, inner))
-    w = sized(weight, (*many, columns, inner), "weight")
+    w = sized(weight, (*many, columns, inner), Role.WEIGHT)
     b = sized(narrow, (*many, rows, columns))
     dtype = product_dtype(call, weight)
     forwards = kind is Kind.MATMUL
     variant = ProductKernel.CONVOLUTION if forwards else ProductKernel.CONVOLUTION_BACKWARD
     forward = Op(
-        name, Kind.MATMUL, (a,), (b,), (w,), dtype=dtype, part=call.module, variant=variant
+        name, Kind.MATMUL, (a,), (b,), weights=(w,), dtype=dtype, part=call.module, variant=variant
     )
     if kind is Kind.MATMUL:
         made = forward
     elif kind is Kind.DGRAD:
         made = Op(
-            name, kind, (b,), (a,), (w,), dtype=dtype, part=call.module, of=forward, variant=variant
+            name,
+            kind,
+            (b,),
+            (a,),
+            weights=(w,),
+            dtype=dtype,
+            part=call.module,
+            of=forward,
+            variant=variant,
         )
     else:
         made = Op(

@@ -6,7 +6,7 @@ from typing import Any
 
 from trueflops.graph.build.layout import Layout
 from trueflops.graph.ir import Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import AttentionKernel
 from trueflops.model import Attention, Block, Latent
 
@@ -76,8 +76,8 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
     run, heads, rank = at.run, ("heads", a.heads), ("kv_rank", low.kv_rank)
     nope, value = ("head_dim", low.nope_dim), ("value_dim", a.value_dim)
     wide = ("head_dim", low.kv_rank + low.rope_dim)
-    up_key = Tensor("attention.kv_up.key", (heads, nope, rank), run.bits, "weight")
-    up_value = Tensor("attention.kv_up.value", (heads, rank, value), run.bits, "weight")
+    up_key = Tensor("attention.kv_up.key", (heads, nope, rank), run.bits, role=Role.WEIGHT)
+    up_value = Tensor("attention.kv_up.value", (heads, rank, value), run.bits, role=Role.WEIGHT)
 
     q = _latent_queries(at, a, low, x)
     latent, key_rope = _latent_keys(at, low, x)
@@ -113,7 +113,9 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
 def _cache(at: Layout, *new: Tensor) -> None:
     """When serving, write the new keys and values (or their latents) behind the old ones."""
     if not at.run.training:
-        cached = [Tensor(f"{t.name}.cached", t.dims, at.run.cache_bits, "index") for t in new]
+        cached = [
+            Tensor(f"{t.name}.cached", t.dims, at.run.cache_bits, role=Role.INDEX) for t in new
+        ]
         at.op(Kind.CACHE, "attention.cache", new, cached)
 
 

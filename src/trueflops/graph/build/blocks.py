@@ -8,7 +8,7 @@ from trueflops.graph.build.attention import attend
 from trueflops.graph.build.feed_forward import feed_forward
 from trueflops.graph.build.layout import Layout, Pass
 from trueflops.graph.ir import Graph, Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
 from trueflops.model import Block, Model
 from trueflops.model.parameters import embedding_parameters, head_parameters
@@ -48,7 +48,7 @@ def _close(at: Layout, block: Block, name: str, y: Tensor) -> Tensor:
 def build_embedding(model: Model, run: Pass) -> Graph:
     """Token ids to the residual stream: look up rows, add positions, norm where a family does."""
     at = Layout(run, model.hidden, embedding_parameters(model))
-    ids = Tensor("ids", at.tokens, INDEX_BITS, "index")
+    ids = Tensor("ids", at.tokens, INDEX_BITS, role=Role.INDEX)
     narrow = "embedding.project" in at.parameters
     x = (
         at.tensor("embedded.narrow", ("embedding_dim", model.embedding_dim))
@@ -98,7 +98,7 @@ def build_head(model: Model, run: Pass) -> Graph:
     weight = "embedding.tokens" if model.tied else "head.logits"
     logits = at.tensor("head.scores", ("vocab", model.vocab))
     at.op(Kind.MATMUL, "head.logits", [x], [logits], at.weights(weight))
-    loss = Tensor("loss", at.tokens, STATISTIC_BITS, "index")
+    loss = Tensor("loss", at.tokens, STATISTIC_BITS, role=Role.INDEX)
     if not run.training:
         return at.graph("head", at.op(Kind.SAMPLE, "head.sample", [logits], [loss]))
     # Frameworks lift the logits to fp32 and keep the softmax for the backward.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trueflops.graph.build.layout import Layout
 from trueflops.graph.ir import Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
 from trueflops.graph.variants import Activation
 from trueflops.model import Block, Experts
@@ -67,7 +67,7 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     at.linear(["experts.router"], x, [logits])
     chosen = at.tensor("experts.chosen", ("per_token", e.per_token), bits=STATISTIC_BITS)
     at.op(Kind.ROUTE, "experts.route", [logits], [chosen], flop_per_element=5.0)
-    rows = Tensor("experts.rows", (routed,), INDEX_BITS, "index")
+    rows = Tensor("experts.rows", (routed,), INDEX_BITS, role=Role.INDEX)
     sent = at.op(Kind.DISPATCH, "experts.dispatch", [x], [copies("sent", hidden), rows])
     wide = ("expert_ffn", e.width)
     facts = {"chosen": e.per_token / e.count, "per_token": float(e.per_token)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueflops.graph.ir import Dims, Graph, Node, Op, Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import Variant
 from trueflops.model import Parameter
 from trueflops.sizes import Size
@@ -84,9 +84,9 @@ class Layout:
         found = []
         for name in names:
             p = self.parameters[name]
-            found.append(Tensor(name, p.dims, self.run.bits, "weight"))
+            found.append(Tensor(name, p.dims, self.run.bits, role=Role.WEIGHT))
             if p.bias:
-                found.append(Tensor(f"{name}.bias", p.bias, self.run.bits, "weight"))
+                found.append(Tensor(f"{name}.bias", p.bias, self.run.bits, role=Role.WEIGHT))
         return tuple(found)
 
     def op(
@@ -109,7 +109,7 @@ class Layout:
                 kind,
                 tuple(inputs),
                 tuple(outputs),
-                weights,
+                weights=weights,
                 dtype=self.run.dtype,
                 part=part,
                 facts=facts,
@@ -136,7 +136,7 @@ class Layout:
         if not (rate and self.run.training):
             return x
         out = Tensor(f"{name}.out", x.dims, x.bits)
-        mask = Tensor(f"{name}.mask", x.dims, 8.0, "index")
+        mask = Tensor(f"{name}.mask", x.dims, 8.0, role=Role.INDEX)
         return self.op(Kind.DROPOUT, name, [x], [out, mask], part=part)
 
     def graph(self, name: str, result: Tensor) -> Graph:

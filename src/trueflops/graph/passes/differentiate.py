@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor, unique
-from trueflops.graph.kinds import CollectiveKind, Kind
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.rules import RULES
 
 DUAL: Final[dict[CollectiveKind, CollectiveKind]] = {
@@ -38,7 +38,7 @@ def differentiate(graph: Graph) -> Graph:
     backward: list[Node] = []
     gathered_again: set[str] = set()
     readers = Counter(
-        t.name for node in graph.forward for t in node.inputs if t.role == "activation"
+        t.name for node in graph.forward for t in node.inputs if t.role is Role.ACTIVATION
     )
     for node in reversed(graph.forward):
         if isinstance(node, Collective):
@@ -61,7 +61,7 @@ def differentiate(graph: Graph) -> Graph:
     read = unique(t for node in graph.forward for t in node.inputs)
     backward.extend(_sums(tuple(t for t in read if t.name not in made), readers))
     kept.reverse()
-    return graph.having(backward=tuple(backward), kept=tuple(kept))
+    return replace(graph, backward=tuple(backward), kept=tuple(kept))
 
 
 def _reverse(node: Collective) -> Collective:

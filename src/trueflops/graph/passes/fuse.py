@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from trueflops.graph.ir import Graph, Node, Op, Tensor, unique
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import RULES, STATISTIC_BITS, work
 from trueflops.sizes import Size
 
@@ -38,7 +38,7 @@ def fuse(
         nodes = [_fused_loss(node) for node in nodes]
     if chains:
         nodes = _fuse_chains(nodes, graph.result)
-    return graph.having(forward=tuple(nodes))
+    return replace(graph, forward=tuple(nodes))
 
 
 def traffic_bytes(nodes: Iterable[Node]) -> Size:
@@ -59,7 +59,7 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     q, k = first.inputs
     v, mixed = last.inputs[1], last.outputs[0]
     rows = tuple((n, s) for n, s in mixed.dims if n != "value_dim")
-    normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, "index")
+    normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, role=Role.INDEX)
     facts = {name: first.facts[name] for name in ("keys", "seen", "key_bits")}
     flash = Op(
         "attention.core",
@@ -85,7 +85,7 @@ def _fused_loss(node: Node) -> Node:
     if not (isinstance(node, Op) and node.kind is Kind.CROSS_ENTROPY):
         return node
     loss = node.outputs[0]
-    normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, "index")
+    normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, role=Role.INDEX)
     return replace(node, kind=Kind.FUSED_CROSS_ENTROPY, outputs=(loss, normaliser))
 
 
@@ -126,7 +126,7 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
         Kind.EXPERTS,
         (rows,),
         products[-1].outputs,
-        tuple(w for op in products for w in op.weights if not w.name.endswith(".bias")),
+        weights=tuple(w for op in products for w in op.weights if not w.name.endswith(".bias")),
         dtype=products[0].dtype,
         part="experts",
         facts=products[0].facts,
@@ -171,7 +171,7 @@ def _as_one(run: list[Op], nodes: list[Node], result: Tensor) -> Op:
     read_outside = {t.name for n in nodes if id(n) not in inside for t in n.inputs} | {result.name}
     inputs = unique(t for op in run for t in op.inputs if t.name not in made)
     outputs = unique(
-        t for op in run for t in op.outputs if t.name in read_outside or t.role == "index"
+        t for op in run for t in op.outputs if t.name in read_outside or t.role is Role.INDEX
     )
     weights = tuple(w for op in run for w in op.weights)
     return Op(
@@ -179,7 +179,7 @@ def _as_one(run: list[Op], nodes: list[Node], result: Tensor) -> Op:
         Kind.FUSED,
         inputs,
         outputs,
-        weights,
+        weights=weights,
         dtype=run[-1].dtype,
         part=run[-1].part,
         fused=tuple(run),

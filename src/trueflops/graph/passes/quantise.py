@@ -13,7 +13,7 @@ from typing import Final
 
 from trueflops.graph.formats import EIGHT_BITS, Format
 from trueflops.graph.ir import Graph, Node, Op, Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import ProductKernel
 
 HEAD: Final = "head.logits"
@@ -52,7 +52,7 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
         variant = ProductKernel.STORED if by_library(to, training) else to
         dtype = to.compute or node.dtype
         nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, variant=variant))
-    return graph.having(forward=tuple(nodes))
+    return replace(graph, forward=tuple(nodes))
 
 
 def by_library(to: Format, training: bool) -> bool:
@@ -65,7 +65,7 @@ def _cast(node: Op, to: Format, *, training: bool) -> Op:
     x = node.inputs[0]
     made = [Tensor(f"{x.name}.{to.name}", x.dims, to.input_bits)]
     if training:
-        made.append(Tensor(f"{made[0].name}.transposed", x.dims, to.input_bits, "index"))
+        made.append(Tensor(f"{made[0].name}.transposed", x.dims, to.input_bits, role=Role.INDEX))
     variant = None if by_library(to, training) else to
     return Op(
         f"{x.name}.cast",
@@ -89,4 +89,4 @@ def replace_bits(tensor: Tensor, bits: float) -> Tensor:
     """The same tensor in another width; biases stay as they are."""
     if tensor.name.endswith(".bias"):
         return tensor
-    return Tensor(tensor.name, tensor.dims, bits, tensor.role)
+    return replace(tensor, bits=bits)

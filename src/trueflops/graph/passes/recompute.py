@@ -15,7 +15,7 @@ from itertools import count
 from typing import Final, Literal
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
-from trueflops.graph.kinds import CollectiveKind, Kind
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 
 Region = Literal["none", "selective", "products", "full"]
 _SAVED: Final = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
@@ -35,7 +35,7 @@ def recompute(graph: Graph, region: Region) -> Graph:
         t.name: t
         for node in inside
         for t in node.inputs
-        if t.name not in made and t.role == "activation"
+        if t.name not in made and t.role is Role.ACTIVATION
     }
     # What the region made is dropped; what an op outside needs of it stays, unless that op only has
     # its own result saved and is differentiated from what is made again.
@@ -45,7 +45,7 @@ def recompute(graph: Graph, region: Region) -> Graph:
         if k.tensor.name not in made or (region != "products" and k.needed_by not in ops)
     ]
     stays += [Kept(t, "recompute") for t in entries.values()]
-    return graph.having(kept=tuple(stays), recompute=tuple(inside))
+    return replace(graph, kept=tuple(stays), recompute=tuple(inside))
 
 
 def _unsaved(graph: Graph) -> Iterator[Node]:

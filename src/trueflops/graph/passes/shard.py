@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Tensor
-from trueflops.graph.kinds import LAID_OUT_ATTENTION, CollectiveKind, Kind
+from trueflops.graph.kinds import LAID_OUT_ATTENTION, CollectiveKind, Kind, Role
 from trueflops.sizes import Size
 
 Layout = Literal["token", "tensor", "partial", "expert", "expert_partial"]
@@ -47,7 +47,7 @@ def shard(graph: Graph, by: Degrees) -> Graph:
         assert isinstance(node, Op)
         at.place(node)
     result = at.as_layout(graph.result, "token")
-    return graph.having(forward=tuple(at.nodes), result=result)
+    return replace(graph, forward=tuple(at.nodes), result=result)
 
 
 class _Sharder:
@@ -103,7 +103,7 @@ class _Sharder:
 
     def _move(self, t: Tensor, made: Layout, wanted: Layout) -> Tensor:
         by, source = self.by, self.here[t.name, made]
-        if t.role == "index" and wanted == "tensor":  # ids and labels are on every rank
+        if t.role is Role.INDEX and wanted == "tensor":  # ids and labels are on every rank
             return self._local(t, wanted)
         if made == "token" and wanted == "tensor":
             gathered = self._renamed(t, "tensor", ".gathered" if by.sp else ".copied")
@@ -162,7 +162,7 @@ class _Sharder:
         """What arrives by rank is sorted by expert, and back again: one more pass over all rows."""
         if not isinstance(self.by.ep, np.ndarray) and self.by.ep == 1:
             return t
-        made = Tensor(t.name + suffix, t.dims, t.bits, t.role)
+        made = replace(t, name=t.name + suffix)
         self.nodes.append(Op(f"{t.name}.sort", Kind.STREAM, (t,), (made,), part="experts"))
         return made
 
@@ -200,7 +200,7 @@ class _Sharder:
         swapped = list(inputs)
         for i in (0, 1) if op.kind is Kind.SCORES else (1,):
             t = inputs[i]
-            out = Tensor(f"{t.name}.swapped", t.dims, t.bits, t.role)
+            out = replace(t, name=f"{t.name}.swapped")
             swapped[i] = self._emit(
                 CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, t, t, out, part="core"
             )
@@ -208,7 +208,7 @@ class _Sharder:
 
     def _swap_out(self, whole: Tensor, local: Tensor) -> None:
         """… and back after it."""
-        out = Tensor(f"{local.name}.swapped", local.dims, local.bits, local.role)
+        out = replace(local, name=f"{local.name}.swapped")
         back = self._emit(
             CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, local, local, out, part="core"
         )
@@ -232,9 +232,9 @@ class _Sharder:
             Collective(
                 f"{out.name}.{kind}",
                 kind,
-                axis,
-                group,
-                payload,
+                axis=axis,
+                group=group,
+                payload=payload,
                 source=source,
                 outputs=(out,),
                 part=part or axis,
@@ -271,15 +271,14 @@ class _Sharder:
 
     def _renamed(self, t: Tensor, layout: Layout, suffix: str) -> Tensor:
         local = self._local(t, layout)
-        return Tensor(local.name + suffix, local.dims, local.bits, local.role)
+        return replace(local, name=local.name + suffix)
 
     def _local(self, t: Tensor, layout: Layout) -> Tensor:
         """The rank's own part of a tensor."""
         if self.alone:
             return t
-        return Tensor(
-            t.name, tuple((n, self._part(n, s, layout)) for n, s in t.dims), t.bits, t.role
-        )
+        dims = tuple((n, self._part(n, s, layout)) for n, s in t.dims)
+        return Tensor(t.name, dims, t.bits, role=t.role)
 
     def _part(self, name: str, size: Size, layout: Layout) -> Size:
         by = self.by
