@@ -39,6 +39,8 @@ LAWS: Final[dict[str, Law]] = {
 }
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
+_CAST, _PRODUCT_BACKWARD = Kind.CAST, Kind.PRODUCT_BACKWARD  # bound once: see graph/kinds.py
+_FUSED_LOSS = Kind.FUSED_CROSS_ENTROPY
 FALLBACK: Final = AttentionKernel.TRITON  # takes any shape, where no faster attention does
 # Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
@@ -78,7 +80,7 @@ def curve_name(op: Op) -> str:
         grouped = "grouped" if kind == "matmul" and cause_of(op) == "experts" else ""
         parts = (kind, "" if op.dtype in _HALVES else op.dtype, variant_name(op.variant), grouped)
         return ".".join(dict.fromkeys(part for part in parts if part))
-    if op.kind is Kind.CAST and op.variant:
+    if op.kind is _CAST and op.variant:
         return f"cast.{variant_name(op.variant)}"
     if kind.startswith("attention"):
         return _attention_curve(kind, op)
@@ -145,11 +147,11 @@ def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
 
 def _product_shape(op: Op) -> MatmulShape:
     """[m,k]·[k,n] of any product; those of unfused attention are one per sequence and head."""
-    if op.kind not in LAID_OUT_ATTENTION and op.kind is not Kind.PRODUCT_BACKWARD:
+    if op.kind not in LAID_OUT_ATTENTION and op.kind is not _PRODUCT_BACKWARD:
         return matmul_shape(op)
     forward = op.of or op
     size = dict((forward.outputs[0] if forward.kind is Kind.SCORES else forward.inputs[0]).dims)
-    both = 2.0 if op.kind is Kind.PRODUCT_BACKWARD else 1.0  # a product has two gradients
+    both = 2.0 if op.kind is _PRODUCT_BACKWARD else 1.0  # a product has two gradients
     batch = both * size["batch"] * size["heads"]
     if forward.kind is Kind.SCORES:
         return MatmulShape(batch, size["seq"], size["keys"], op.facts["inner"])
@@ -195,7 +197,7 @@ def stream_kind(op: Op) -> str:
     """Whose share of the bandwidth a memory-bound op has: that of its costliest part."""
     forward = op.of or op
     kinds = {part.kind for part in forward.fused} or {forward.kind}
-    if Kind.FUSED_CROSS_ENTROPY in kinds:  # a softmax over each row of logits, and its gradient
+    if _FUSED_LOSS in kinds:  # a softmax over each row of logits, and its gradient
         kinds = {Kind.SOFTMAX}
     name = next((kind for kind in _COSTLIEST if kind in kinds), "")
     return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name

@@ -19,6 +19,7 @@ from trueflops.units import BITS_PER_BYTE
 
 Phase = Literal["forward", "recompute", "backward", "backward_weight"]
 Dims = tuple[tuple[str, Size], ...]
+_WGRAD = Kind.WGRAD  # bound once: see graph/kinds.py
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +29,6 @@ class Tensor:
     name: str
     dims: Dims
     bits: float = 16.0
-    _: KW_ONLY
     role: Role = Role.ACTIVATION
     elements: Size = field(init=False)
 
@@ -53,7 +53,7 @@ class Tensor:
 
     def gradient(self) -> Tensor:
         """The tensor's gradient: alike in shape, and never narrower than 16 bits."""
-        return Tensor("d_" + self.name, self.dims, max(self.bits, 16.0), role=self.role)
+        return Tensor("d_" + self.name, self.dims, max(self.bits, 16.0), self.role)
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +145,7 @@ class Graph:
         for node in self.recompute:
             yield "recompute", node
         for node in self.backward:
-            is_weight = isinstance(node, Op) and node.kind is Kind.WGRAD
+            is_weight = isinstance(node, Op) and node.kind is _WGRAD
             yield "backward_weight" if is_weight else "backward", node
 
     @property

@@ -26,6 +26,8 @@ from trueflops.units import BITS_PER_BYTE
 NARROW_BITS: Final = 16.0  # below this, gradients and residuals stay wider than the product
 INDEX_BITS: Final = 64.0  # torch's default integer
 STATISTIC_BITS: Final = 32.0  # log-sum-exp and router probabilities stay in fp32
+_ADD, _STREAM = Kind.ADD, Kind.STREAM  # bound once: see graph/kinds.py
+_ACTIVATION, _INDEX = Role.ACTIVATION, Role.INDEX
 
 
 class Work(NamedTuple):
@@ -183,20 +185,20 @@ def table_bytes(op: Op) -> Size:
 def _stream_backward(op: Op) -> tuple[Op, ...]:
     """Read what was kept and the incoming gradients, write the gradients of the inputs."""
     reads = (*RULES[op.kind].keeps(op), *(t.gradient() for t in _differentiable(op.outputs)))
-    passed_on = {t.name for part in op.fused if part.kind is Kind.ADD for t in part.inputs[1:]}
+    passed_on = {t.name for part in op.fused if part.kind is _ADD for t in part.inputs[1:]}
     writes = tuple(t.gradient() for t in _differentiable(op.inputs) if t.name not in passed_on)
     if not writes:
         return ()
-    return (Op(op.name, Kind.STREAM, reads, writes, dtype=op.dtype, part=op.part, of=op),)
+    return (Op(op.name, _STREAM, reads, writes, dtype=op.dtype, part=op.part, of=op),)
 
 
 def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(t for t in tensors if t.role is Role.ACTIVATION)
+    return tuple(t for t in tensors if t.role is _ACTIVATION)
 
 
 def _embedding_backward(op: Op) -> tuple[Op, ...]:
     rows = op.outputs[0].gradient()
-    return (Op(op.name, Kind.STREAM, (op.inputs[0], rows), (rows,), part=op.part, of=op),)
+    return (Op(op.name, _STREAM, (op.inputs[0], rows), (rows,), part=op.part, of=op),)
 
 
 def _keep_inputs(op: Op) -> tuple[Tensor, ...]:
@@ -209,7 +211,7 @@ def _keep_activated(op: Op) -> tuple[Tensor, ...]:
 
 
 def _keep_masks(op: Op) -> tuple[Tensor, ...]:
-    return tuple(t for t in op.outputs if t.role is Role.INDEX)
+    return tuple(t for t in op.outputs if t.role is _INDEX)
 
 
 # ── fused chains: intermediate tensors are neither written nor kept, but computed again ──────────

@@ -8,6 +8,8 @@ from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind
 from trueflops.sizes import Size
 
+_DGRAD, _WGRAD = Kind.DGRAD, Kind.WGRAD  # bound once: see graph/kinds.py
+
 
 class MatmulShape(NamedTuple):
     """`batch` independent products of [m,k]·[k,n]; the experts of a layer are a batch."""
@@ -49,9 +51,9 @@ def matmul_shape(op: Op) -> MatmulShape:
     n: Size = 0.0
     for weight in matrices:
         n = n + weight.elements / k / batch
-    if op.kind is Kind.DGRAD:
+    if op.kind is _DGRAD:
         return MatmulShape(batch, m, k, n)
-    if op.kind is Kind.WGRAD:
+    if op.kind is _WGRAD:
         return MatmulShape(batch, n, k, m)
     return MatmulShape(batch, m, n, k)
 

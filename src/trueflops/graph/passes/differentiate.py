@@ -25,6 +25,7 @@ DUAL: Final[dict[CollectiveKind, CollectiveKind]] = {
     CollectiveKind.BROADCAST: CollectiveKind.ALL_REDUCE,
 }
 _GATHERS: Final = (CollectiveKind.ALL_GATHER, CollectiveKind.COPY)
+_STREAM, _ACTIVATION = Kind.STREAM, Role.ACTIVATION  # bound once: see graph/kinds.py
 
 
 def differentiate(graph: Graph) -> Graph:
@@ -38,7 +39,7 @@ def differentiate(graph: Graph) -> Graph:
     backward: list[Node] = []
     gathered_again: set[str] = set()
     readers = Counter(
-        t.name for node in graph.forward for t in node.inputs if t.role is Role.ACTIVATION
+        t.name for node in graph.forward for t in node.inputs if t.role is _ACTIVATION
     )
     for node in reversed(graph.forward):
         if isinstance(node, Collective):
@@ -77,6 +78,6 @@ def _sums(tensors: tuple[Tensor, ...], readers: Counter[str]) -> list[Op]:
     sums = []
     for tensor in tensors:
         d, name = tensor.gradient(), f"{tensor.name}.sum_gradients"
-        add = Op(name, Kind.STREAM, (d, d), (d,), part="residual")
+        add = Op(name, _STREAM, (d, d), (d,), part="residual")
         sums += [add] * (readers[tensor.name] - 1)
     return sums

@@ -18,6 +18,12 @@ from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import RULES, STATISTIC_BITS, work
 from trueflops.sizes import Size
 
+_MATMUL, _CROSS_ENTROPY, _INDEX = (
+    Kind.MATMUL,
+    Kind.CROSS_ENTROPY,
+    Role.INDEX,
+)  # bound once: see graph/kinds.py
+
 
 def fuse(
     graph: Graph,
@@ -82,7 +88,7 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
 
 
 def _fused_loss(node: Node) -> Node:
-    if not (isinstance(node, Op) and node.kind is Kind.CROSS_ENTROPY):
+    if not (isinstance(node, Op) and node.kind is _CROSS_ENTROPY):
         return node
     loss = node.outputs[0]
     normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, role=Role.INDEX)
@@ -109,7 +115,7 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     """
     at = [
         i for i, node in enumerate(nodes)
-        if isinstance(node, Op) and node.kind is Kind.MATMUL and node.inputs[0].has("routed")
+        if isinstance(node, Op) and node.kind is _MATMUL and node.inputs[0].has("routed")
     ]  # fmt: skip
     if not at:
         return nodes
@@ -119,7 +125,7 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     while last + 1 < len(nodes) and _of_experts(nodes[last + 1]):
         last += 1
     run = [node for node in nodes[first : last + 1] if isinstance(node, Op)]
-    products = [op for op in run if op.kind is Kind.MATMUL]
+    products = [op for op in run if op.kind is _MATMUL]
     rows = next(op.inputs[0] for op in products)
     one = Op(
         "experts",
@@ -171,7 +177,7 @@ def _as_one(run: list[Op], nodes: list[Node], result: Tensor) -> Op:
     read_outside = {t.name for n in nodes if id(n) not in inside for t in n.inputs} | {result.name}
     inputs = unique(t for op in run for t in op.inputs if t.name not in made)
     outputs = unique(
-        t for op in run for t in op.outputs if t.name in read_outside or t.role is Role.INDEX
+        t for op in run for t in op.outputs if t.name in read_outside or t.role is _INDEX
     )
     weights = tuple(w for op in run for w in op.weights)
     return Op(

@@ -18,6 +18,7 @@ from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind, Role
 
 Region = Literal["none", "selective", "products", "full"]
+_ACTIVATION = Role.ACTIVATION  # bound once: see graph/kinds.py
 _SAVED: Final = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
 
 
@@ -35,7 +36,7 @@ def recompute(graph: Graph, region: Region) -> Graph:
         t.name: t
         for node in inside
         for t in node.inputs
-        if t.name not in made and t.role is Role.ACTIVATION
+        if t.name not in made and t.role is _ACTIVATION
     }
     # What the region made is dropped; what an op outside needs of it stays, unless that op only has
     # its own result saved and is differentiated from what is made again.

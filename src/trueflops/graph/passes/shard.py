@@ -20,6 +20,9 @@ from trueflops.sizes import Size
 Layout = Literal["token", "tensor", "partial", "expert", "expert_partial"]
 TENSOR_DIMS = ("heads", "kv_heads", "ffn", "vocab")
 EXPERT_DIMS = ("experts", "expert_ffn", "routed")
+_ADD, _CAST, _COMBINE = Kind.ADD, Kind.CAST, Kind.COMBINE  # bound once: see graph/kinds.py
+_PERMUTING = frozenset({Kind.DISPATCH, Kind.COMBINE})
+_OVER_VOCABULARY = frozenset({Kind.CROSS_ENTROPY, Kind.SAMPLE})
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class _Sharder:
         layout = self._layout_of(op)
         made = self._layout_made(op, layout)
         # Partial sums are added before they are reduced: one all-reduce for a parallel block.
-        wanted: Layout = "partial" if op.kind is Kind.ADD and made == "partial" else layout
+        wanted: Layout = "partial" if op.kind is _ADD and made == "partial" else layout
         inputs = tuple(self.as_layout(t, wanted) for t in op.inputs)
         outputs = tuple(self._local(t, made) for t in op.outputs)
         for whole, local in zip(op.outputs, outputs, strict=True):
@@ -79,16 +82,11 @@ class _Sharder:
             inputs = self._swap_in(op, inputs)
         elif op.kind in LAID_OUT_ATTENTION:
             self._ring(op, inputs)
-        if op.kind is Kind.CROSS_ENTROPY:  # maximum, sum and the label's logit, over the vocabulary
-            three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
-            self._emit(CollectiveKind.ALL_REDUCE, "tp", self.by.tp, three, three, three)
-        if op.kind is Kind.SAMPLE:  # one rank must see all logits
-            whole_logits = self._renamed(op.inputs[0], "token", ".gathered")
-            gather, tp = CollectiveKind.ALL_GATHER, self.by.tp
-            inputs = (self._emit(gather, "tp", tp, whole_logits, inputs[0], whole_logits),)
+        if op.kind in _OVER_VOCABULARY:
+            inputs = self._over_vocabulary(op, inputs, outputs)
         weights = tuple(self._local(w, layout) for w in op.weights)
         self.nodes.append(replace(op, inputs=inputs, outputs=outputs, weights=weights, facts=facts))
-        if op.kind is Kind.CONTEXT and self.by.cp_kind == "all-to-all":
+        if self.by.cp_kind == "all-to-all" and op.kind is Kind.CONTEXT:
             self._swap_out(op.outputs[0], outputs[0])
 
     def as_layout(self, t: Tensor, layout: Layout) -> Tensor:
@@ -179,6 +177,19 @@ class _Sharder:
         """Over how many ranks that hold different tokens the experts are spread."""
         return self.by.ep if self.by.sp else self.by.ep * self.by.etp / self.by.token_replicas
 
+    def _over_vocabulary(
+        self, op: Op, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        """What ranks must exchange that each hold the logits of a part of the vocabulary."""
+        tp = self.by.tp
+        if op.kind is Kind.SAMPLE:  # one rank must see all logits
+            whole = self._renamed(op.inputs[0], "token", ".gathered")
+            return (self._emit(CollectiveKind.ALL_GATHER, "tp", tp, whole, inputs[0], whole),)
+        # maximum, sum and the label's logit
+        three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
+        self._emit(CollectiveKind.ALL_REDUCE, "tp", tp, three, three, three)
+        return inputs
+
     def _ring(self, op: Op, inputs: tuple[Tensor, ...]) -> None:
         """Ring attention (arXiv 2310.01889): keys and values of all ranks pass by each one, beside
         the products with them; a windowed layer needs only the blocks its window reaches.
@@ -246,9 +257,9 @@ class _Sharder:
 
     def _layout_of(self, op: Op) -> Layout:
         touched = (*op.inputs, *op.weights, *op.outputs)
-        if op.kind is Kind.CAST:  # narrow where it was made: what is sent on is then narrow too
+        if op.kind is _CAST:  # narrow where it was made: what is sent on is then narrow too
             return self.layout.get(op.inputs[0].name, "token")
-        if op.kind in (Kind.DISPATCH, Kind.COMBINE):
+        if op.kind in _PERMUTING:
             return "token"
         if any(t.has(*EXPERT_DIMS) for t in touched):
             return "expert"
@@ -256,9 +267,9 @@ class _Sharder:
 
     def _layout_made(self, op: Op, layout: Layout) -> Layout:
         """The layout of what the op makes: partial where each rank holds one term of a sum."""
-        if op.kind is Kind.ADD and all(self.layout.get(t.name) == "partial" for t in op.inputs):
+        if op.kind is _ADD and all(self.layout.get(t.name) == "partial" for t in op.inputs):
             return "partial"
-        if op.kind is Kind.COMBINE and not self.by.sp:
+        if op.kind is _COMBINE and not self.by.sp:
             return "partial"  # each rank of tp had only its own experts, or its slice of them
         split = {"tensor": TENSOR_DIMS, "expert": ("expert_ffn",)}.get(layout, ())
         sums = any(t.has(*split) for t in op.weights) and not any(t.has(*split) for t in op.outputs)
@@ -278,7 +289,7 @@ class _Sharder:
         if self.alone:
             return t
         dims = tuple((n, self._part(n, s, layout)) for n, s in t.dims)
-        return Tensor(t.name, dims, t.bits, role=t.role)
+        return Tensor(t.name, dims, t.bits, t.role)
 
     def _part(self, name: str, size: Size, layout: Layout) -> Size:
         by = self.by
