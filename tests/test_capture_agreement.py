@@ -26,6 +26,7 @@ from trueflops.catalog import accelerator
 from trueflops.catalog.models import model_names, model_record
 from trueflops.graph.build import Pass
 from trueflops.graph.ir import Graph, Op
+from trueflops.graph.kinds import Kind
 from trueflops.graph.program import compile_program
 from trueflops.graph.rules import RULES, total_bytes, work
 from trueflops.model import Model
@@ -325,7 +326,7 @@ def test_norms_written_out_keep_more(name: str) -> None:
         op
         for graph in built(built_model(name))
         for op in graph.forward
-        if isinstance(op, Op) and op.kind == "norm"
+        if isinstance(op, Op) and op.kind is Kind.NORM
     )
     more = sum(float(op.inputs[0].elements) for op in norms) * WIDE
     found, expected = both_kept(name, 2, as_it_is)

@@ -16,9 +16,11 @@ from capture_models import LSTM, SelectiveScan, UNet, ViT, resnet
 from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.clock.eager import KINDS
+from trueflops.dtypes import DTYPES
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import PRODUCTS, Kind
 from trueflops.graph.rules import work
+from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 from trueflops.units import GIBI, MEBI
 
@@ -115,7 +117,7 @@ def captured_flop(make: Make, inputs: Inputs, counted: tuple[str, ...]) -> dict[
     for call in capture(lambda: build, H100).calls():
         if base_name(call.op) in counted:
             for op in lower(call):
-                if op.kind in ("matmul", "dgrad", "wgrad") or "flop_per_element" in op.facts:
+                if op.kind in PRODUCTS or "flop_per_element" in op.facts:
                     found[call.phase] = found.get(call.phase, 0.0) + float(work(op).flop)
     return found
 
@@ -178,7 +180,7 @@ def test_a_convolution(options: dict[str, Any], weight: tuple[int, ...], flop: f
     x, y = 4 * 16 * 64, flop / (2 * weight[1] * weight[2] * weight[3])
     assert moved(forward) == 4.0 * (x + y + weight[0] * weight[1] * weight[2] * weight[3])
     channelwise = weight[1] == 1
-    assert (forward.kind == "movement") == channelwise
+    assert (forward.kind is Kind.MOVEMENT) == channelwise
 
 
 def test_a_transposed_convolution_is_an_input_gradient() -> None:
@@ -308,8 +310,8 @@ def test_a_memory_bound_kernel(
         return x.detach()
 
     ops = ops_of(name, quiet, (64, 256))
-    assert [op.form for op in ops] == forms
-    assert set(forms) <= set(KINDS)
+    assert [op.variant for op in ops] == forms
+    assert set(forms) <= set(EagerKernel)
     assert sum(moved(op) for op in ops) == moves
 
 
@@ -321,13 +323,13 @@ def test_norms_that_read_twice() -> None:
         return functional.batch_norm(x, None, None, training=True)
 
     sums, scale = ops_of("native_batch_norm", batch_norm, shape)
-    assert (sums.form, scale.form) == ("reduce_rows", "vector")
+    assert (sums.variant, scale.variant) == ("reduce_rows", "vector")
     assert moved(sums) == 4.0 * (count + 2 * 8)
     assert moved(scale) == 8.0 * count
     grouped = ops_of("native_group_norm", lambda x: functional.group_norm(x, 4), shape)
-    assert [op.form for op in grouped] == ["reduce_rows", "strided"]
+    assert [op.variant for op in grouped] == ["reduce_rows", "strided"]
     (layered,) = ops_of("native_layer_norm", lambda x: functional.layer_norm(x, (16,)), shape)
-    assert layered.form == "norm"
+    assert layered.variant == "norm"
     assert moved(layered) == 8.0 * count + 2 * 4 * count / 16
 
 
@@ -394,3 +396,9 @@ def test_a_fused_optimizer_writes_all_but_the_gradients(
 def test_an_empty_result_launches_nothing() -> None:
     empty = RecordedTensor(1, (0, 8), (8, 1), "float32")
     assert lower(Call("aten.mul.Tensor", (empty,), (empty,), (), "forward", "", 0, -1)) == []
+
+
+def test_the_table_of_dtypes_says_what_torch_says() -> None:
+    for dtype in DTYPES:
+        if dtype.torch:
+            assert getattr(torch, dtype.torch).itemsize * 8 == dtype.bits, dtype.torch

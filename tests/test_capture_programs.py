@@ -19,6 +19,7 @@ from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.catalog import cluster
 from trueflops.clock import Clock
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import work
 from trueflops.profile import profile_of
 from trueflops.records.recording import Allocated, Call, Recording
@@ -53,7 +54,7 @@ def check(recording: Recording, clock: Clock) -> None:
     """Every call lowers to kernels that the clock can price."""
     calls = list(recording.calls())
     assert calls
-    ops = [op for call in calls for op in lower(call) if op.kind != "host_copy"]
+    ops = [op for call in calls for op in lower(call) if op.kind is not Kind.HOST_COPY]
     works = [work(op) for op in ops]
     for op, done, seconds in zip(ops, works, clock.op_seconds(ops, works), strict=True):
         assert isfinite(float(done.flop)), op
@@ -110,8 +111,8 @@ def test_recurrent_layers_are_one_call_of_many_kernels() -> None:
     recording = captured(programs.recurrent)
     (forward,) = [c for c in recording.calls() if base_name(c.op) == "_cudnn_rnn"]
     layers, steps = 2, 16
-    assert sum(op.kind == "matmul" for op in lower(forward)) == layers * (1 + steps)
-    assert {op.dtype for op in lower(forward) if op.kind == "matmul"} == {"fp16"}
+    assert sum(op.kind is Kind.MATMUL for op in lower(forward)) == layers * (1 + steps)
+    assert {op.dtype for op in lower(forward) if op.kind is Kind.MATMUL} == {"fp16"}
 
 
 def test_a_half_becomes_a_float_inside_softmax() -> None:
@@ -202,7 +203,7 @@ def test_channels_last_stays_last() -> None:
 def test_half_precision_in_rows_is_turned_for_the_matrix_engine() -> None:
     recording = captured(programs.diffusion)
     first = next(c for c in recording.calls() if base_name(c.op) == "convolution")
-    kinds = [(op.kind, op.form) for op in lower(first)]
+    kinds = [(op.kind, op.variant) for op in lower(first)]
     turned, biased = [("pointwise", "strided")] * 2, [("pointwise", "strided")]
     assert kinds == [("matmul", "convolution"), *turned, *biased]
 
@@ -214,7 +215,7 @@ def test_single_precision_runs_as_torch_would_run_it() -> None:
         found: dict[str, set[str]] = {}
         for call in captured(build, machine).calls():
             for op in lower(call):
-                if op.kind == "matmul":
+                if op.kind is Kind.MATMUL:
                     found.setdefault(base_name(call.op), set()).add(op.dtype)
         return found
 

@@ -7,6 +7,7 @@ import pytest
 
 from trueflops.catalog import cluster
 from trueflops.clock.collectives import collective_transfer
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.profile import Curve
 
 # A law without latency, so that only bandwidth is left of each formula.
@@ -27,7 +28,8 @@ GIGABYTE = 64e9  # large enough that hops do not count
 
 
 def seconds(kind: str, n: float, payload: float, on: str = "64xH100", stride: float = 1.0) -> float:
-    return float(collective_transfer(kind, n, payload, stride, cluster(on).tiers, PURE).seconds)
+    sent = CollectiveKind(kind)
+    return float(collective_transfer(sent, n, payload, stride, cluster(on).tiers, PURE).seconds)
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
@@ -88,16 +90,18 @@ def test_thin_links_between_pods_show() -> None:
 
 
 def test_a_group_of_one_is_free() -> None:
-    for kind in ("all_reduce", "all_gather", "all_to_all", "send_recv", "broadcast", "copy"):
+    for kind in CollectiveKind:
         assert seconds(kind, 1, GIGABYTE) == 0.0
 
 
 def test_arrays_give_what_numbers_give() -> None:
     groups, sizes = np.array([1.0, 2, 8, 16, 64]), np.array([1e3, 1e6, 1e9, 1e5, 1e10])
     tiers = cluster("64xH100").tiers
-    many = collective_transfer("all_reduce", groups, sizes, np.ones(5), tiers, PURE).seconds
+    many = collective_transfer(
+        CollectiveKind.ALL_REDUCE, groups, sizes, np.ones(5), tiers, PURE
+    ).seconds
     alone = [
-        float(collective_transfer("all_reduce", g, s, 1.0, tiers, PURE).seconds)
+        float(collective_transfer(CollectiveKind.ALL_REDUCE, g, s, 1.0, tiers, PURE).seconds)
         for g, s in zip(groups, sizes, strict=True)
     ]
     assert np.asarray(many) == pytest.approx(alone)

@@ -16,7 +16,9 @@ from trueflops.clock import Clock
 from trueflops.clock.attention import ATTENTION, AttentionWork
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_key
+from trueflops.errors import BadInput
 from trueflops.graph import Op, Pass, Tensor, compile_program
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import work
 from trueflops.graph.shapes import AttentionShape
 from trueflops.interop.kernels import read_kernels
@@ -42,7 +44,7 @@ def test_work_outside_a_graph_is_priced_by_the_law_of_streams() -> None:
         tuple(Tensor(f"{way}{i}", million, 32.0) for i in range(count))
         for way, count in (("in", 4), ("out", 3))
     )
-    adamw = Op("adamw", "optimizer", inputs, outputs)
+    adamw = Op("adamw", Kind.OPTIMIZER, inputs, outputs)
     by_law = clock.op_seconds([adamw], [work(adamw)])[0]
     assert clock.stream(28e6, "optimizer") == pytest.approx(by_law)
     several = clock.stream(np.array([28e6, 56e6]), "optimizer", kernels=2.0)
@@ -83,7 +85,7 @@ def attention_of(name: str, *, cache_bits: float) -> Op:
     model = read_model(name)
     run = Pass(1.0, 4096.0, training=False, cache_bits=cache_bits)
     program = compile_program(model, Plan(), run)
-    return next(op for op in program.blocks[-1] if isinstance(op, Op) and op.kind == "attention")
+    return next(op for op in program.blocks[-1] if isinstance(op, Op) and op.kind is Kind.ATTENTION)
 
 
 def test_a_latent_prompt_reads_no_narrow_cache() -> None:
@@ -111,6 +113,18 @@ def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
     assert [str(curve_key(op)) for op in ops] == ["attention.kv8.triton", "attention.kv8"]
     slow, fast = clock_on("1xB200").op_seconds(ops, [work(op) for op in ops])
     assert np.sum(slow) > 5.0 * np.sum(fast)
+
+
+def test_a_convolution_names_its_way_and_nothing_else(tmp_path: Path) -> None:
+    header, row = "m,n,k,dtype,cast,input_bytes,window", "4096,256,1152,bf16,0,1048576"
+    good = [f"{row},convolution", f"{row},convolution_backward", f"{row},"]
+    (tmp_path / "rows.csv").write_text("\n".join([header, *good]))
+    ops = [batch.ops[-1] for batch in read_kernels(tmp_path / "rows.csv")]
+    names = ["matmul.convolution", "matmul.convolution_backward", "matmul"]
+    assert [str(curve_key(op)) for op in ops] == names
+    (tmp_path / "rows.csv").write_text("\n".join([header, f"{row},convolutions"]))
+    with pytest.raises(BadInput, match=r"rows\.csv:2: .*window.*convolutions.*convolution"):
+        read_kernels(tmp_path / "rows.csv")
 
 
 def test_only_an_engine_that_runs_the_fallback_is_priced_by_it() -> None:
@@ -193,8 +207,9 @@ def test_slow_tensor_cores_do_not_slow_what_memory_bounds() -> None:
     """An H20 has 1.19 times the bandwidth of an H100 and 0.15 of its arithmetic."""
     rows = np.array([1.0, 8.0, 16.0])
     x = Tensor("x", (("rows", rows), ("inner", 5120.0)))
-    w = Tensor("w", (("columns", 13824.0), ("inner", 5120.0)), role="weight")
-    op = Op("ffn", "matmul", (x,), (Tensor("y", (("rows", rows), ("columns", 13824.0))),), (w,))
+    w = Tensor("w", (("columns", 13824.0), ("inner", 5120.0)), role=Role.WEIGHT)
+    y = Tensor("y", (("rows", rows), ("columns", 13824.0)))
+    op = Op("ffn", Kind.MATMUL, (x,), (y,), weights=(w,))
     h20, h100 = (
         np.asarray(clock_on(name).op_seconds([op], [work(op)])[0]) for name in ("1xH20", "1xH100")
     )

@@ -9,6 +9,7 @@ import pytest
 
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
+from trueflops.graph.kinds import Kind, Role
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, Trainer, TrainingStep, training_bill
@@ -184,9 +185,9 @@ def test_the_ridge_rises_with_the_matrix() -> None:
 
     n = np.array([8.0, 64.0, 512.0, 4096.0, 16384.0])
     x = Tensor("x", (("rows", n), ("inner", n)))
-    w = Tensor("w", (("columns", n), ("inner", n)), role="weight")
+    w = Tensor("w", (("columns", n), ("inner", n)), role=Role.WEIGHT)
     y = Tensor("y", (("rows", n), ("columns", n)))
-    priced = price_kernels(clock, (Op("mm", "matmul", (x,), (y,), (w,)),), None, 5)
+    priced = price_kernels(clock, (Op("mm", Kind.MATMUL, (x,), (y,), weights=(w,)),), None, 5)
     rates = priced.flop / np.asarray(priced.seconds.value)
     assert (np.diff(rates) > 0).all()
     assert priced.bound[0] == "start"

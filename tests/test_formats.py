@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trueflops.catalog.formats import formats, number_format
+from trueflops.dtypes import BY_CPP, BY_SCALAR, DTYPES
+from trueflops.interop import kernel_ops
 
 JUDGES: dict[str, Any] = {
     "fp64": np.float64,
@@ -66,3 +68,31 @@ def test_the_classic_loss_a_small_update_vanishes_in_fp16() -> None:
 
 def test_every_format_names_its_source() -> None:
     assert all(f.source and f.about for f in formats().values())
+
+
+def test_one_table_of_dtypes() -> None:
+    """No name stands for two types, and the catalog's formats take what the table says."""
+    for names in (
+        [d.torch for d in DTYPES if d.torch],
+        [d.scalar for d in DTYPES if d.scalar],
+        [name for d in DTYPES for name in d.cpp],
+        [d.format or d.name for d in DTYPES],
+        [alias for d in DTYPES for alias in d.aliases],
+    ):
+        assert len(set(names)) == len(names)
+    assert all(d.torch for d in (*BY_CPP.values(), *BY_SCALAR.values()))
+    known = {d.format or d.name: d for d in DTYPES}
+    assert set(formats()) - set(known) == {"fp6_e3m2"}  # computes as the other fp6 does
+    for name, found in formats().items():
+        if name in known:
+            assert found.bytes * 8 == known[name].bits, name
+            for spelling in known[name].spellings:
+                assert number_format(spelling).bits == found.bits
+
+
+def test_tables_of_kernels_know_every_spelling() -> None:
+    assert kernel_ops.DTYPES["bfloat16"] == kernel_ops.DTYPES["bf16"] == "bf16"
+    assert kernel_ops.DTYPES["half"] == "fp16"
+    assert kernel_ops.DTYPES["int4_wo"] == kernel_ops.DTYPES["int4"] == "int4"
+    for ours in kernel_ops.DTYPES.values():
+        assert kernel_ops.format_of(ours).name == ours

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from trueflops.catalog.models import model_names
+from trueflops.clock.works import LAWS, op_class
 from trueflops.graph import Op, Pass, compile_program
 from trueflops.graph.build import build_block, build_embedding, build_head
+from trueflops.graph.formats import Format
 from trueflops.graph.ir import Collective, Graph
+from trueflops.graph.kinds import Kind
 from trueflops.graph.passes import (
     Degrees,
     differentiate,
@@ -19,6 +22,7 @@ from trueflops.graph.passes import (
     traffic_bytes,
 )
 from trueflops.graph.rules import RULES, total_bytes, work
+from trueflops.graph.variants import Activation, AttentionKernel, EagerKernel, ProductKernel
 from trueflops.model import read_model
 from trueflops.plan import Plan
 
@@ -100,7 +104,7 @@ def test_forward_matmul_flop_is_two_a_parameter_and_token(name: str) -> None:
     for kind, block in enumerate(model.blocks):
         graph = build_block(model, block, Pass(1, seq))
         for node in graph.forward:
-            if isinstance(node, Op) and node.kind == "matmul":
+            if isinstance(node, Op) and node.kind is Kind.MATMUL:
                 share = 1.0
                 if block.experts and node.inputs[0].has("routed"):
                     share = block.experts.per_token / block.experts.count
@@ -110,6 +114,44 @@ def test_forward_matmul_flop_is_two_a_parameter_and_token(name: str) -> None:
                 )
                 flop += model.pattern.count(kind) * float(work(node).flop)
     assert flop == pytest.approx(2 * matrices * seq)
+
+
+def test_every_kind_of_op_has_a_rule_and_a_law() -> None:
+    assert set(RULES) == set(Kind)
+    assert all(type(kind) is Kind for kind in RULES)
+    for kind in Kind:
+        assert op_class(Op("any", kind)) in LAWS, kind
+
+
+@pytest.mark.parametrize("weights", [None, "fp8", "int4-experts", "nvfp4", "4.0bpw"])
+@pytest.mark.parametrize("name", ["DeepSeek-V3", "OPT-6.7B"])
+def test_the_variant_of_an_op_is_of_the_type_that_goes_with_its_kind(
+    name: str, weights: str | None
+) -> None:
+    numbers = format_named(weights) if weights else None
+    seen = set()
+    for run in (Pass(1, 64), Pass(1, 64, 0, False), Pass(4, 1, 63, training=False, decoding=True)):
+        program = compile_program(read_model(name), Plan(), run, numbers)
+        for node in (n for g in (*program.blocks, program.head) for _, n in g.phases()):
+            if not isinstance(node, Op) or node.variant is None:
+                continue
+            seen.add(type(node.variant))
+            if op_class(node) in ("matmul", "experts") or node.kind is Kind.CAST:
+                assert isinstance(node.variant, Format | ProductKernel), node
+            elif op_class(node).startswith("attention"):
+                assert isinstance(node.variant, AttentionKernel), node
+            else:
+                assert isinstance(node.variant, Activation), node
+    experts = name == "DeepSeek-V3" or weights != "int4-experts"
+    assert (Format in seen) == (weights is not None and experts)
+    assert (ProductKernel in seen) == (weights == "fp8")
+
+
+def test_the_order_of_eager_kernels_is_that_of_the_fitted_features() -> None:
+    """Landmarks of profiles hold a kernel's place: a new one goes to the end."""
+    assert [*EagerKernel][:4] == ["vector", "math", "copy", "fill"]
+    assert [*EagerKernel][-2:] == ["foreach", "fused_optimizer"]
+    assert len(EagerKernel) == 18
 
 
 def test_backward_does_twice_the_forward_matmuls() -> None:
@@ -180,7 +222,7 @@ def test_quantised_weights_are_read_narrow_and_routers_stay_wide() -> None:
     assert bits["experts.up"] == bits["attention.q"] == 4.25
     assert bits["experts.router"] == 16
     fp8 = quantise(build_block(model, model.blocks[0], Pass(1, 64)), format_named("fp8"))
-    assert any(n.kind == "cast" for n in fp8.forward if isinstance(n, Op))
+    assert any(n.kind is Kind.CAST for n in fp8.forward if isinstance(n, Op))
 
 
 def test_arrays_of_plans_give_what_single_plans_give() -> None:

@@ -11,6 +11,7 @@ import pytest
 from trueflops.calibrate.measured import device_chip, fit_record, limits_of
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.interop.kernels import batch_kernels
 from trueflops.profile import profile_of
 from trueflops.records.measured import Record, Row
@@ -38,7 +39,9 @@ def test_collectives_are_fitted_on_the_tiers_they_are_priced_on() -> None:
     clock = Clock(cluster("8xH100"), profile)
     for row in rows:
         group, size = float(row["gpus"]), float(row["bytes"])
-        priced = clock.collective("all_reduce", np.array([group]), np.array([size]), 1.0).seconds
+        priced = clock.collective(
+            CollectiveKind.ALL_REDUCE, np.array([group]), np.array([size]), 1.0
+        ).seconds
         assert float(np.ravel(priced)[0]) == pytest.approx(
             float(row["latency_us"]) * 1e-6, rel=0.12
         )

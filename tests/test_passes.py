@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
 
 from trueflops.catalog import cluster
+from trueflops.graph.formats import Format
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
+from trueflops.graph.kinds import CollectiveKind, Function, Kind, Role
 from trueflops.graph.passes import Degrees, differentiate, format_named, fuse, quantise, shard
 from trueflops.graph.passes.recompute import recompute
+from trueflops.graph.variants import AttentionKernel
 from trueflops.model import read_model
 from trueflops.plan import Plan
 from trueflops.predict import Trainer
@@ -19,25 +22,34 @@ from trueflops.workload import Training
 
 X = Tensor("x", (("batch", 2.0), ("seq", 4.0), ("hidden", 8.0)))
 Y = Tensor("y", (("batch", 2.0), ("seq", 4.0), ("ffn", 16.0)))
-W = Tensor("w", (("ffn", 16.0), ("hidden", 8.0)), role="weight")
+W = Tensor("w", (("ffn", 16.0), ("hidden", 8.0)), role=Role.WEIGHT)
 # Every field that a product can have, none at its default.
 PRODUCT = Op(
     "up",
-    "matmul",
+    Kind.MATMUL,
     (X,),
     (Y,),
-    (W,),
+    weights=(W,),
     dtype="fp16",
     part="ffn",
     facts={"sentinel": 3.0},
-    function="add",
-    form="own",
+    function=Function.ADD,
+    variant=Format("own", 8.0),
 )
 # A dispatch that sends each token once to each node, by a library of its own.
 SENT = Collective(
-    "dispatch", "all_to_all", "ep", 4.0, X, source=X, outputs=(X,), part="experts", hides=True,
-    copies=8.0, library="deepep",
-)  # fmt: skip
+    "dispatch",
+    CollectiveKind.ALL_TO_ALL,
+    axis="ep",
+    group=4.0,
+    payload=X,
+    source=X,
+    outputs=(X,),
+    part="experts",
+    hides=True,
+    copies=8.0,
+    library="deepep",
+)
 
 
 def unchanged(before: Any, after: Any, *changed: str) -> None:
@@ -48,10 +60,13 @@ def unchanged(before: Any, after: Any, *changed: str) -> None:
 
 def test_the_nodes_of_this_file_have_no_field_at_its_default() -> None:
     for node, free in ((PRODUCT, ("fused", "of")), (SENT, ())):
-        bare = type(node)(*([None] * 5))  # type: ignore[arg-type]
         for field in fields(node):
-            if field.name not in free:
-                assert getattr(node, field.name) != getattr(bare, field.name), field.name
+            if field.name in free:
+                continue
+            usual = field.default
+            if field.default_factory is not MISSING:
+                usual = field.default_factory()
+            assert getattr(node, field.name) != usual, field.name
 
 
 def test_the_gradient_of_a_collective_keeps_its_copies_and_library() -> None:
@@ -71,7 +86,15 @@ def test_the_backward_of_attention_is_of_the_same_kernel() -> None:
     q, k, v = (Tensor(n, (("batch", 1.0), ("heads", 2.0), ("seq", 8.0), ("head_dim", 4.0)))
                for n in "qkv")  # fmt: skip
     facts: dict[str, Any] = {"keys": 8.0, "seen": 4.5}
-    forward = Op("core", "attention", (q, k, v), (q,), part="core", facts=facts, form="cudnn")
+    forward = Op(
+        "core",
+        Kind.ATTENTION,
+        (q, k, v),
+        (q,),
+        part="core",
+        facts=facts,
+        variant=AttentionKernel.CUDNN,
+    )
     (backward,) = differentiate(Graph("g", (forward,), q)).backward
     unchanged(forward, backward, "kind", "inputs", "outputs", "of")
 
@@ -85,7 +108,7 @@ def test_sharding_keeps_what_it_does_not_split() -> None:
 def test_quantising_keeps_what_it_does_not_narrow() -> None:
     graph = quantise(Graph("g", (PRODUCT, SENT), Y), format_named("fp8"), training=False)
     product = next(n for n in graph.forward if n.name == "up")
-    unchanged(PRODUCT, product, "inputs", "weights", "dtype", "form")
+    unchanged(PRODUCT, product, "inputs", "weights", "dtype", "variant")
     assert SENT in graph.forward
 
 

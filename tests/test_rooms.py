@@ -14,6 +14,7 @@ import trueflops
 
 SOURCE = Path(trueflops.__file__).parent
 ROOMS = [
+    "dtypes",
     "errors",
     "units",
     "files",

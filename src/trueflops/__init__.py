@@ -11,8 +11,8 @@
 
 `dir(trueflops)` lists the public names; help() of each has an example.
 
-Rooms, in the order in which data passes through them: errors, units, files, sizes, catalog, model,
-workload, plan, graph, records, capture, profile, clock, runtime, interop, predict, search,
+Rooms, in the order in which data passes through them: errors, units, dtypes, files, sizes, catalog,
+model, workload, plan, graph, records, capture, profile, clock, runtime, interop, predict, search,
 calibrate, verify, report, measure, cli. A room imports only rooms above it.
 """
 

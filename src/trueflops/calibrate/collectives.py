@@ -22,6 +22,7 @@ from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import PROTOCOLS, Tier, accelerator, cluster
 from trueflops.clock.collectives import REACH, collective_features, collective_transfer
 from trueflops.clock.law import Parameter
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.profile import Curve, CurveKey, Landmarks
 from trueflops.records.measured import MEASURED
@@ -128,7 +129,7 @@ def _values(point: Array) -> dict[str, float]:
 class _Seen:
     """Measured collectives of one kind, and the tiers they ran on."""
 
-    kind: str
+    kind: CollectiveKind
     group: Array
     payload: Array
     seconds: Array

@@ -13,22 +13,8 @@ from typing import Literal
 
 from trueflops.catalog.facts import DATA, read_toml
 from trueflops.catalog.names import fold
+from trueflops.dtypes import DTYPES
 from trueflops.errors import UnknownName
-
-_SHORT = {
-    "fp8": "fp8_e4m3",
-    "e4m3": "fp8_e4m3",
-    "e5m2": "fp8_e5m2",
-    "fp4": "fp4_e2m1",
-    "fp6": "fp6_e2m3",
-    "half": "fp16",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "double": "fp64",
-    "single": "fp32",
-}
 
 
 @dataclass(frozen=True)
@@ -104,10 +90,21 @@ def formats() -> dict[str, NumberFormat]:
     }
 
 
+@cache
+def _spellings() -> dict[str, str]:
+    """Every common name of a format -> ours; fp8 alone is the one of weights, e4m3."""
+    found: dict[str, str] = {}
+    for dtype in DTYPES:
+        for name in dtype.spellings:
+            if (dtype.format or dtype.name) in formats():
+                found.setdefault(name, dtype.format or dtype.name)
+    return found
+
+
 def find_format(name: str) -> NumberFormat | None:
     """Look a format up by any of its common names."""
-    by_fold = {fold(known): known for known in formats()}
-    key = by_fold.get(fold(name)) or _SHORT.get(fold(name))
+    known = {**_spellings(), **{each: each for each in formats()}}
+    key = {fold(each): ours for each, ours in known.items()}.get(fold(name))
     return formats()[key] if key else None
 
 
@@ -115,5 +112,5 @@ def number_format(name: str) -> NumberFormat:
     """Look a format up; an unknown one is an error that offers the near ones."""
     found = find_format(name)
     if found is None:
-        raise UnknownName("number format", name, [*formats(), *_SHORT])
+        raise UnknownName("number format", name, [*formats(), *_spellings()])
     return found

@@ -14,6 +14,8 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import AttentionKernel
 from trueflops.interop.kernel_ops import DTYPES, KINDS, Form, attend, attend_backward
 from trueflops.predict.explain import KernelExplained, explain_attention, explain_matmul
 from trueflops.predict.provenance import kernel_provenance
@@ -170,7 +172,8 @@ def build_attention(
     dtype = (options.dtype or _usual(chip)).lower()
     if dtype not in ATTENTION_DTYPES:
         raise UnknownName("dtype of attention", dtype, ATTENTION_DTYPES, "(8-bit keys: --cache)")
-    form = Form("fp8" if options.cache == "fp8" else dtype, options.kernel or "")
+    kernel = AttentionKernel(options.kernel) if options.kernel else None
+    form = Form("fp8" if options.cache == "fp8" else dtype, kernel)
     numbers = {
         "batch": batch,
         "num_heads": heads,
@@ -181,5 +184,6 @@ def build_attention(
     }
     columns = {name: np.array([float(value)]) for name, value in numbers.items()}
     lengths = np.array([float(queries)]), np.array([float(keys)])
-    forward = attend(columns, *lengths, form, "attention_decode" if options.decode else "attention")
+    kind = Kind.ATTENTION_DECODE if options.decode else Kind.ATTENTION
+    forward = attend(columns, *lengths, form, kind)
     return attend_backward(forward) if options.backward else forward

@@ -32,6 +32,7 @@ from trueflops.clock.works import (
 )
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.rules import RULES, Work, model_flop, work
 from trueflops.profile import CurveKey, Profile
 from trueflops.sizes import Array, Size
@@ -115,15 +116,17 @@ class Clock:
     def matmul_rate(self, dtype: str) -> float:
         """Flop per second that a large, square product reaches for a moment: what is achievable."""
         side = Tensor("side", (("rows", LARGE_SIDE), ("inner", LARGE_SIDE)))
-        weight = Tensor("weight", (("columns", LARGE_SIDE), ("inner", LARGE_SIDE)), role="weight")
+        weight = Tensor(
+            "weight", (("columns", LARGE_SIDE), ("inner", LARGE_SIDE)), role=Role.WEIGHT
+        )
         made = Tensor("made", (("rows", LARGE_SIDE), ("columns", LARGE_SIDE)))
-        op = Op("large", "matmul", (side,), (made,), (weight,), dtype=dtype)
+        op = Op("large", Kind.MATMUL, (side,), (made,), weights=(weight,), dtype=dtype)
         done = work(op)
         return float(done.flop / self.op_seconds([op], [done])[0])
 
     def transfers(self, sent: Sequence[Collective], placement: Placement) -> list[Transfer]:
         """What each collective takes, alone on its links."""
-        kinds: dict[tuple[str, float, str], list[int]] = defaultdict(list)
+        kinds: dict[tuple[CollectiveKind, float, str], list[int]] = defaultdict(list)
         for i, node in enumerate(sent):
             kinds[node.kind, node.copies, node.library].append(i)
         found: list[Transfer] = [Transfer(0.0)] * len(sent)
@@ -140,7 +143,7 @@ class Clock:
         return found
 
     def collective(
-        self, kind: str, group: Size, payload: Size, stride: Size, copies: float = 0.0,
+        self, kind: CollectiveKind, group: Size, payload: Size, stride: Size, copies: float = 0.0,
         library: str = "",
     ) -> Transfer:  # fmt: skip
         """A collective among `group` ranks that stand `stride` apart."""

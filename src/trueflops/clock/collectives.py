@@ -18,6 +18,7 @@ import numpy as np
 from trueflops.catalog import PROTOCOLS, Tier
 from trueflops.clock.law import log2, residual, stacked
 from trueflops.clock.transfer import Transfer
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.plan import Plan
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
@@ -52,7 +53,7 @@ class _Levels:
 
 
 def collective_transfer(
-    kind: str,
+    kind: CollectiveKind,
     group: Size,
     payload: Size,
     stride: Size,
@@ -65,7 +66,7 @@ def collective_transfer(
     An all-to-all that sends each token to `copies` experts may send one copy to each node and
     forward it there (DeepEP); with 0 copies every one of them travels by itself.
     """
-    if not tiers or kind == "copy":
+    if not tiers or kind is CollectiveKind.COPY:
         return Transfer(group * payload * 0.0)
     deep = (len(PROTOCOLS),) + (1,) * max(np.ndim(group), np.ndim(payload), np.ndim(stride))
     base = np.array([law[f"base_{p}"] for p in PROTOCOLS]).reshape(deep)
@@ -75,7 +76,7 @@ def collective_transfer(
     at = _levels(group, stride, tiers, deep, law)
     ways = (
         _all_to_all(at, payload, rate, copies)
-        if kind == "all_to_all"
+        if kind is CollectiveKind.ALL_TO_ALL
         else _ALGORITHMS[kind](at, payload, rate)
     )
     best = ways[0]
@@ -115,7 +116,7 @@ def members_by_tier(group: Size, stride: Size, tiers: tuple[Tier, ...]) -> list[
 
 
 def _sent_by_tier(
-    kind: str, group: Size, members: list[Size], payload: Size, copies: float
+    kind: CollectiveKind, group: Size, members: list[Size], payload: Size, copies: float
 ) -> list[Size]:
     """Bytes that the busiest member of a group must send at each tier.
 
@@ -124,14 +125,15 @@ def _sent_by_tier(
     sent: list[Size] = []
     inner: Size = 1.0
     for i, size in enumerate(members):
-        if kind == "all_to_all":
+        if kind is CollectiveKind.ALL_TO_ALL:
             share = inner * (size - 1.0) / group * _once_a_node(group, inner, copies if i else 0.0)
-        elif kind == "send_recv":  # the last of a node hands over every block
+        elif kind is CollectiveKind.SEND_RECV:  # the last of a node hands over every block
             share = np.where(np.asarray(size) > 1.0, group - 1.0, 0.0)
-        elif kind == "broadcast":
+        elif kind is CollectiveKind.BROADCAST:
             share = np.where(np.asarray(size) > 1.0, 1.0, 0.0) / inner
         else:
-            share = (2.0 if kind == "all_reduce" else 1.0) * (size - 1.0) / size / inner
+            passes = 2.0 if kind is CollectiveKind.ALL_REDUCE else 1.0
+            share = passes * (size - 1.0) / size / inner
         sent.append(payload * share)
         inner = inner * size
     return sent
@@ -308,9 +310,9 @@ def _broadcast(at: _Levels, payload: Size, rate: Array) -> list[Size]:
 
 
 _ALGORITHMS = {
-    "all_reduce": _all_reduce,
-    "all_gather": _gather,
-    "reduce_scatter": _gather,
-    "send_recv": _send_recv,
-    "broadcast": _broadcast,
+    CollectiveKind.ALL_REDUCE: _all_reduce,
+    CollectiveKind.ALL_GATHER: _gather,
+    CollectiveKind.REDUCE_SCATTER: _gather,
+    CollectiveKind.SEND_RECV: _send_recv,
+    CollectiveKind.BROADCAST: _broadcast,
 }

@@ -16,20 +16,26 @@ import numpy as np
 
 from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
+from trueflops.graph.variants import EagerKernel
 from trueflops.sizes import Array, Size
 
-KINDS: Final = (
-    "vector", "math", "copy", "fill", "widen", "strided", "random", "cat", "gather", "scatter",
-    "reduce_rows", "reduce_columns", "softmax", "softmax_backward", "norm", "norm_backward",
-    "foreach", "fused_optimizer",
-)  # fmt: skip
+KINDS: Final = tuple(EagerKernel)
 INDEXED: Final = (
-    "math", "widen", "strided", "random", "cat", "gather", "scatter", "foreach",
-    "fused_optimizer",
-)  # fmt: skip
+    EagerKernel.MATH,
+    EagerKernel.WIDEN,
+    EagerKernel.STRIDED,
+    EagerKernel.RANDOM,
+    EagerKernel.CAT,
+    EagerKernel.GATHER,
+    EagerKernel.SCATTER,
+    EagerKernel.FOREACH,
+    EagerKernel.FUSED_OPTIMIZER,
+)
 # A row must be summed before its result can be written; a list of tensors is dealt out in chunks.
 _WAITS: Final = np.array([float(k.startswith(("reduce", "softmax", "norm"))) for k in KINDS])
-_LISTS: Final = np.array([float(k in ("foreach", "fused_optimizer")) for k in KINDS])
+_LISTS: Final = np.array(
+    [float(k in (EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER)) for k in KINDS]
+)
 SHARPNESS: Final = 4.0  # both limits overlap well: some threads compute offsets while others wait
 
 
@@ -75,7 +81,7 @@ EAGER: Final = Law(
             8000.0, 0.0, 60000.0, "more for each launch over a list", "low", unit="cycles"
         ),
         **{
-            kind: Parameter(0.8, 0.02, 1.0, f"of the memory's bandwidth, for {kind}", "high")
+            kind.value: Parameter(0.8, 0.02, 1.0, f"of the memory's bandwidth, for {kind}", "high")
             for kind in KINDS
         },
         **{

@@ -9,12 +9,12 @@ import numpy as np
 
 from trueflops.clock.attention import ATTENTION, DECODE, AttentionWork
 from trueflops.clock.eager import EAGER, EagerWork
-from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.experts import EXPERTS, ExpertWork
 from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
 from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import EAGER_KINDS, LAID_OUT_ATTENTION, PRODUCTS, Kind
 from trueflops.graph.rules import Work, total_bytes
 from trueflops.graph.shapes import (
     AttentionShape,
@@ -24,7 +24,13 @@ from trueflops.graph.shapes import (
     expert_shape,
     matmul_shape,
 )
-from trueflops.profile.keys import CONVOLUTIONS, PRODUCTS, CurveKey
+from trueflops.graph.variants import (
+    AttentionKernel,
+    EagerKernel,
+    Variant,
+    variant_name,
+)
+from trueflops.profile.keys import CONVOLUTIONS, CurveKey
 from trueflops.sizes import Array, Size
 from trueflops.units import MILLION
 
@@ -37,23 +43,29 @@ LAWS: Final[dict[str, Law]] = {
     "memory": STREAM,
     "eager": EAGER,
 }
-_EAGER: Final = ("pointwise", "reduction", "movement")  # kernels of a captured program
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
-FALLBACK: Final = "triton"  # the attention that takes any shape, where no faster one does
+_CAST, _PRODUCT_BACKWARD = Kind.CAST, Kind.PRODUCT_BACKWARD  # bound once: see graph/kinds.py
+_FUSED_LOSS = Kind.FUSED_CROSS_ENTROPY
+FALLBACK: Final = AttentionKernel.TRITON  # takes any shape, where no faster attention does
 # Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
 _HALVES: Final = ("bf16", "fp16")  # the same rates everywhere
+_CLASSES: Final[dict[Kind, str]] = {
+    **{kind: kind.value if kind.value in LAWS else "memory" for kind in Kind},
+    **dict.fromkeys(PRODUCTS, "matmul"),
+    **dict.fromkeys(EAGER_KINDS, "eager"),
+}
+# Where the law of eager kernels has each class of them in its arrays.
+_EAGER_INDEX: Final[dict[Variant | None, float]] = {
+    kernel: float(i) for i, kernel in enumerate(EagerKernel)
+}
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
 def op_class(op: Op) -> str:
     """Which law prices an op."""
-    if op.kind in ("matmul", "dgrad", "wgrad", "scores", "context", "product_backward"):
-        return "matmul"
-    if op.kind in _EAGER:
-        return "eager"
-    return op.kind if op.kind in LAWS else "memory"
+    return _CLASSES[op.kind]
 
 
 def cause_of(op: Op) -> str:
@@ -69,14 +81,14 @@ def cause_of(op: Op) -> str:
 def curve_key(op: Op) -> CurveKey:
     """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
     kind = op_class(op)
-    if kind in PRODUCTS:
-        dtype = "" if op.dtype in _HALVES else op.dtype
-        window = op.form if op.form in CONVOLUTIONS else ""
-        stored = "" if op.form in (dtype, window) else op.form
+    if kind in ("matmul", "experts"):
+        dtype, form = "" if op.dtype in _HALVES else op.dtype, variant_name(op.variant)
+        window = form if form in CONVOLUTIONS else ""
+        stored = "" if form in (dtype, window) else form
         grouped = kind == "matmul" and cause_of(op) == "experts"
         return CurveKey(kind, dtype=dtype, format=stored, kernel=window, grouped=grouped)
-    if op.kind == "cast" and op.form:
-        return CurveKey("cast", format=op.form)
+    if op.kind is _CAST and op.variant:
+        return CurveKey("cast", format=variant_name(op.variant))
     if kind.startswith("attention"):
         return _attention_key(kind, op)
     return CurveKey(kind)
@@ -89,11 +101,12 @@ def _attention_key(kind: str, op: Op) -> CurveKey:
     support, the engine's settings say whether the fallback runs (`odd_heads`).
     """
     narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
-    if op.form != FALLBACK and (op.form or not narrow):
-        return CurveKey(kind, kernel=op.form)
+    kernel = variant_name(op.variant)
+    if kernel != FALLBACK and (kernel or not narrow):
+        return CurveKey(kind, kernel=kernel)
     heads = attention_shape(op).head_dim
-    odd = not op.form and np.ndim(heads) == 0 and heads not in SERVED_HEADS
-    return CurveKey(kind, cache8=bool(narrow), kernel=op.form, odd_heads=odd)
+    odd = not kernel and np.ndim(heads) == 0 and heads not in SERVED_HEADS
+    return CurveKey(kind, cache8=bool(narrow), kernel=kernel, odd_heads=odd)
 
 
 def streamed(op: Op, done: Work) -> Size:
@@ -141,13 +154,13 @@ def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
 
 def _product_shape(op: Op) -> MatmulShape:
     """[m,k]·[k,n] of any product; those of unfused attention are one per sequence and head."""
-    if op.kind not in ("scores", "context", "product_backward"):
+    if op.kind not in LAID_OUT_ATTENTION and op.kind is not _PRODUCT_BACKWARD:
         return matmul_shape(op)
     forward = op.of or op
-    size = dict((forward.outputs[0] if forward.kind == "scores" else forward.inputs[0]).dims)
-    both = 2.0 if op.kind == "product_backward" else 1.0  # a product has two gradients
+    size = dict((forward.outputs[0] if forward.kind is Kind.SCORES else forward.inputs[0]).dims)
+    both = 2.0 if op.kind is _PRODUCT_BACKWARD else 1.0  # a product has two gradients
     batch = both * size["batch"] * size["heads"]
-    if forward.kind == "scores":
+    if forward.kind is Kind.SCORES:
         return MatmulShape(batch, size["seq"], size["keys"], op.facts["inner"])
     return MatmulShape(batch, size["seq"], op.facts["inner"], size["keys"])
 
@@ -156,7 +169,7 @@ def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
     rows = []
     for op, done in zip(ops, works, strict=True):
         others = op.inputs[0].bytes + done.bytes_written
-        products = 2.5 if op.kind == "attention_backward" else 1.0
+        products = 2.5 if op.kind is Kind.ATTENTION_BACKWARD else 1.0
         cache = done.bytes_read + done.bytes_written - others
         rows.append((*attention_shape(op), cache, others, products))
     *shape, cached, moved, times = _columns(rows)
@@ -180,7 +193,7 @@ def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
             done.bytes_read + done.bytes_written,
             op.facts.get("indexed", 0.0),
             op.facts.get("launches", 1.0),
-            float(EAGER_KINDS.index(op.form)),
+            _EAGER_INDEX[op.variant],
         )
         for op, done in zip(ops, works, strict=True)
     ]
@@ -191,16 +204,23 @@ def stream_kind(op: Op) -> str:
     """Whose share of the bandwidth a memory-bound op has: that of its costliest part."""
     forward = op.of or op
     kinds = {part.kind for part in forward.fused} or {forward.kind}
-    if "fused_cross_entropy" in kinds:  # a softmax over each row of logits, and its gradient
-        kinds = {"softmax"}
+    if _FUSED_LOSS in kinds:  # a softmax over each row of logits, and its gradient
+        kinds = {Kind.SOFTMAX}
     name = next((kind for kind in _COSTLIEST if kind in kinds), "")
     return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name
 
 
 _COSTLIEST: Final = (
-    "optimizer", "cross_entropy", "embedding", "softmax", "norm", "dropout", "rope", "activation",
-    "cast",
-)  # fmt: skip
+    Kind.OPTIMIZER,
+    Kind.CROSS_ENTROPY,
+    Kind.EMBEDDING,
+    Kind.SOFTMAX,
+    Kind.NORM,
+    Kind.DROPOUT,
+    Kind.ROPE,
+    Kind.ACTIVATION,
+    Kind.CAST,
+)
 _BUILD: Final = {
     "matmul": _matmul,
     "attention": _attention,

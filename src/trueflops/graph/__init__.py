@@ -1,11 +1,15 @@
 """The IR and what is done to it. In: Model, Plan, Pass. Out: a Program of Graphs for one rank.
 
-ir.py      Tensor, Op, Collective, Graph
-rules.py   per kind of op: its work, what its backward needs, and that backward
-build/     the forward graph as the paper writes it
-passes/    quantise, shard, fuse, differentiate, recompute
-shapes.py  sizes of products, attention and experts; routing.py: tokens over experts
-program.py all of it, in order, for one rank's blocks, embedding and head
+kinds.py      what an op, a collective and a tensor can be
+formats.py    number formats of weights
+variants.py   whose kernel or which format runs an op, where its kind leaves that open
+ir.py         Tensor, Op, Collective, Graph
+rules.py      per kind of op: its work, what its backward needs, and that backward
+functions.py  PyTorch's functions as eager kernels, and autograd's kernels for them
+build/        the forward graph as the paper writes it
+passes/       quantise, shard, fuse, write out, differentiate, recompute, compile
+shapes.py     sizes of products, attention and experts; routing.py: tokens over experts
+program.py    all of it, in order, for one rank's blocks, embedding and head
 """
 
 from trueflops.graph.build import Pass as Pass

@@ -2,8 +2,8 @@
 
 A program written in plain PyTorch launches a kernel for every function it calls, and autograd one
 or more for each of these again. An op of kind pointwise, reduction or movement names its function;
-its `form` is the class of kernel by which the clock prices it. What is kept and launched is that of
-torch's `derivatives.yaml` and of traces of Hugging Face's Llama.
+its variant is the class of kernel by which the clock prices it. What is kept and launched follows
+torch's `derivatives.yaml` and traces of Hugging Face's Llama.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from trueflops.graph.ir import Dims, Op, Tensor
+from trueflops.graph.kinds import Function, Kind, Role
+from trueflops.graph.variants import EagerKernel
 from trueflops.sizes import Size
 
-ELEMENTWISE: Final = ("vector", "math", "widen", "strided", "cat", "fill", "random")
-MOVING: Final = ("gather", "scatter")
-INDEXED: Final = ("math", "widen", "strided", "cat", "gather", "scatter", "random")
+_VECTOR, _WIDEN = EagerKernel.VECTOR, EagerKernel.WIDEN
+MOVING: Final = (EagerKernel.CAT, EagerKernel.GATHER, EagerKernel.SCATTER)
+POINTWISE: Final = (
+    EagerKernel.VECTOR, EagerKernel.MATH, EagerKernel.WIDEN, EagerKernel.STRIDED, EagerKernel.FILL,
+    EagerKernel.RANDOM,
+)  # fmt: skip
+INDEXED: Final = (
+    EagerKernel.MATH, EagerKernel.WIDEN, EagerKernel.STRIDED, EagerKernel.RANDOM, *MOVING,
+)  # fmt: skip
 """Classes whose elements are looked up, or computed, one by one."""
 
 
-class Function(NamedTuple):
+class Derivative(NamedTuple):
     """How one function is differentiated."""
 
     keeps: Callable[[Op], tuple[Tensor, ...]]
@@ -29,25 +37,27 @@ class Function(NamedTuple):
 
 def call(
     name: str,
-    form: str,
+    kernel: EagerKernel,
     inputs: tuple[Tensor, ...],
     outputs: tuple[Tensor, ...],
     *,
-    function: str = "",
+    function: Function | None = None,
     weights: tuple[Tensor, ...] = (),
     like: Op,
     indexed: Size | None = None,
 ) -> Op:
     """One eager kernel; `like` is the op it is a part of, or the one that it differentiates."""
-    kind = "pointwise" if form in ELEMENTWISE else "movement" if form in MOVING else "reduction"
-    if form == "cat":
-        kind = "movement"
+    kind = Kind.REDUCTION
+    if kernel in POINTWISE:
+        kind = Kind.POINTWISE
+    elif kernel in MOVING:
+        kind = Kind.MOVEMENT
     facts: dict[str, Size] = {}
-    if form in INDEXED:
+    if kernel in INDEXED:
         facts["indexed"] = outputs[0].elements if indexed is None else indexed
     return Op(
-        name, kind, inputs, outputs, weights, like.dtype, like.part, facts,
-        form=form, function=function,
+        name, kind, inputs, outputs, weights=weights, dtype=like.dtype, part=like.part, facts=facts,
+        function=function, variant=kernel,
     )  # fmt: skip
 
 
@@ -61,8 +71,8 @@ def rows_of(x: Tensor) -> Dims:
     return x.dims[:-1]
 
 
-def _back(op: Op, suffix: str, form: str, *tensors: Tensor, made: Tensor) -> Op:
-    return call(f"{op.name}.{suffix}", form, tensors, (made,), like=op)
+def _back(op: Op, suffix: str, kernel: EagerKernel, *tensors: Tensor, made: Tensor) -> Op:
+    return call(f"{op.name}.{suffix}", kernel, tensors, (made,), like=op)
 
 
 def _nothing(op: Op) -> tuple[Tensor, ...]:
@@ -82,7 +92,7 @@ def _passed_on(op: Op) -> tuple[Op, ...]:
 
 def _cast_backward(op: Op) -> tuple[Op, ...]:
     x, y = op.inputs[0].gradient(), op.outputs[0].gradient()
-    return (_back(op, "cast", "widen" if x.bits > y.bits else "vector", y, made=x),)
+    return (_back(op, "cast", _WIDEN if x.bits > y.bits else _VECTOR, y, made=x),)
 
 
 def _square_backward(op: Op) -> tuple[Op, ...]:
@@ -90,24 +100,25 @@ def _square_backward(op: Op) -> tuple[Op, ...]:
     x, dy = op.inputs[0], op.outputs[0].gradient()
     power, twice = named(dy, "power"), named(dy, "twice")
     return (
-        _back(op, "power", "vector", x, made=power),
-        _back(op, "twice", "vector", power, made=twice),
-        _back(op, "chain", "vector", dy, twice, made=x.gradient()),
+        _back(op, "power", EagerKernel.VECTOR, x, made=power),
+        _back(op, "twice", EagerKernel.VECTOR, power, made=twice),
+        _back(op, "chain", EagerKernel.VECTOR, dy, twice, made=x.gradient()),
     )
 
 
 def _multiply_backward(op: Op) -> tuple[Op, ...]:
     (a, b), dy = op.inputs, op.outputs[0].gradient()
     return (
-        _back(op, "first", "vector", dy, b, made=a.gradient()),
-        _back(op, "second", "vector", dy, a, made=b.gradient()),
+        _back(op, "first", EagerKernel.VECTOR, dy, b, made=a.gradient()),
+        _back(op, "second", EagerKernel.VECTOR, dy, a, made=b.gradient()),
     )
 
 
 def _activation_backward(op: Op) -> tuple[Op, ...]:
-    kept = op.outputs[0] if op.function == "relu" else op.inputs[0]
+    kept = op.outputs[0] if op.function is Function.RELU else op.inputs[0]
     dy = op.outputs[0].gradient()
-    return (_back(op, "slope", op.form, dy, kept, made=op.inputs[0].gradient()),)
+    kernel = EagerKernel.VECTOR if op.function is Function.RELU else EagerKernel.MATH
+    return (_back(op, "slope", kernel, dy, kept, made=op.inputs[0].gradient()),)
 
 
 # ── rows: norms written by hand ──────────────────────────────────────────────────────────────────
@@ -115,7 +126,15 @@ def _activation_backward(op: Op) -> tuple[Op, ...]:
 
 def _mean_backward(op: Op) -> tuple[Op, ...]:
     """Every element of a row gets its share of the row's gradient."""
-    return (_back(op, "spread", "strided", op.outputs[0].gradient(), made=op.inputs[0].gradient()),)
+    return (
+        _back(
+            op,
+            "spread",
+            EagerKernel.STRIDED,
+            op.outputs[0].gradient(),
+            made=op.inputs[0].gradient(),
+        ),
+    )
 
 
 def _inverse_root_backward(op: Op) -> tuple[Op, ...]:
@@ -124,9 +143,9 @@ def _inverse_root_backward(op: Op) -> tuple[Op, ...]:
     dy = y.gradient()
     cube, chained = named(dy, "cube"), named(dy, "chained")
     return (
-        _back(op, "cube", "vector", y, made=cube),
-        _back(op, "half", "vector", dy, made=chained),
-        _back(op, "chain", "vector", chained, cube, made=dx),
+        _back(op, "cube", EagerKernel.VECTOR, y, made=cube),
+        _back(op, "half", EagerKernel.VECTOR, dy, made=chained),
+        _back(op, "chain", EagerKernel.VECTOR, chained, cube, made=dx),
     )
 
 
@@ -135,9 +154,9 @@ def _scale_rows_backward(op: Op) -> tuple[Op, ...]:
     (x, r), dy = op.inputs, op.outputs[0].gradient()
     product = named(dy, "by_x")
     return (
-        _back(op, "by_x", "vector", dy, x, made=product),
-        _back(op, "by_rows", "strided", dy, r, made=x.gradient()),
-        _back(op, "sum_rows", "reduce_rows", product, made=r.gradient()),
+        _back(op, "by_x", EagerKernel.VECTOR, dy, x, made=product),
+        _back(op, "by_rows", EagerKernel.STRIDED, dy, r, made=x.gradient()),
+        _back(op, "sum_rows", EagerKernel.REDUCE_ROWS, product, made=r.gradient()),
     )
 
 
@@ -146,15 +165,15 @@ def _gain_backward(op: Op) -> tuple[Op, ...]:
     x, dy, weight = op.inputs[0], op.outputs[0].gradient(), op.weights[0]
     product = named(dy, "by_x")
     return (
-        _back(op, "by_gain", "strided", dy, made=x.gradient()),
-        _back(op, "by_x", "vector", dy, x, made=product),
-        _back(op, "sum_columns", "reduce_columns", product, made=weight.gradient()),
+        _back(op, "by_gain", EagerKernel.STRIDED, dy, made=x.gradient()),
+        _back(op, "by_x", EagerKernel.VECTOR, dy, x, made=product),
+        _back(op, "sum_columns", EagerKernel.REDUCE_COLUMNS, product, made=weight.gradient()),
     )
 
 
 def _layer_norm_backward(op: Op) -> tuple[Op, ...]:
     x, dy = op.inputs[0], op.outputs[0].gradient()
-    return (_back(op, "gradient", "norm_backward", dy, x, made=x.gradient()),)
+    return (_back(op, "gradient", EagerKernel.NORM_BACKWARD, dy, x, made=x.gradient()),)
 
 
 # ── rotation: x·cos + rotate_half(x)·sin ─────────────────────────────────────────────────────────
@@ -162,7 +181,7 @@ def _layer_norm_backward(op: Op) -> tuple[Op, ...]:
 
 def half(x: Tensor) -> Tensor:
     """Half of each head: a view of the same tensor, whose gradient is that of the whole."""
-    return Tensor(x.name, (*x.dims, ("half", 0.5)), x.bits, "index")
+    return Tensor(x.name, (*x.dims, ("half", 0.5)), x.bits, Role.INDEX)
 
 
 def _rotate_half_backward(op: Op) -> tuple[Op, ...]:
@@ -170,18 +189,18 @@ def _rotate_half_backward(op: Op) -> tuple[Op, ...]:
     x, dy = op.inputs[0].gradient(), op.outputs[0].gradient()
     negated, upper, lower = half(named(dy, "negated")), named(dy, "upper"), named(dy, "lower")
     return (
-        call(f"{op.name}.negate", "strided", (half(dy),), (negated,), like=op),
-        call(f"{op.name}.upper_zeros", "fill", (), (upper,), like=op),
-        call(f"{op.name}.upper", "strided", (negated,), (half(upper),), like=op),
-        call(f"{op.name}.lower_zeros", "fill", (), (lower,), like=op),
-        call(f"{op.name}.lower", "strided", (half(dy),), (half(lower),), like=op),
-        _back(op, "halves", "vector", upper, lower, made=named(x, "halves")),
+        call(f"{op.name}.negate", EagerKernel.STRIDED, (half(dy),), (negated,), like=op),
+        call(f"{op.name}.upper_zeros", EagerKernel.FILL, (), (upper,), like=op),
+        call(f"{op.name}.upper", EagerKernel.STRIDED, (negated,), (half(upper),), like=op),
+        call(f"{op.name}.lower_zeros", EagerKernel.FILL, (), (lower,), like=op),
+        call(f"{op.name}.lower", EagerKernel.STRIDED, (half(dy),), (half(lower),), like=op),
+        _back(op, "halves", EagerKernel.VECTOR, upper, lower, made=named(x, "halves")),
     )
 
 
 def _by_sine_backward(op: Op) -> tuple[Op, ...]:
     dx, dy = op.inputs[0].gradient(), op.outputs[0].gradient()
-    return (_back(op, "by_sine", "strided", dy, made=dx),)
+    return (_back(op, "by_sine", EagerKernel.STRIDED, dy, made=dx),)
 
 
 def _by_cosine_backward(op: Op) -> tuple[Op, ...]:
@@ -189,16 +208,16 @@ def _by_cosine_backward(op: Op) -> tuple[Op, ...]:
     dx, dy = op.inputs[0].gradient(), op.outputs[0].gradient()
     straight, both = named(dx, "straight"), named(dx, "both")
     return (
-        _back(op, "by_cosine", "strided", dy, made=straight),
-        _back(op, "both", "strided", straight, named(dx, "halves"), made=both),
-        _back(op, "lay_out", "strided", both, made=dx),
+        _back(op, "by_cosine", EagerKernel.STRIDED, dy, made=straight),
+        _back(op, "both", EagerKernel.STRIDED, straight, named(dx, "halves"), made=both),
+        _back(op, "lay_out", EagerKernel.STRIDED, both, made=dx),
     )
 
 
 def _repeat_backward(op: Op) -> tuple[Op, ...]:
     """The copies of one head's keys add up their gradients."""
     dx, dy = op.inputs[0].gradient(), op.outputs[0].gradient()
-    return (_back(op, "sum_copies", "reduce_rows", dy, made=dx),)
+    return (_back(op, "sum_copies", EagerKernel.REDUCE_ROWS, dy, made=dx),)
 
 
 # ── look-ups and the loss ────────────────────────────────────────────────────────────────────────
@@ -207,14 +226,14 @@ def _repeat_backward(op: Op) -> tuple[Op, ...]:
 def _lookup_backward(op: Op) -> tuple[Op, ...]:
     """The table's gradient is zeros, to which rows are added; and that of a head that shares it."""
     rows, table = op.outputs[0].gradient(), op.weights[0].gradient()
-    inside = Tensor(table.name, rows.dims, rows.bits, "index")
+    inside = Tensor(table.name, rows.dims, rows.bits, Role.INDEX)
     made = (
-        call(f"{op.name}.zeros", "fill", (), (table,), like=op),
-        call(f"{op.name}.add_rows", "scatter", (rows, op.inputs[0]), (inside,), like=op),
+        call(f"{op.name}.zeros", EagerKernel.FILL, (), (table,), like=op),
+        call(f"{op.name}.add_rows", EagerKernel.SCATTER, (rows, op.inputs[0]), (inside,), like=op),
     )
     if not op.facts["tied"]:
         return made
-    return (*made, _back(op, "both", "vector", table, named(table, "head"), made=table))
+    return (*made, _back(op, "both", EagerKernel.VECTOR, table, named(table, "head"), made=table))
 
 
 def _log_softmax_backward(op: Op) -> tuple[Op, ...]:
@@ -223,29 +242,29 @@ def _log_softmax_backward(op: Op) -> tuple[Op, ...]:
     dy = y.gradient()
     row = Tensor(dy.name, rows_of(dy), dy.bits)
     return (
-        call(f"{op.name}.zeros", "fill", (), (dy,), like=op),
-        call(f"{op.name}.put", "gather", (row,), (row,), like=op),
-        _back(op, "gradient", "softmax_backward", dy, y, made=dx),
+        call(f"{op.name}.zeros", EagerKernel.FILL, (), (dy,), like=op),
+        call(f"{op.name}.put", EagerKernel.GATHER, (row,), (row,), like=op),
+        _back(op, "gradient", EagerKernel.SOFTMAX_BACKWARD, dy, y, made=dx),
     )
 
 
-FUNCTIONS: Final[dict[str, Function]] = {
-    "": Function(_nothing, _passed_on),
-    "add": Function(_nothing, _passed_on),
-    "cast": Function(_nothing, _cast_backward),
-    "square": Function(_inputs, _square_backward),
-    "multiply": Function(_inputs, _multiply_backward),
-    "silu": Function(_inputs, _activation_backward),
-    "relu": Function(lambda op: op.outputs, _activation_backward),
-    "mean": Function(_nothing, _mean_backward),
-    "inverse_root": Function(lambda op: op.outputs, _inverse_root_backward),
-    "scale_rows": Function(_inputs, _scale_rows_backward),
-    "gain": Function(_inputs, _gain_backward),
-    "layer_norm": Function(_inputs, _layer_norm_backward),
-    "rotate_half": Function(_nothing, _rotate_half_backward),
-    "by_sine": Function(_nothing, _by_sine_backward),
-    "by_cosine": Function(_nothing, _by_cosine_backward),
-    "repeat": Function(_nothing, _repeat_backward),
-    "lookup": Function(_inputs, _lookup_backward),
-    "log_softmax": Function(lambda op: op.outputs, _log_softmax_backward),
+DERIVATIVES: Final[dict[Function | None, Derivative]] = {
+    None: Derivative(_nothing, _passed_on),
+    Function.ADD: Derivative(_nothing, _passed_on),
+    Function.CAST: Derivative(_nothing, _cast_backward),
+    Function.SQUARE: Derivative(_inputs, _square_backward),
+    Function.MULTIPLY: Derivative(_inputs, _multiply_backward),
+    Function.SILU: Derivative(_inputs, _activation_backward),
+    Function.RELU: Derivative(lambda op: op.outputs, _activation_backward),
+    Function.MEAN: Derivative(_nothing, _mean_backward),
+    Function.INVERSE_ROOT: Derivative(lambda op: op.outputs, _inverse_root_backward),
+    Function.SCALE_ROWS: Derivative(_inputs, _scale_rows_backward),
+    Function.GAIN: Derivative(_inputs, _gain_backward),
+    Function.LAYER_NORM: Derivative(_inputs, _layer_norm_backward),
+    Function.ROTATE_HALF: Derivative(_nothing, _rotate_half_backward),
+    Function.BY_SINE: Derivative(_nothing, _by_sine_backward),
+    Function.BY_COSINE: Derivative(_nothing, _by_cosine_backward),
+    Function.REPEAT: Derivative(_nothing, _repeat_backward),
+    Function.LOOKUP: Derivative(_inputs, _lookup_backward),
+    Function.LOG_SOFTMAX: Derivative(lambda op: op.outputs, _log_softmax_backward),
 }

@@ -9,18 +9,17 @@ frozen only because a prediction makes hundreds of them and frozen ones take thr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
+from trueflops.graph.kinds import CollectiveKind, Function, Kind, Role
+from trueflops.graph.variants import Variant
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
-Role = Literal["activation", "weight", "index"]
 Phase = Literal["forward", "recompute", "backward", "backward_weight"]
 Dims = tuple[tuple[str, Size], ...]
-CollectiveKind = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "copy"
-]
+_WGRAD = Kind.WGRAD  # bound once: see graph/kinds.py
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +29,7 @@ class Tensor:
     name: str
     dims: Dims
     bits: float = 16.0
-    role: Role = "activation"
+    role: Role = Role.ACTIVATION
     elements: Size = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,17 +61,18 @@ class Op:
     """One kernel. `kind` picks its rule; `facts` holds the few numbers its tensors cannot say."""
 
     name: str
-    kind: str
+    kind: Kind
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
+    _: KW_ONLY
     weights: tuple[Tensor, ...] = ()
     dtype: str = "bf16"
     part: str = ""  # where in the block it stands: attention, core, ffn, experts, norm, …
     facts: dict[str, Size] = field(default_factory=dict)
     fused: tuple[Op, ...] = ()  # what it was merged from
     of: Op | None = None  # the forward op that this one differentiates
-    function: str = ""  # of PyTorch, where it is one eager kernel: graph/functions.py
-    form: str = ""  # the number format of a narrowed product, where it is not the dtype alone
+    function: Function | None = None  # of PyTorch, where it is one eager kernel: functions.py
+    variant: Variant | None = None  # whose kernel or which format, where not the usual one
 
     def __repr__(self) -> str:
         ins = ", ".join(t.name for t in (*self.inputs, *self.weights))
@@ -89,6 +89,7 @@ class Collective:
 
     name: str
     kind: CollectiveKind
+    _: KW_ONLY
     axis: str
     group: Size
     payload: Tensor
@@ -129,6 +130,7 @@ class Graph:
     name: str
     forward: tuple[Node, ...]
     result: Tensor
+    _: KW_ONLY
     backward: tuple[Node, ...] = ()
     recompute: tuple[Node, ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -144,7 +146,7 @@ class Graph:
         for node in self.recompute:
             yield "recompute", node
         for node in self.backward:
-            is_weight = isinstance(node, Op) and node.kind == "wgrad"
+            is_weight = isinstance(node, Op) and node.kind is _WGRAD
             yield "backward_weight" if is_weight else "backward", node
 
     @property
@@ -157,24 +159,6 @@ class Graph:
     def kept_tensors(self) -> tuple[Tensor, ...]:
         """What a micro-batch leaves in memory between its forward and its backward, each once."""
         return unique(k.tensor for k in self.kept)
-
-    def having(
-        self,
-        forward: tuple[Node, ...] | None = None,
-        result: Tensor | None = None,
-        backward: tuple[Node, ...] | None = None,
-        recompute: tuple[Node, ...] | None = None,
-        kept: tuple[Kept, ...] | None = None,
-    ) -> Graph:
-        """The same graph with some fields changed: how a pass returns its result."""
-        return Graph(
-            self.name,
-            self.forward if forward is None else forward,
-            self.result if result is None else result,
-            self.backward if backward is None else backward,
-            self.recompute if recompute is None else recompute,
-            self.kept if kept is None else kept,
-        )
 
 
 def unique(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:

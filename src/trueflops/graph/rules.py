@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from trueflops.graph.functions import FUNCTIONS
+from trueflops.graph.functions import DERIVATIVES
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.kinds import LAID_OUT_ATTENTION, Kind, Role
 from trueflops.graph.shapes import (
     AttentionShape,
     attention_shape,
@@ -19,12 +20,15 @@ from trueflops.graph.shapes import (
     matmul_shape,
     touched_experts,
 )
+from trueflops.graph.variants import Activation
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
 NARROW_BITS: Final = 16.0  # below this, gradients and residuals stay wider than the product
 INDEX_BITS: Final = 64.0  # torch's default integer
 STATISTIC_BITS: Final = 32.0  # log-sum-exp and router probabilities stay in fp32
+_ADD, _STREAM = Kind.ADD, Kind.STREAM  # bound once: see graph/kinds.py
+_ACTIVATION, _INDEX = Role.ACTIVATION, Role.INDEX
 
 
 class Work(NamedTuple):
@@ -56,8 +60,8 @@ def model_flop(op: Op) -> Size:
     if not RULES[op.kind].matrix:
         return 0.0
     flop = RULES[op.kind].work(op).flop
-    if op.kind in ("scores", "context"):
-        wide = op.outputs[0] if op.kind == "scores" else op.inputs[0]
+    if op.kind in LAID_OUT_ATTENTION:
+        wide = op.outputs[0] if op.kind is Kind.SCORES else op.inputs[0]
         return flop * op.facts["seen"] / dict(wide.dims)["keys"]
     return flop
 
@@ -87,11 +91,15 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
     casts: tuple[Op, ...] = ()
     if x.bits < NARROW_BITS:  # a narrow product wants narrow gradients: one more cast
         narrow = tuple(Tensor(f"{t.name}.narrow", t.dims, x.bits) for t in d_out)
-        turned = tuple(Tensor(f"{t.name}.transposed", t.dims, t.bits, "index") for t in narrow)
-        casts = (Op(f"{op.name}.cast_gradient", "stream", d_out, (*narrow, *turned), part=op.part),)
+        turned = tuple(
+            Tensor(f"{t.name}.transposed", t.dims, t.bits, role=Role.INDEX) for t in narrow
+        )
+        casts = (
+            Op(f"{op.name}.cast_gradient", Kind.STREAM, d_out, (*narrow, *turned), part=op.part),
+        )
         d_out = narrow
-    wgrad = replace(op, kind="wgrad", inputs=(x, *d_out), outputs=d_weights, weights=(), of=op)
-    dgrad = replace(op, kind="dgrad", inputs=d_out, outputs=(x.gradient(),), of=op)
+    wgrad = replace(op, kind=Kind.WGRAD, inputs=(x, *d_out), outputs=d_weights, weights=(), of=op)
+    dgrad = replace(op, kind=Kind.DGRAD, inputs=d_out, outputs=(x.gradient(),), of=op)
     return (*casts, dgrad, wgrad)
 
 
@@ -134,7 +142,7 @@ def _attention_backward(op: Op) -> tuple[Op, ...]:
     return (
         replace(
             op,
-            kind="attention_backward",
+            kind=Kind.ATTENTION_BACKWARD,
             inputs=reads,
             outputs=d_inputs,
             weights=(),
@@ -147,7 +155,7 @@ def _attention_backward(op: Op) -> tuple[Op, ...]:
 def _product_work(op: Op) -> Work:
     """Scores = QKᵀ and context = PV of an unfused attention: `inner` is the summed dimension."""
     forward = op.of or op
-    wide = forward.outputs[0] if forward.kind == "scores" else forward.inputs[0]
+    wide = forward.outputs[0] if forward.kind is Kind.SCORES else forward.inputs[0]
     times = 2.0 if op.of else 1.0  # a product has two gradients, each as large
     flop = 2.0 * wide.elements * op.facts["inner"] * times
     return Work(flop, total_bytes(op.inputs), total_bytes(op.outputs))
@@ -156,7 +164,7 @@ def _product_work(op: Op) -> Work:
 def _product_backward(op: Op) -> tuple[Op, ...]:
     reads = (*op.inputs, op.outputs[0].gradient())
     writes = tuple(t.gradient() for t in op.inputs)
-    return (replace(op, kind="product_backward", inputs=reads, outputs=writes, of=op),)
+    return (replace(op, kind=Kind.PRODUCT_BACKWARD, inputs=reads, outputs=writes, of=op),)
 
 
 # ── memory-bound ops: read the inputs, write the outputs ─────────────────────────────────────────
@@ -178,20 +186,20 @@ def table_bytes(op: Op) -> Size:
 def _stream_backward(op: Op) -> tuple[Op, ...]:
     """Read what was kept and the incoming gradients, write the gradients of the inputs."""
     reads = (*RULES[op.kind].keeps(op), *(t.gradient() for t in _differentiable(op.outputs)))
-    passed_on = {t.name for part in op.fused if part.kind == "add" for t in part.inputs[1:]}
+    passed_on = {t.name for part in op.fused if part.kind is _ADD for t in part.inputs[1:]}
     writes = tuple(t.gradient() for t in _differentiable(op.inputs) if t.name not in passed_on)
     if not writes:
         return ()
-    return (Op(op.name, "stream", reads, writes, dtype=op.dtype, part=op.part, of=op),)
+    return (Op(op.name, _STREAM, reads, writes, dtype=op.dtype, part=op.part, of=op),)
 
 
 def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(t for t in tensors if t.role == "activation")
+    return tuple(t for t in tensors if t.role is _ACTIVATION)
 
 
 def _embedding_backward(op: Op) -> tuple[Op, ...]:
     rows = op.outputs[0].gradient()
-    return (Op(op.name, "stream", (op.inputs[0], rows), (rows,), part=op.part, of=op),)
+    return (Op(op.name, _STREAM, (op.inputs[0], rows), (rows,), part=op.part, of=op),)
 
 
 def _keep_inputs(op: Op) -> tuple[Tensor, ...]:
@@ -200,11 +208,11 @@ def _keep_inputs(op: Op) -> tuple[Tensor, ...]:
 
 def _keep_activated(op: Op) -> tuple[Tensor, ...]:
     """What went in; a relu's slope is seen from what came out, which the next product keeps."""
-    return op.outputs if op.form == "relu" else op.inputs
+    return op.outputs if op.variant is Activation.RELU else op.inputs
 
 
 def _keep_masks(op: Op) -> tuple[Tensor, ...]:
-    return tuple(t for t in op.outputs if t.role == "index")
+    return tuple(t for t in op.outputs if t.role is _INDEX)
 
 
 # ── fused chains: intermediate tensors are neither written nor kept, but computed again ──────────
@@ -248,47 +256,47 @@ def _eager(*, pointwise: bool = False) -> Rule:
     """A kernel of a function that says itself what its backward is."""
     return Rule(
         _stream_work,
-        lambda op: FUNCTIONS[op.function].keeps(op),
-        lambda op: FUNCTIONS[op.function].backward(op),
+        lambda op: DERIVATIVES[op.function].keeps(op),
+        lambda op: DERIVATIVES[op.function].backward(op),
         pointwise=pointwise,
     )
 
 
-RULES: Final[dict[str, Rule]] = {
-    "matmul": Rule(_matmul_work, _keep_inputs, _matmul_backward, matrix=True),
-    "dgrad": Rule(_matmul_work, matrix=True),
-    "wgrad": Rule(_matmul_work, matrix=True),
-    "experts": Rule(_experts_work, matrix=True),
-    "attention": Rule(
+RULES: Final[dict[Kind, Rule]] = {
+    Kind.MATMUL: Rule(_matmul_work, _keep_inputs, _matmul_backward, matrix=True),
+    Kind.DGRAD: Rule(_matmul_work, matrix=True),
+    Kind.WGRAD: Rule(_matmul_work, matrix=True),
+    Kind.EXPERTS: Rule(_experts_work, matrix=True),
+    Kind.ATTENTION: Rule(
         _attention_work, lambda op: (*op.inputs[:3], *op.outputs), _attention_backward, matrix=True
     ),
-    "attention_backward": Rule(_attention_backward_work, matrix=True),
-    "attention_decode": Rule(_attention_work, matrix=True),
-    "scores": Rule(_product_work, _keep_inputs, _product_backward, matrix=True),
-    "context": Rule(_product_work, _keep_inputs, _product_backward, matrix=True),
-    "product_backward": Rule(_product_work, matrix=True),
-    "softmax": _stream(lambda op: op.outputs[:1]),
-    "norm": _stream(_keep_inputs),
-    "activation": _stream(_keep_activated),
-    "multiply": _stream(_keep_inputs),
-    "dropout": _stream(_keep_masks),
-    "add": Rule(_stream_work, pointwise=True),  # its gradient is the incoming one, passed on
-    "rope": _stream(),
-    "cast": Rule(_stream_work, pointwise=True),  # the gradient passes through
-    "stream": _stream(),
-    "route": _stream(lambda op: op.outputs, fuses=False),
-    "dispatch": _stream(_keep_masks, fuses=False),
-    "combine": _stream(fuses=False),  # the router's weights were applied before the last product
-    "sample": Rule(_stream_work),
-    "cache": _stream(fuses=False),
-    "embedding": Rule(_stream_work, _keep_inputs, _embedding_backward),
-    "cross_entropy": _stream(lambda op: op.outputs[1:], fuses=False),
-    "fused_cross_entropy": _stream(lambda op: (*op.inputs, *op.outputs[1:]), fuses=False),
-    "optimizer": Rule(_stream_work),
+    Kind.ATTENTION_BACKWARD: Rule(_attention_backward_work, matrix=True),
+    Kind.ATTENTION_DECODE: Rule(_attention_work, matrix=True),
+    Kind.SCORES: Rule(_product_work, _keep_inputs, _product_backward, matrix=True),
+    Kind.CONTEXT: Rule(_product_work, _keep_inputs, _product_backward, matrix=True),
+    Kind.PRODUCT_BACKWARD: Rule(_product_work, matrix=True),
+    Kind.SOFTMAX: _stream(lambda op: op.outputs[:1]),
+    Kind.NORM: _stream(_keep_inputs),
+    Kind.ACTIVATION: _stream(_keep_activated),
+    Kind.MULTIPLY: _stream(_keep_inputs),
+    Kind.DROPOUT: _stream(_keep_masks),
+    Kind.ADD: Rule(_stream_work, pointwise=True),  # its gradient is the incoming one, passed on
+    Kind.ROPE: _stream(),
+    Kind.CAST: Rule(_stream_work, pointwise=True),  # the gradient passes through
+    Kind.STREAM: _stream(),
+    Kind.ROUTE: _stream(lambda op: op.outputs, fuses=False),
+    Kind.DISPATCH: _stream(_keep_masks, fuses=False),
+    Kind.COMBINE: _stream(fuses=False),  # the router's weights were applied before the last product
+    Kind.SAMPLE: Rule(_stream_work),
+    Kind.CACHE: _stream(fuses=False),
+    Kind.EMBEDDING: Rule(_stream_work, _keep_inputs, _embedding_backward),
+    Kind.CROSS_ENTROPY: _stream(lambda op: op.outputs[1:], fuses=False),
+    Kind.FUSED_CROSS_ENTROPY: _stream(lambda op: (*op.inputs, *op.outputs[1:]), fuses=False),
+    Kind.OPTIMIZER: Rule(_stream_work),
     # eager kernels of PyTorch, by what a compiler may do with them
-    "pointwise": _eager(pointwise=True),
-    "reduction": _eager(),
-    "movement": _eager(),
-    "host_copy": Rule(_stream_work),
-    "fused": Rule(_fused_work, fused_keeps, _stream_backward),
+    Kind.POINTWISE: _eager(pointwise=True),
+    Kind.REDUCTION: _eager(),
+    Kind.MOVEMENT: _eager(),
+    Kind.HOST_COPY: Rule(_stream_work),
+    Kind.FUSED: Rule(_fused_work, fused_keeps, _stream_backward),
 }

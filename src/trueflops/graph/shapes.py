@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.sizes import Size
+
+_DGRAD, _WGRAD = Kind.DGRAD, Kind.WGRAD  # bound once: see graph/kinds.py
 
 
 class MatmulShape(NamedTuple):
@@ -48,9 +51,9 @@ def matmul_shape(op: Op) -> MatmulShape:
     n: Size = 0.0
     for weight in matrices:
         n = n + weight.elements / k / batch
-    if op.kind == "dgrad":
+    if op.kind is _DGRAD:
         return MatmulShape(batch, m, k, n)
-    if op.kind == "wgrad":
+    if op.kind is _WGRAD:
         return MatmulShape(batch, n, k, m)
     return MatmulShape(batch, m, n, k)
 
@@ -132,12 +135,12 @@ def attention_shape(op: Op) -> AttentionShape:
     q, k, v = (op.of or op).inputs[:3]
     size = dict(q.dims)
     return AttentionShape(
-        size["batch"],
-        size["seq"],
-        size["heads"],
-        dict(k.dims)["kv_heads"],
-        op.facts["keys"],
-        op.facts["seen"],
-        size["head_dim"],
-        dict(v.dims)["value_dim"],
+        batch=size["batch"],
+        queries=size["seq"],
+        heads=size["heads"],
+        kv_heads=dict(k.dims)["kv_heads"],
+        keys=op.facts["keys"],
+        seen=op.facts["seen"],
+        head_dim=size["head_dim"],
+        value_dim=dict(v.dims)["value_dim"],
     )

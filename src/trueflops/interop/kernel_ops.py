@@ -7,46 +7,43 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from trueflops import dtypes
 from trueflops.graph.build import Pass
+from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format, format_named
 from trueflops.graph.ir import Collective, Op, Tensor
-from trueflops.graph.passes import Format, format_named
-from trueflops.graph.passes.quantise import EIGHT_BITS, STORED
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.routing import load
+from trueflops.graph.variants import AttentionKernel, EagerKernel, ProductKernel
 from trueflops.sizes import Array, Size
-from trueflops.units import BITS_PER_BYTE, read_number
+from trueflops.units import BITS_PER_BYTE
 
 # How measured tables call a format -> ours.
 DTYPES: Final[Mapping[str, str]] = {
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "half": "fp16",
-    "float16": "fp16",
-    "fp16": "fp16",
-    "fp32": "fp32",
-    "float32": "fp32",
-    "tf32": "tf32",
-    "fp8": "fp8",
+    **{
+        name: dtype.name
+        for dtype in dtypes.DTYPES
+        if dtype.name in (*FORMATS, "tf32")
+        for name in dtype.spellings
+    },
     "fp8_block": "fp8_block",
     "sq": "int8",
-    "int8": "int8",
     "int8_wo": "w8a16",
     "w8a16": "w8a16",
     "int4_wo": "int4",
-    "int4": "int4",
     "nvfp4": "nvfp4",
     "mxfp4": "mxfp4",
     "w4a16_mxfp4": "mxfp4",
     "w4a8_mxfp4_mxfp8": "mxfp4_fp8",
 }
-COLLECTIVES: Final[Mapping[str, str]] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "send_recv": "send_recv",
-    "sendrecv": "send_recv",
+COLLECTIVES: Final[Mapping[str, CollectiveKind]] = {
+    "all_reduce": CollectiveKind.ALL_REDUCE,
+    "all_gather": CollectiveKind.ALL_GATHER,
+    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "alltoall": CollectiveKind.ALL_TO_ALL,
+    "all_to_all": CollectiveKind.ALL_TO_ALL,
+    "broadcast": CollectiveKind.BROADCAST,
+    "send_recv": CollectiveKind.SEND_RECV,
+    "sendrecv": CollectiveKind.SEND_RECV,
 }
 Columns = Mapping[str, Array]
 Built = tuple[tuple[Op, ...], Collective | None]
@@ -55,12 +52,16 @@ Built = tuple[tuple[Op, ...], Collective | None]
 class Form(NamedTuple):
     """What rows must share to be priced in one call."""
 
-    name: str  # number format, kind of collective, kind of memory-bound op
-    variant: str = ""  # kernel, library or width, where it matters
+    name: str  # number format, kind of collective, memory-bound or eager kernel
+    kernel: ProductKernel | AttentionKernel | None = None  # where not the usual one
     cast: bool = True  # whether narrowed inputs are narrowed as part of the row
+    backward: bool = False  # of an attention: its gradient
+    wide: bool = False  # of a memory-bound kernel: fp32 in place of bf16
+    library: str = ""  # of a collective, where not the vendor's
+    power: float = 0.0  # exponent of a power law of tokens over experts; 0: balanced
 
 
-class Kind(NamedTuple):
+class TableKind(NamedTuple):
     """Columns a kind of table must or may have (with their default), and its builder."""
 
     columns: Mapping[str, float | None]
@@ -68,21 +69,22 @@ class Kind(NamedTuple):
 
 
 def _product(
-    name: str, x: Tensor, w: Tensor, y: Tensor, form: Format, *, cast: bool = True,
-    window: str = "", **facts: Size
-) -> tuple[Op, ...]:  # fmt: skip
+    x: Tensor, w: Tensor, y: Tensor, numbers: Format, form: Form, **facts: Size
+) -> tuple[Op, ...]:
     """A matmul in a format: narrowed inputs are cast first, narrow weights are read as such."""
     ops = []
-    if form.input_bits:
-        narrow = Tensor(f"{x.name}.narrow", x.dims, form.input_bits)
-        if cast:
-            ops.append(Op(f"{name}.cast", "cast", (x,), (narrow,), form=form.name))
+    if numbers.input_bits:
+        narrow = Tensor(f"{x.name}.narrow", x.dims, numbers.input_bits)
+        if form.cast:
+            ops.append(Op("matmul.cast", Kind.CAST, (x,), (narrow,), variant=numbers))
         x = narrow
-    dtype = form.compute or ("fp16" if form.name == "fp16" else "bf16")
-    form_name = window or ("" if form.name == dtype else form.name)
-    if form.compute in EIGHT_BITS and not cast:
-        form_name = STORED
-    product = Op(name, "matmul", (x,), (y,), (w,), dtype=dtype, facts=facts, form=form_name)
+    dtype = numbers.compute or ("fp16" if numbers.name == "fp16" else "bf16")
+    variant = form.kernel or (None if numbers.name == dtype else numbers)
+    if numbers.compute in EIGHT_BITS and not form.cast:
+        variant = ProductKernel.STORED
+    product = Op(
+        "matmul", Kind.MATMUL, (x,), (y,), weights=(w,), dtype=dtype, facts=facts, variant=variant
+    )
     return (*ops, product)
 
 
@@ -90,11 +92,9 @@ def _matmul(c: Columns, form: Form) -> Built:
     numbers = format_of(form.name)
     wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
     x = _read("x", c, wide)
-    w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, "weight")
+    w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, role=Role.WEIGHT)
     y = Tensor("y", (("rows", c["m"]), ("columns", c["n"])), wide)
-    return _product(
-        "matmul", x, w, y, numbers, cast=form.cast, window=form.variant, copies=c["copies"]
-    ), None
+    return _product(x, w, y, numbers, form, copies=c["copies"]), None
 
 
 def _read(name: str, c: Columns, bits: float) -> Tensor:
@@ -108,14 +108,13 @@ def _read(name: str, c: Columns, bits: float) -> Tensor:
 
 def format_of(name: str) -> Format:
     """A format of the quantise pass, or tf32, which narrows nothing that is stored."""
-    return Format("tf32", 32.0, "tf32") if name == "tf32" else format_named(name)
+    return Format("tf32", 32.0, compute="tf32") if name == "tf32" else format_named(name)
 
 
 def _attention(c: Columns, form: Form) -> Built:
     """A prompt: every query sees itself and the keys before it, at most a window of them."""
-    forward = attend(c, c["isl"], c["isl"], form, "attention")
-    back = form.variant.endswith("backward")
-    return (attend_backward(forward) if back else forward,), None
+    forward = attend(c, c["isl"], c["isl"], form, Kind.ATTENTION)
+    return (attend_backward(forward) if form.backward else forward,), None
 
 
 def attend_backward(forward: Op) -> Op:
@@ -123,17 +122,17 @@ def attend_backward(forward: Op) -> Op:
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
     return Op(
-        "attention", "attention_backward", reads, writes,
-        dtype=forward.dtype, facts=forward.facts, of=forward, form=forward.form,
+        "attention", Kind.ATTENTION_BACKWARD, reads, writes,
+        dtype=forward.dtype, facts=forward.facts, of=forward, variant=forward.variant,
     )  # fmt: skip
 
 
 def _decode(c: Columns, form: Form) -> Built:
     one = np.ones_like(c["kv_len"])
-    return (attend(c, one, c["kv_len"], form, "attention_decode"),), None
+    return (attend(c, one, c["kv_len"], form, Kind.ATTENTION_DECODE),), None
 
 
-def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op:
+def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: Kind) -> Op:
     """Queries that look at the last of so many keys; `form` is fp8 where the cache is narrow."""
     run, one = Pass(c["batch"], queries, keys - queries), np.ones_like(keys)
     window = np.where(c["window"] > 0, c["window"], keys)
@@ -148,76 +147,93 @@ def attend(c: Columns, queries: Array, keys: Array, form: Form, kind: str) -> Op
     out = Tensor("out", (*tokens, ("heads", c["num_heads"]), value), wide)
     seen = np.where(c.get("causal", one) > 0, run.keys_seen(window), keys)
     facts = {"keys": run.keys_read(window), "seen": seen}
-    kernel = form.variant.partition(" ")[0]
     dtype = "fp32" if form.name == "fp32" else "bf16"
-    return Op("attention", kind, (q, k, v), (out,), dtype=dtype, facts=facts, form=kernel)
+    return Op("attention", kind, (q, k, v), (out,), dtype=dtype, facts=facts, variant=form.kernel)
 
 
 def _experts(c: Columns, form: Form) -> Built:
     """Gate and up, activation, down in one kernel: the fullest rank and the tokens it gets."""
     numbers = format_of(form.name)
-    power = read_number(form.variant) if form.variant else 0.0
     names = ("num_tokens", "topk", "experts", "moe_ep")
-    loads = [load(*map(float, row), power) for row in zip(*(c[n] for n in names), strict=True)]
+    loads = [load(*map(float, row), form.power) for row in zip(*(c[n] for n in names), strict=True)]
     rows, touched = (np.array(column) for column in zip(*loads, strict=True))
     experts, hidden = ("experts", c["experts"] / c["moe_ep"]), ("hidden", c["hidden"])
     wide = ("expert_ffn", c["inter"] / c["moe_tp"])
     x, y = (Tensor(name, (("routed", rows), hidden)) for name in "xy")
-    up = Tensor("up", (experts, ("two", 2.0), wide, hidden), numbers.weight_bits, "weight")
-    down = Tensor("down", (experts, hidden, wide), numbers.weight_bits, "weight")
+    up = Tensor("up", (experts, ("two", 2.0), wide, hidden), numbers.weight_bits, role=Role.WEIGHT)
+    down = Tensor("down", (experts, hidden, wide), numbers.weight_bits, role=Role.WEIGHT)
     dtype = numbers.compute or "bf16"
     facts: dict[str, Size] = {
         "chosen": c["topk"] / c["experts"],
         "per_token": c["topk"],
         "tokens": c["num_tokens"],
         "touched": touched,
-        "skewed": 1.0 if power else 0.0,
+        "skewed": 1.0 if form.power else 0.0,
     }
-    name = "" if numbers.name == dtype else numbers.name
-    return (Op("experts", "experts", (x,), (y,), (up, down), dtype, facts=facts, form=name),), None
+    variant = None if numbers.name == dtype else numbers
+    made = Op(
+        "experts",
+        Kind.EXPERTS,
+        (x,),
+        (y,),
+        weights=(up, down),
+        dtype=dtype,
+        facts=facts,
+        variant=variant,
+    )
+    return (made,), None
 
 
 def _collective(c: Columns, form: Form) -> Built:
     buffer = Tensor("buffer", (("bytes", c["bytes"]),), 8.0)
-    sent = Collective(form.name, form.name, "tp", c["gpus"], buffer)  # type: ignore[arg-type]
-    sent.library = form.variant
-    return (), sent
+    kind = CollectiveKind(form.name)
+    return (), Collective(
+        kind, kind, axis="tp", group=c["gpus"], payload=buffer, library=form.library
+    )
 
 
-# Bits read and written per element, at least, and whose share of the bandwidth it has.
-MEMORY_KINDS: Final[Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]]]] = {
-    "copy": ("stream", (16.0,), (16.0,)),
-    "add": ("stream", (16.0, 16.0), (16.0,)),
-    "gelu": ("activation", (16.0,), (16.0,)),
-    "gelu_backward": ("activation_backward", (16.0, 16.0), (16.0,)),
-    "silu": ("activation", (16.0,), (16.0,)),
-    "silu_backward": ("activation_backward", (16.0, 16.0), (16.0,)),
-    "dropout": ("dropout", (16.0,), (16.0, 8.0)),
-    "layer_norm": ("norm", (16.0,), (16.0,)),
-    "layer_norm_backward": ("norm_backward", (16.0, 16.0), (16.0,)),
-    "rms_norm": ("norm", (16.0,), (16.0,)),
-    "rms_norm_backward": ("norm_backward", (16.0, 16.0), (16.0,)),
-    "softmax": ("softmax", (16.0,), (16.0,)),
-    "softmax_backward": ("softmax_backward", (16.0, 16.0), (16.0,)),
-    "to_fp32": ("cast", (16.0,), (32.0,)),
-    "cross_entropy": ("cross_entropy", (16.0,), (32.0,)),
-    "cross_entropy_backward": ("cross_entropy_backward", (32.0, 32.0), (16.0,)),
-    "embedding": ("embedding", (16.0,), (16.0,)),
-    "adamw": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
-    "adamw_fused": ("optimizer", (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
+class MemoryKind(NamedTuple):
+    """A memory-bound kernel: whose share of the bandwidth it has, and the least that it moves."""
+
+    kind: Kind
+    read: tuple[float, ...]  # bits per element of each operand
+    written: tuple[float, ...]
+    backward: bool = False
+
+
+MEMORY_KINDS: Final[Mapping[str, MemoryKind]] = {
+    "copy": MemoryKind(Kind.STREAM, (16.0,), (16.0,)),
+    "add": MemoryKind(Kind.STREAM, (16.0, 16.0), (16.0,)),
+    "gelu": MemoryKind(Kind.ACTIVATION, (16.0,), (16.0,)),
+    "gelu_backward": MemoryKind(Kind.ACTIVATION, (16.0, 16.0), (16.0,), backward=True),
+    "silu": MemoryKind(Kind.ACTIVATION, (16.0,), (16.0,)),
+    "silu_backward": MemoryKind(Kind.ACTIVATION, (16.0, 16.0), (16.0,), backward=True),
+    "dropout": MemoryKind(Kind.DROPOUT, (16.0,), (16.0, 8.0)),
+    "layer_norm": MemoryKind(Kind.NORM, (16.0,), (16.0,)),
+    "layer_norm_backward": MemoryKind(Kind.NORM, (16.0, 16.0), (16.0,), backward=True),
+    "rms_norm": MemoryKind(Kind.NORM, (16.0,), (16.0,)),
+    "rms_norm_backward": MemoryKind(Kind.NORM, (16.0, 16.0), (16.0,), backward=True),
+    "softmax": MemoryKind(Kind.SOFTMAX, (16.0,), (16.0,)),
+    "softmax_backward": MemoryKind(Kind.SOFTMAX, (16.0, 16.0), (16.0,), backward=True),
+    "to_fp32": MemoryKind(Kind.CAST, (16.0,), (32.0,)),
+    "cross_entropy": MemoryKind(Kind.CROSS_ENTROPY, (16.0,), (32.0,)),
+    "cross_entropy_backward": MemoryKind(Kind.CROSS_ENTROPY, (32.0, 32.0), (16.0,), backward=True),
+    "embedding": MemoryKind(Kind.EMBEDDING, (16.0,), (16.0,)),
+    "adamw": MemoryKind(Kind.OPTIMIZER, (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
+    "adamw_fused": MemoryKind(Kind.OPTIMIZER, (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
 }
 
 
 def _memory(c: Columns, form: Form) -> Built:
-    kind, read, written = MEMORY_KINDS[form.name]
-    if form.variant == "fp32":
+    kind, read, written, backward = MEMORY_KINDS[form.name]
+    if form.wide:
         read, written = (tuple(32.0 if b == 16.0 else b for b in bits) for bits in (read, written))
     dims = (("rows", c["rows"]), ("columns", c["columns"]))
     inputs = tuple(Tensor(f"in{i}", dims, bits) for i, bits in enumerate(read))
     outputs = tuple(Tensor(f"out{i}", dims, bits) for i, bits in enumerate(written))
-    name, _, back = kind.partition("_backward")
-    forward = Op(form.name, name, inputs, outputs) if back or kind.endswith("backward") else None
-    made = Op(form.name, "stream" if forward else kind, inputs, outputs, of=forward)
+    made = Op(form.name, kind, inputs, outputs)
+    if backward:
+        made = Op(form.name, Kind.STREAM, inputs, outputs, of=made)
     return (made,), None
 
 
@@ -225,12 +241,15 @@ def _eager(c: Columns, form: Form) -> Built:
     """A kernel of torch's own, by what it moves and looks up."""
     moved = Tensor("moved", (("bytes", c["bytes"]),), 8.0)
     facts: dict[str, Size] = {"indexed": c["walked"], "launches": c["launches"]}
-    return (Op(form.name, "pointwise", (moved,), (), facts=facts, form=form.name),), None
+    kernel = EagerKernel(form.name)
+    return (Op(kernel, Kind.POINTWISE, (moved,), (), facts=facts, variant=kernel),), None
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "matmul": Kind({"m": None, "n": None, "k": None, "copies": 6.0, "input_bytes": 0.0}, _matmul),
-    "attention": Kind(
+KINDS: Final[Mapping[str, TableKind]] = {
+    "matmul": TableKind(
+        {"m": None, "n": None, "k": None, "copies": 6.0, "input_bytes": 0.0}, _matmul
+    ),
+    "attention": TableKind(
         {
             "num_heads": None,
             "num_kv_heads": None,
@@ -242,7 +261,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         _attention,
     ),
-    "attention_decode": Kind(
+    "attention_decode": TableKind(
         {
             "num_heads": None,
             "num_kv_heads": None,
@@ -253,7 +272,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         _decode,
     ),
-    "experts": Kind(
+    "experts": TableKind(
         {
             "num_tokens": None,
             "hidden": None,
@@ -265,7 +284,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         _experts,
     ),
-    "collective": Kind({"gpus": None, "bytes": None}, _collective),
-    "memory": Kind({"rows": None, "columns": None}, _memory),
-    "eager": Kind({"bytes": None, "walked": 0.0, "launches": 1.0}, _eager),
+    "collective": TableKind({"gpus": None, "bytes": None}, _collective),
+    "memory": TableKind({"rows": None, "columns": None}, _memory),
+    "eager": TableKind({"bytes": None, "walked": 0.0, "launches": 1.0}, _eager),
 }

@@ -31,6 +31,7 @@ from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.works import FALLBACK
 from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.graph.ir import Collective, Op
+from trueflops.graph.variants import AttentionKernel, ProductKernel
 from trueflops.interop.kernel_ops import (
     COLLECTIVES,
     DTYPES,
@@ -45,6 +46,12 @@ from trueflops.records.tables import Row, Table, number_in, read_table
 from trueflops.units import read_number
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
+_CONVOLUTIONS: Final = (ProductKernel.CONVOLUTION, ProductKernel.CONVOLUTION_BACKWARD)
+_NAMED_ATTENTION: Final = (
+    AttentionKernel.FA2,
+    AttentionKernel.CUDNN,
+    AttentionKernel.CUDNN_MASKED,
+)
 _FALLBACK: Final = ("triton_attn", FALLBACK)  # as tables call the kernel that takes any shape
 MOST_EXPERTS: Final = 10**5  # each has its own share of the tokens, worked out one by one
 STEEPEST: Final = 8.0  # exponent of a power law: beyond it one expert has everything
@@ -229,7 +236,7 @@ def _form(kind: str, cells: tuple[Cell, ...]) -> Form:
     match kind:
         case "collective":
             name = _known(COLLECTIVES, said["op"], "collective")
-            return Form(name, _library(said["library"], said["kernel"]))
+            return Form(name, library=_library(said["library"], said["kernel"]))
         case "memory":
             name = said["kind"]
             if name == "embedding_backward":
@@ -237,7 +244,7 @@ def _form(kind: str, cells: tuple[Cell, ...]) -> Form:
             if name not in MEMORY_KINDS:
                 raise UnknownName("memory-bound kernel", name, MEMORY_KINDS)
             dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
-            return Form(name, "fp32" if dtype == "fp32" else "")
+            return Form(name, wide=dtype == "fp32")
         case "eager":
             name = said["kernel"]
             if name not in EAGER_KINDS:
@@ -247,25 +254,37 @@ def _form(kind: str, cells: tuple[Cell, ...]) -> Form:
             name = "fp8" if said["kv_dtype"].startswith("fp8") else "bf16"
             if said["attn_dtype"] in ("float32", "fp32"):
                 name = "fp32"
-            kernel = said["kernel"]
-            variant = kernel if kernel in ("fa2", "cudnn", "cudnn_masked") else ""
-            if kernel.endswith(_FALLBACK):
-                variant = FALLBACK
             back = said["direction"] == "backward"
-            return Form(name, f"{variant} backward" if back else variant)
+            return Form(name, _attention_kernel(said["kernel"]), backward=back)
         case "experts":
             dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
-            return Form(dtype, _skew(said["distribution"]))
+            return Form(dtype, power=_skew(said["distribution"]))
         case _:
+            window = _window(said["window"]) if said["input_bytes"] else None
             dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
-            window = said["window"] if said["input_bytes"] else ""  # only a convolution has one
             return Form(dtype, window, cast=said["cast"] != "0")
 
 
-def _skew(distribution: str) -> str:
-    """The exponent of a power law of tokens over experts; nothing where they are balanced."""
+def _attention_kernel(text: str) -> AttentionKernel | None:
+    """Whose kernel a row names; of an engine's own only the one that takes any shape is apart."""
+    name = text.strip().lower()
+    if name.endswith(_FALLBACK):
+        return FALLBACK
+    return AttentionKernel(name) if name in _NAMED_ATTENTION else None
+
+
+def _window(text: str) -> ProductKernel | None:
+    """Which way a convolution was run; a plain product has no window."""
+    name = text.strip().lower()
+    if name and name not in _CONVOLUTIONS:
+        raise UnknownName("window of a product", name, _CONVOLUTIONS)
+    return ProductKernel(name) if name else None
+
+
+def _skew(distribution: str) -> float:
+    """The exponent of a power law of tokens over experts; 0 where they are balanced."""
     if distribution in ("", "balanced", "uniform", "random"):
-        return ""
+        return 0.0
     power = distribution.removeprefix("power_law_")
     try:
         value = read_number(power)
@@ -276,7 +295,7 @@ def _skew(distribution: str) -> str:
             f"distribution = {shorten(distribution)!r} must be balanced, or power_law_ and an "
             f"exponent of at most {STEEPEST:g}, such as power_law_1.2"
         )
-    return power
+    return value
 
 
 def _known(names: Mapping[str, str], text: str, what: str) -> str:

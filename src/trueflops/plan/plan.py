@@ -21,8 +21,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from trueflops.dtypes import BY_NAME
 from trueflops.errors import UnknownName
 from trueflops.sizes import Size
+from trueflops.units import BITS_PER_BYTE
 
 Recompute = Literal["none", "selective", "products", "full"]
 Schedule = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"]
@@ -33,7 +35,7 @@ Implementation = Literal["library", "eager", "compiled"]
 functions one by one; or these as torch.compile fuses them."""
 
 BYTES: Final[Mapping[str, float]] = MappingProxyType(
-    {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+    {name: BY_NAME[name].bits / BITS_PER_BYTE for name in ("fp32", "bf16", "fp16", "fp8")}
 )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trueflops.clock import NOTHING, Clock, Transfer, either
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.memory import Held
 from trueflops.sizes import Size
@@ -47,11 +48,15 @@ def exchange_gradients(
     zero = np.asarray(plan.zero)
     pieces = np.maximum(layers, 1.0)
     weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
-    whole = _over(clock, plan, held, "all_reduce", gradient_bytes, plan.dp, pieces)
+    whole = _over(clock, plan, held, CollectiveKind.ALL_REDUCE, gradient_bytes, plan.dp, pieces)
     shown = _left(whole.seconds, backward, pieces)
     if np.any(zero > 0):
-        scatter = _over(clock, plan, held, "reduce_scatter", gradient_bytes, plan.dp_shard, pieces)
-        gather = _over(clock, plan, held, "all_gather", weight_bytes, plan.dp_shard, pieces)
+        scatter = _over(
+            clock, plan, held, CollectiveKind.REDUCE_SCATTER, gradient_bytes, plan.dp_shard, pieces
+        )
+        gather = _over(
+            clock, plan, held, CollectiveKind.ALL_GATHER, weight_bytes, plan.dp_shard, pieces
+        )
         between = _between_replicas(clock, plan, held, gradient_bytes, pieces)
         # Stage 1 scatters once; stages 2 and 3 hold no whole gradient to add up in, so they
         # scatter every micro-batch; stage 3 also gathers the weights for each forward, backward.
@@ -76,7 +81,13 @@ def exchange_gradients(
 
 
 def _over(
-    clock: Clock, plan: Plan, held: Held, kind: str, each: float, replicas: Size, pieces: Size
+    clock: Clock,
+    plan: Plan,
+    held: Held,
+    kind: CollectiveKind,
+    each: float,
+    replicas: Size,
+    pieces: Size,
 ) -> Transfer:
     """One collective a layer over the dense parameters of so many replicas, one over experts'."""
     payload = held.dense * each / pieces
@@ -95,7 +106,7 @@ def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces:
     ways = plan.dp_shard * plan.cp
     own = held.dense / ways + held.experts / plan.expert_ways(plan.dp_shard)
     return pieces * clock.collective(
-        "all_reduce", plan.dp_replicate, own * each / pieces, plan.tp * ways
+        CollectiveKind.ALL_REDUCE, plan.dp_replicate, own * each / pieces, plan.tp * ways
     )
 
 
@@ -125,12 +136,14 @@ def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> E
     away = np.where(far > 0.0, 2.0, 1.0)
     # All ways out of a node carry it together: that of one accelerator a part of it.
     part = moved / clock.cluster.per_node
-    abroad = far * clock.collective("send_recv", away, part, min(domain, clock.cluster.count))
+    abroad = far * clock.collective(
+        CollectiveKind.SEND_RECV, away, part, min(domain, clock.cluster.count)
+    )
     if plan.engine == "parameter-server":
         through = moved * np.where(np.asarray(plan.dp) > 1, plan.dp, 0.0)
         taken = Transfer(clock.host_copy(through)) + abroad
         return Exchange(taken, taken.seconds, through / 2.0)  # weights one way, gradients the other
-    once = clock.collective("send_recv", np.minimum(plan.dp, 2.0), moved, 1.0)
+    once = clock.collective(CollectiveKind.SEND_RECV, np.minimum(plan.dp, 2.0), moved, 1.0)
     taken = micro_batches * (near * once + abroad)
     return Exchange(taken, taken.seconds)
 
@@ -154,11 +167,13 @@ def pass_stages(
     # (scatter-gather, Narayanan et al. 2021 §4.1); with sequence parallelism it is sliced anyway.
     slices = 1.0 if plan.sp else plan.tp
     sent = boundary_bytes / slices
-    one = clock.collective("send_recv", plan.pp, sent, stride).seconds / np.maximum(others, 1.0)
+    one = clock.collective(CollectiveKind.SEND_RECV, plan.pp, sent, stride).seconds / np.maximum(
+        others, 1.0
+    )
     links = clock.stage_links(plan.pp, plan.vpp, sent, stride)
     moved = Transfer(2.0 * plan.vpp * one, links)
     if not plan.sp:
-        joined = clock.collective("all_gather", plan.tp, boundary_bytes, 1.0)
+        joined = clock.collective(CollectiveKind.ALL_GATHER, plan.tp, boundary_bytes, 1.0)
         joined = np.where(others > 0.0, 1.0, 0.0) * joined
         one = one + joined.seconds
         moved = moved + 2.0 * plan.vpp * joined

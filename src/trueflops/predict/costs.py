@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
+from trueflops.graph.kinds import Role
 from trueflops.graph.program import SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
@@ -217,7 +218,7 @@ def _working_bytes(graph: Graph) -> Size:
     largest: Size = 0.0
     for node in graph:
         if isinstance(node, Op):
-            own = {t.name: t for t in (*node.inputs, *node.outputs) if t.role != "weight"}
+            own = {t.name: t for t in (*node.inputs, *node.outputs) if t.role is not Role.WEIGHT}
             largest = np.maximum(
                 largest, total_bytes(tuple(t for name, t in own.items() if name not in kept))
             )

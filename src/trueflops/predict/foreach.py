@@ -13,7 +13,9 @@ import numpy as np
 
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import total_bytes, work
+from trueflops.graph.variants import EagerKernel
 from trueflops.plan import BYTES, OPTIMIZERS, Plan
 from trueflops.profile import Profile
 from trueflops.sizes import Size, summed
@@ -84,7 +86,12 @@ def _op(step: Lists, plan: Plan, own: Size) -> Op:
 
     facts: dict[str, Size] = {"indexed": own, "launches": np.ceil(np.maximum(own / CHUNK, 1.0))}
     return Op(
-        step.name, "pointwise", lists(step.reads), lists(step.writes), facts=facts, form="foreach"
+        step.name,
+        Kind.POINTWISE,
+        lists(step.reads),
+        lists(step.writes),
+        facts=facts,
+        variant=EagerKernel.FOREACH,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from trueflops.catalog import Accelerator
+from trueflops.dtypes import BY_NAME
 
 # Block tile -> warps down and across; each then holds at most 64×64 sums in its registers.
 _WARPS: Final[Mapping[tuple[int, int], tuple[int, int]]] = {
@@ -24,7 +25,7 @@ _WARPS: Final[Mapping[tuple[int, int], tuple[int, int]]] = {
     (256, 128): (4, 2),
     (128, 256): (2, 4),
 }
-_BITS: Final = {"tf32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4}
+_ON_TENSOR_CORES: Final = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 _STEP_BITS: Final = 256  # of k in one instruction since Ampere: 16 of bf16, 32 of fp8, 8 of tf32
 _WIDEST: Final = 256  # columns of one wgmma or tcgen05 instruction
 
@@ -65,9 +66,10 @@ class WarpMapping:
 
 def map_tile(chip: Accelerator, dtype: str, rows: int, columns: int) -> WarpMapping | None:
     """The standard mapping of a block tile, None where there is none to tell of."""
-    bits, name = _BITS.get(dtype), chip.architecture
-    if chip.vendor != "NVIDIA" or bits is None or (rows, columns) not in _WARPS:
+    name = chip.architecture
+    if chip.vendor != "NVIDIA" or dtype not in _ON_TENSOR_CORES or (rows, columns) not in _WARPS:
         return None
+    bits = BY_NAME[dtype].bits
     depth = _STEP_BITS // bits
     if re.search(r"Blackwell.*GB1\d\d", name):
         if "GB110" in name and dtype == "int8":  # its tensor cores have no such kind

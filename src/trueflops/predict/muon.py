@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import work
 from trueflops.model import Model
 from trueflops.model.parameters import Parameter
@@ -56,9 +57,9 @@ def products(matrix: Matrix, dtype: str = "bf16") -> tuple[Op, ...]:
 
     def product(name: str, m: float, n: float, k: float) -> Op:
         x = Tensor(f"{name}.x", (("rows", m), ("inner", k)), bits)
-        w = Tensor(f"{name}.w", (("columns", n), ("inner", k)), bits, "weight")
+        w = Tensor(f"{name}.w", (("columns", n), ("inner", k)), bits, role=Role.WEIGHT)
         y = Tensor(f"{name}.y", (("rows", m), ("columns", n)), bits)
-        return Op(name, "matmul", (x,), (y,), (w,), dtype=dtype)
+        return Op(name, Kind.MATMUL, (x,), (y,), weights=(w,), dtype=dtype)
 
     return (
         product("muon.gram", r, r, c),

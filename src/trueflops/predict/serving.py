@@ -19,6 +19,7 @@ import numpy as np
 from trueflops.catalog import Cluster, Price
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement
 from trueflops.graph import Pass, compile_program
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.graph.passes import Format, format_named
 from trueflops.model import Model
 from trueflops.plan import Plan
@@ -304,7 +305,9 @@ class Server:
         parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:
             stride = plan.tp * self.cluster.count / (plan.tp * plan.pp)
-            hop = self.clock.collective("send_recv", 2.0, costs.boundary_bytes, stride).seconds
+            hop = self.clock.collective(
+                CollectiveKind.SEND_RECV, 2.0, costs.boundary_bytes, stride
+            ).seconds
             parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
         # Physics: every flop at the chip's peak; a decode step reads its weights and cache once.
         least = _summed(costs, self.model, "peak_seconds")

@@ -11,18 +11,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final, Literal, NamedTuple
 
+from trueflops.dtypes import of_torch
 from trueflops.units import BITS_PER_BYTE
 
 StepPhase = Literal["build", "forward", "recompute", "backward", "optimizer"]
 HOST: Final = "cpu"
-
-BITS: Final = {
-    "float64": 64, "int64": 64, "uint64": 64, "complex64": 64, "complex128": 128,
-    "float32": 32, "int32": 32, "uint32": 32, "float16": 16, "bfloat16": 16, "int16": 16,
-    "uint16": 16, "int8": 8, "uint8": 8, "bool": 8, "float8_e4m3fn": 8, "float8_e5m2": 8,
-    "float8_e8m0fnu": 8, "float4_e2m1fn_x2": 8,
-}  # fmt: skip
-"""What a number of each of torch's types takes in memory."""
 
 
 class RecordedTensor(NamedTuple):
@@ -38,7 +31,7 @@ class RecordedTensor(NamedTuple):
     @property
     def bits(self) -> float:
         """Of one element."""
-        return float(BITS.get(self.dtype, 32))
+        return float(of_torch(self.dtype).bits)
 
     @property
     def elements(self) -> int:

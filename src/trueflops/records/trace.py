@@ -10,7 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from trueflops.graph.ir import CollectiveKind, Op
+from trueflops.graph.ir import Op
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.records.recording import Call
 
 Sort = Literal["kernel", "collective", "to_device", "to_host", "within"]

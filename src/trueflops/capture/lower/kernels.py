@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 from trueflops.sizes import Size
 
@@ -19,8 +21,14 @@ def tensor(array: RecordedTensor, elements: int | None = None) -> Tensor:
     return Tensor(f"s{array.storage}", (("elements", count),), array.bits)
 
 
-def kernel(call: Call, kind: str, form: str, indexed: float = 0.0, **more: Size) -> Op:
-    """One that reads its inputs and writes its outputs, `indexed` elements one by one."""
+def kernel(
+    call: Call,
+    kind: Kind,
+    variant: EagerKernel | None = None,
+    indexed: float = 0.0,
+    **more: Size,
+) -> Op:
+    """One that reads its inputs and writes its outputs, `indexed` elements looked up one by one."""
     facts: dict[str, Size] = {"indexed": float(indexed), **more}
     return Op(
         base_name(call.op),
@@ -29,7 +37,7 @@ def kernel(call: Call, kind: str, form: str, indexed: float = 0.0, **more: Size)
         tuple(tensor(a) for a in call.outputs),
         part=call.module,
         facts=facts,
-        form=form,
+        variant=variant,
     )
 
 

@@ -6,6 +6,8 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 
 CHUNK: Final = 65536 * 320
@@ -26,7 +28,9 @@ def foreach(call: Call) -> list[Op]:
         writes = ()  # a number each
     indexed = max(sum(a.elements for a in first), 1)
     moved = call._replace(inputs=tuple(reads), outputs=tuple(writes))
-    return [kernel(moved, "pointwise", "foreach", indexed, launches=_launches(indexed))]
+    return [
+        kernel(moved, Kind.POINTWISE, EagerKernel.FOREACH, indexed, launches=_launches(indexed))
+    ]
 
 
 def _launches(elements: int) -> float:
@@ -53,7 +57,11 @@ def fused_optimizer(call: Call) -> list[Op]:
     written = [array for i, each in enumerate(lists) if i != 1 for array in each]
     indexed = sum(a.elements for a in lists[0])
     done = call._replace(inputs=tuple(moved), outputs=tuple(written))
-    return [kernel(done, "pointwise", "fused_optimizer", indexed, launches=_launches(indexed))]
+    return [
+        kernel(
+            done, Kind.POINTWISE, EagerKernel.FUSED_OPTIMIZER, indexed, launches=_launches(indexed)
+        )
+    ]
 
 
 def _lists(call: Call) -> list[tuple[RecordedTensor, ...]]:

@@ -7,6 +7,8 @@ from typing import Final
 from trueflops.capture.lower.kernels import base_name, flags, kernel
 from trueflops.capture.lower.pointwise import fill, pointwise
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 
 _INDICES: Final = ("int64", "int32", "bool", "uint8")
@@ -16,7 +18,7 @@ _IN_ONE_BLOCK: Final = 4096  # elements of a row that torch sorts in shared memo
 
 def cat(call: Call) -> list[Op]:
     """Pieces side by side; in front of what is written, an out= is not read."""
-    return [kernel(call, "movement", "cat", sum(a.elements for a in call.outputs))]
+    return [kernel(call, Kind.MOVEMENT, EagerKernel.CAT, sum(a.elements for a in call.outputs))]
 
 
 def gather(call: Call) -> list[Op]:
@@ -24,7 +26,11 @@ def gather(call: Call) -> list[Op]:
     made = call.outputs[0]
     index = tuple(a for a in call.inputs[1:] if a.dtype in _INDICES)
     picked = call.inputs[0]._replace(shape=made.shape, strides=made.strides)
-    return [kernel(call._replace(inputs=(picked, *index)), "movement", "gather", made.elements)]
+    return [
+        kernel(
+            call._replace(inputs=(picked, *index)), Kind.MOVEMENT, EagerKernel.GATHER, made.elements
+        )
+    ]
 
 
 def scatter(call: Call) -> list[Op]:
@@ -37,11 +43,11 @@ def scatter(call: Call) -> list[Op]:
     widest = max((*values, *index), key=lambda a: a.elements, default=table)
     source = widest._replace(dtype=table.dtype)
     moved = call._replace(inputs=(*index[:1], source), outputs=(source,))
-    ops = [kernel(moved, "movement", "scatter", source.elements)]
+    ops = [kernel(moved, Kind.MOVEMENT, EagerKernel.SCATTER, source.elements)]
     in_place = call.op.split(".")[1].endswith("_")
     if not in_place:
         whole = call._replace(inputs=(table,), outputs=(table,))
-        ops.insert(0, kernel(whole, "pointwise", "copy"))
+        ops.insert(0, kernel(whole, Kind.POINTWISE, EagerKernel.COPY))
     if "index_put" in call.op and any(flags(call)):  # to add, equal indices are brought together
         ops[-1:-1] = _passes(call, index[0], index[0])
     return ops
@@ -53,7 +59,7 @@ def embedding_backward(call: Call) -> list[Op]:
     add = call._replace(inputs=(grad, index), outputs=(grad,))
     return [
         *fill(call),
-        kernel(add, "movement", "scatter", grad.elements, table=float(made.elements)),
+        kernel(add, Kind.MOVEMENT, EagerKernel.SCATTER, grad.elements, table=float(made.elements)),
     ]
 
 
@@ -62,12 +68,16 @@ def loss(call: Call) -> list[Op]:
     made = call.outputs[0]
     if "backward" not in call.op:
         picked = call.inputs[1]._replace(dtype=call.inputs[0].dtype)
-        return [kernel(call._replace(inputs=(picked, call.inputs[1])), "movement", "gather")]
+        return [
+            kernel(
+                call._replace(inputs=(picked, call.inputs[1])), Kind.MOVEMENT, EagerKernel.GATHER
+            )
+        ]
     target = call.inputs[2]
     put = call._replace(inputs=(target,), outputs=(target._replace(dtype=made.dtype),))
     return [
-        kernel(call._replace(inputs=(), outputs=(made,)), "pointwise", "fill"),
-        kernel(put, "movement", "gather"),
+        kernel(call._replace(inputs=(), outputs=(made,)), Kind.POINTWISE, EagerKernel.FILL),
+        kernel(put, Kind.MOVEMENT, EagerKernel.GATHER),
     ]
 
 
@@ -77,12 +87,15 @@ def averaged_loss(call: Call) -> list[Op]:
         return pointwise(call)
     source = call.inputs[0]
     whole = call._replace(outputs=(source,))
-    return [*pointwise(whole), kernel(call._replace(inputs=(source,)), "reduction", "reduce_rows")]
+    return [
+        *pointwise(whole),
+        kernel(call._replace(inputs=(source,)), Kind.REDUCTION, EagerKernel.REDUCE_ROWS),
+    ]
 
 
 def shuffle(call: Call) -> list[Op]:
     """Every element goes to a place of its own."""
-    return [kernel(call, "pointwise", "strided", call.outputs[0].elements)]
+    return [kernel(call, Kind.POINTWISE, EagerKernel.STRIDED, call.outputs[0].elements)]
 
 
 def slice_backward(call: Call) -> list[Op]:
@@ -90,7 +103,7 @@ def slice_backward(call: Call) -> list[Op]:
     part = call.inputs[0]
     inner = part._replace(storage=call.outputs[0].storage)
     put = call._replace(inputs=(part,), outputs=(inner,))
-    return [*fill(call), kernel(put, "pointwise", "strided", part.elements)]
+    return [*fill(call), kernel(put, Kind.POINTWISE, EagerKernel.STRIDED, part.elements)]
 
 
 def sort(call: Call) -> list[Op]:
@@ -98,11 +111,15 @@ def sort(call: Call) -> list[Op]:
     source = call.inputs[0]
     row = source.shape[-1] if source.shape else 1
     if row <= _IN_ONE_BLOCK or base_name(call.op) in ("topk", "kthvalue", "median", "mode"):
-        return [kernel(call._replace(inputs=(source,)), "movement", "scatter", source.elements)]
+        return [
+            kernel(
+                call._replace(inputs=(source,)), Kind.MOVEMENT, EagerKernel.SCATTER, source.elements
+            )
+        ]
     return _passes(call, source, source._replace(dtype="int64"))
 
 
 def _passes(call: Call, keys: RecordedTensor, places: RecordedTensor) -> list[Op]:
     one = call._replace(inputs=(keys, places), outputs=(keys, places))
     count = int(keys.bits) // _DIGIT_BITS
-    return [kernel(one, "movement", "scatter", keys.elements) for _ in range(count)]
+    return [kernel(one, Kind.MOVEMENT, EagerKernel.SCATTER, keys.elements) for _ in range(count)]

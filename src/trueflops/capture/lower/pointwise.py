@@ -7,6 +7,8 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel, whole_numbers
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 
 _TAKES_MASKS: Final = {
@@ -38,18 +40,18 @@ def pointwise(call: Call) -> list[Op]:
         call = call._replace(inputs=rest)
     operands = [a for a in (*call.inputs, *call.outputs) if a.elements > 1]
     if not operands:
-        return [kernel(call, "pointwise", "vector")]
+        return [kernel(call, Kind.POINTWISE, EagerKernel.VECTOR)]
     largest = max(operands, key=lambda a: a.elements)
     if not alike(operands, largest):
-        return [kernel(call, "pointwise", "strided", largest.elements)]
+        return [kernel(call, Kind.POINTWISE, EagerKernel.STRIDED, largest.elements)]
     types = {a.bits for a in operands if not (a.dtype == "bool" and _has_masks(call))}
     if len(types) > 1:  # of mixed types, each element is converted as it is loaded
         widens = call.outputs and call.outputs[0].bits > min(types)
         if widens or len(operands) > 2:
-            return [kernel(call, "pointwise", "widen", largest.elements)]
+            return [kernel(call, Kind.POINTWISE, EagerKernel.WIDEN, largest.elements)]
     if base_name(call.op) in _COMPUTES:
-        return [kernel(call, "pointwise", "math", largest.elements)]
-    return [kernel(call, "pointwise", "vector")]
+        return [kernel(call, Kind.POINTWISE, EagerKernel.MATH, largest.elements)]
+    return [kernel(call, Kind.POINTWISE, EagerKernel.VECTOR)]
 
 
 def _has_masks(call: Call) -> bool:
@@ -73,22 +75,22 @@ def copy(call: Call) -> list[Op]:
     if base_name(call.op) == "copy" and len(call.inputs) > 1:
         call = call._replace(inputs=call.inputs[1:2], outputs=call.inputs[:1])
     if not call.inputs or call.inputs[0].device != call.outputs[0].device:
-        return [kernel(call, "host_copy", "host")]
+        return [kernel(call, Kind.HOST_COPY)]
     source, made = call.inputs[0], call.outputs[0]
     if source.dtype == made.dtype and alike([source, made], made):
-        return [kernel(call, "pointwise", "copy")]
+        return [kernel(call, Kind.POINTWISE, EagerKernel.COPY)]
     return pointwise(call)
 
 
 def read_back(call: Call) -> list[Op]:
     """A number that the host asks for."""
-    return [kernel(call._replace(outputs=call.inputs), "host_copy", "host")]
+    return [kernel(call._replace(outputs=call.inputs), Kind.HOST_COPY)]
 
 
 def fill(call: Call) -> list[Op]:
     """Nothing is read."""
     made = call.outputs or call.inputs[:1]
-    return [kernel(call._replace(inputs=(), outputs=made), "pointwise", "fill")]
+    return [kernel(call._replace(inputs=(), outputs=made), Kind.POINTWISE, EagerKernel.FILL)]
 
 
 def random(call: Call) -> list[Op]:
@@ -96,12 +98,12 @@ def random(call: Call) -> list[Op]:
     made = call.outputs or call.inputs[:1]
     reads = call.inputs[:1] if base_name(call.op) == "native_dropout" else ()
     drawn = call._replace(inputs=reads, outputs=made)
-    return [kernel(drawn, "pointwise", "random", made[0].elements)]
+    return [kernel(drawn, Kind.POINTWISE, EagerKernel.RANDOM, made[0].elements)]
 
 
 def by_bytes(call: Call) -> list[Op]:
     """Somebody's own op, or one with an algorithm of its own: each byte moves once."""
-    return [kernel(call, "movement", "vector")]
+    return [kernel(call, Kind.MOVEMENT, EagerKernel.VECTOR)]
 
 
 # ── reductions ───────────────────────────────────────────────────────────────────────────────────
@@ -114,8 +116,9 @@ def reduction(call: Call) -> list[Op]:
     source, made = call.inputs[0], call.outputs[0]
     if made.elements >= source.elements:
         return pointwise(call)
-    form = "reduce_rows" if _sums_neighbours(call, source, made) else "reduce_columns"
-    return [kernel(call._replace(inputs=(source,)), "reduction", form)]
+    along_rows = _sums_neighbours(call, source, made)
+    variant = EagerKernel.REDUCE_ROWS if along_rows else EagerKernel.REDUCE_COLUMNS
+    return [kernel(call._replace(inputs=(source,)), Kind.REDUCTION, variant)]
 
 
 def _sums_neighbours(call: Call, source: RecordedTensor, made: RecordedTensor) -> bool:
@@ -143,22 +146,22 @@ def _dims(call: Call) -> list[int] | None:
 
 def scan(call: Call) -> list[Op]:
     """Running sums: what is read is written again, a row at a time."""
-    return [kernel(call._replace(inputs=call.inputs[:1]), "reduction", "reduce_rows")]
+    return [kernel(call._replace(inputs=call.inputs[:1]), Kind.REDUCTION, EagerKernel.REDUCE_ROWS)]
 
 
 def softmax(call: Call) -> list[Op]:
     """One pass over rows that fit a block's registers."""
     back = "backward" in call.op
     inputs = call.inputs[:2] if back else call.inputs[:1]
-    form = "softmax_backward" if back else "softmax"
-    return [kernel(call._replace(inputs=inputs), "reduction", form)]
+    variant = EagerKernel.SOFTMAX_BACKWARD if back else EagerKernel.SOFTMAX
+    return [kernel(call._replace(inputs=inputs), Kind.REDUCTION, variant)]
 
 
 def norm(call: Call) -> list[Op]:
     """Layer and RMS norm: a row is summed and scaled in one kernel."""
     back = "backward" in call.op
-    form = "norm_backward" if back else "norm"
-    return [kernel(call, "reduction", form)]
+    variant = EagerKernel.NORM_BACKWARD if back else EagerKernel.NORM
+    return [kernel(call, Kind.REDUCTION, variant)]
 
 
 def two_pass_norm(call: Call) -> list[Op]:
@@ -172,15 +175,22 @@ def two_pass_norm(call: Call) -> list[Op]:
     made = call.outputs[:1]
     scale = kernel(
         call._replace(inputs=read, outputs=made),
-        "pointwise",
-        "vector" if batch else "strided",
+        Kind.POINTWISE,
+        EagerKernel.VECTOR if batch else EagerKernel.STRIDED,
         0.0 if batch else made[0].elements,
     )
     if batch and not (flags(call) or [True])[0] and not back:
         return [scale]
     along_rows = not batch or _channels_apart(read[0])
     sums = call._replace(inputs=read, outputs=call.outputs[1:])
-    return [kernel(sums, "reduction", "reduce_rows" if along_rows else "reduce_columns"), scale]
+    return [
+        kernel(
+            sums,
+            Kind.REDUCTION,
+            EagerKernel.REDUCE_ROWS if along_rows else EagerKernel.REDUCE_COLUMNS,
+        ),
+        scale,
+    ]
 
 
 def _channels_apart(array: RecordedTensor) -> bool:

@@ -5,34 +5,36 @@ from __future__ import annotations
 from typing import Final
 
 from trueflops.capture.lower.kernels import flags
-from trueflops.graph.ir import Dims, Op, Role, Tensor
+from trueflops.dtypes import of_torch
+from trueflops.graph.ir import Dims, Op, Tensor
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import STATISTIC_BITS
+from trueflops.graph.variants import AttentionKernel
 from trueflops.records.recording import Call, RecordedTensor
 
-_FORMATS: Final = {
-    "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",
-    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "int8", "complex64": "fp32",
-    "complex128": "fp64",
-}  # fmt: skip
-_KERNELS: Final = {"flash": "fa2", "cudnn": "cudnn", "efficient": "fa2"}
+_KERNELS: Final = {
+    "flash": AttentionKernel.FA2,
+    "cudnn": AttentionKernel.CUDNN,
+    "efficient": AttentionKernel.FA2,
+}
 
 
-def compute_dtype(call: Call, array: RecordedTensor) -> str:
-    """The catalog's name of the format that a product computes in."""
+def product_dtype(call: Call, array: RecordedTensor) -> str:
+    """The dtype that a product computes in."""
     if array.dtype == "float32" and call.tf32:
         return "tf32"
-    return _FORMATS.get(array.dtype, "fp32")
+    return of_torch(array.dtype).product
 
 
-def sized(array: RecordedTensor, dims: Dims, role: Role = "activation") -> Tensor:
+def sized(array: RecordedTensor, dims: Dims, role: Role = Role.ACTIVATION) -> Tensor:
     """An array as an operand with these dimensions, as many bytes as really lie in memory.
 
     A convolution's windows overlap, and a broadcast operand is stored once.
     """
-    made = Tensor(f"s{array.storage}", dims, array.bits, role)
+    made = Tensor(f"s{array.storage}", dims, array.bits, role=role)
     if made.elements == float(array.distinct):
         return made
-    return Tensor(made.name, dims, array.bits * array.distinct / float(made.elements), role)
+    return Tensor(made.name, dims, array.bits * array.distinct / float(made.elements), role=role)
 
 
 # ── products ─────────────────────────────────────────────────────────────────────────────────────
@@ -93,14 +95,14 @@ def _product(
     many = (("batch", float(batch)),) if batch > 1 else ()
     rows, columns, inner = ("rows", float(m)), ("columns", float(n)), ("inner", float(k))
     x = sized(a, (*many, rows, inner))
-    weights = [sized(b, (*many, columns, inner), "weight")]
+    weights = [sized(b, (*many, columns, inner), Role.WEIGHT)]
     if bias is not None:
         added = Tensor(f"s{bias.storage}.bias", (("added", float(bias.distinct)),), bias.bits)
         weights.append(added)
     y = sized(call.outputs[0], (*many, rows, columns))
-    dtype = compute_dtype(call, a)
+    dtype = product_dtype(call, a)
     name = call.op.split(".")[1]
-    return Op(name, "matmul", (x,), (y,), tuple(weights), dtype=dtype, part=call.module)
+    return Op(name, Kind.MATMUL, (x,), (y,), weights=tuple(weights), dtype=dtype, part=call.module)
 
 
 # ── attention ────────────────────────────────────────────────────────────────────────────────────
@@ -122,8 +124,8 @@ def attention_backward(call: Call) -> list[Op]:
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
     return [
-        Op("attention", "attention_backward", reads, writes, dtype=forward.dtype,
-           part=call.module, facts=forward.facts, of=forward, form=forward.form)
+        Op("attention", Kind.ATTENTION_BACKWARD, reads, writes, dtype=forward.dtype,
+           part=call.module, facts=forward.facts, of=forward, variant=forward.variant)
     ]  # fmt: skip
 
 
@@ -147,14 +149,16 @@ def _attend(
     tv = Tensor(_name(v), (*stretch, ("kv_heads", kv_heads), ("value_dim", value)), v.bits)
     made = Tensor(_name(out), (*tokens, ("heads", heads), ("value_dim", value)), out.bits)
     rows = (*tokens, ("heads", heads))
-    normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, "index")
-    kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), "")
-    if kernel == "cudnn" and any(a.shape[-2:] == (queries, keys) for a in call.inputs[3:]):
-        kernel = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
+    normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, role=Role.INDEX)
+    kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), None)
+    if kernel is AttentionKernel.CUDNN and any(
+        a.shape[-2:] == (queries, keys) for a in call.inputs[3:]
+    ):
+        kernel = AttentionKernel.CUDNN_MASKED
     return Op(
-        "attention", "attention", (tq, tk, tv), (made, normaliser),
-        dtype=compute_dtype(call, q), part=call.module,
-        facts={"keys": keys, "seen": seen if causal else keys}, form=kernel,
+        "attention", Kind.ATTENTION, (tq, tk, tv), (made, normaliser),
+        dtype=product_dtype(call, q), part=call.module,
+        facts={"keys": keys, "seen": seen if causal else keys}, variant=kernel,
     )  # fmt: skip
 
 

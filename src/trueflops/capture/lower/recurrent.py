@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
-from trueflops.capture.lower.products import compute_dtype
+from trueflops.capture.lower.products import product_dtype
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.kinds import Kind, Role
+from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 
 
@@ -73,10 +75,10 @@ def _product(call: Call, m: float, n: float, k: float) -> Op:
     x = call.inputs[0]
     rows, columns, inner = ("rows", float(m)), ("columns", float(n)), ("inner", float(k))
     a = Tensor("state", (rows, inner), x.bits)
-    w = Tensor("matrix", (columns, inner), x.bits, "weight")
+    w = Tensor("matrix", (columns, inner), x.bits, role=Role.WEIGHT)
     y = Tensor("gates", (rows, columns), x.bits)
-    dtype = compute_dtype(call, x)
-    return Op("recurrent", "matmul", (a,), (y,), (w,), dtype=dtype, part=call.module)
+    dtype = product_dtype(call, x)
+    return Op("recurrent", Kind.MATMUL, (a,), (y,), weights=(w,), dtype=dtype, part=call.module)
 
 
 def _cell(call: Call, layer: Layer) -> Op:
@@ -84,5 +86,7 @@ def _cell(call: Call, layer: Layer) -> Op:
     gates = RecordedTensor(0, (round(layer.rows * layer.gates),), (1,), call.inputs[0].dtype)
     state = gates._replace(shape=(round(layer.rows * layer.hidden),))
     return kernel(
-        call._replace(inputs=(gates, state), outputs=(state, state)), "pointwise", "vector"
+        call._replace(inputs=(gates, state), outputs=(state, state)),
+        Kind.POINTWISE,
+        EagerKernel.VECTOR,
     )

@@ -11,8 +11,10 @@ from math import prod
 from typing import Final
 
 from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
-from trueflops.capture.lower.products import compute_dtype, sized
+from trueflops.capture.lower.products import product_dtype, sized
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind, Role
+from trueflops.graph.variants import EagerKernel, ProductKernel
 from trueflops.records.recording import Call, RecordedTensor
 
 _HALVES: Final = ("float16", "bfloat16")
@@ -22,11 +24,11 @@ def convolution(call: Call) -> list[Op]:
     """The product, and torch's own kernel that adds the bias to it."""
     x, weight = call.inputs[:2]
     y = call.outputs[0]
-    kind = "dgrad" if _transposed(call) else "matmul"
+    kind = Kind.DGRAD if _transposed(call) else Kind.MATMUL
     ops = _windows(call, x, weight, y, kind, "convolution")
     if len(call.inputs) > 2:
         add = call._replace(inputs=(y, call.inputs[2]), outputs=(y,))
-        ops.append(kernel(add, "pointwise", "strided", y.elements))
+        ops.append(kernel(add, Kind.POINTWISE, EagerKernel.STRIDED, y.elements))
     return ops
 
 
@@ -36,14 +38,15 @@ def convolution_backward(call: Call) -> list[Op]:
     ops: list[Op] = []
     for wanted, made in zip(_wanted(call, x, weight), call.outputs, strict=True):
         if wanted == "input":
-            kind = "matmul" if _transposed(call) else "dgrad"
+            kind = Kind.MATMUL if _transposed(call) else Kind.DGRAD
             ops += _windows(call, x, weight, grad, kind, "convolution.input")
         elif wanted == "weight":
-            ops += _windows(call, x, weight, grad, "wgrad", "convolution.weight")
+            ops += _windows(call, x, weight, grad, Kind.WGRAD, "convolution.weight")
         else:
+            channels_last = grad.strides[1] == 1
             sums = call._replace(inputs=(grad,), outputs=(made,))
-            form = "reduce_columns" if grad.strides[1] == 1 else "reduce_rows"
-            ops.append(kernel(sums, "reduction", form))
+            variant = EagerKernel.REDUCE_COLUMNS if channels_last else EagerKernel.REDUCE_ROWS
+            ops.append(kernel(sums, Kind.REDUCTION, variant))
     return ops
 
 
@@ -68,7 +71,7 @@ def _groups(call: Call, x: RecordedTensor, weight: RecordedTensor) -> int:
 
 
 def _windows(
-    call: Call, x: RecordedTensor, weight: RecordedTensor, y: RecordedTensor, kind: str, name: str
+    call: Call, x: RecordedTensor, weight: RecordedTensor, y: RecordedTensor, kind: Kind, name: str
 ) -> list[Op]:
     """One of the three products between an input, the windows' weights and an output."""
     groups = _groups(call, x, weight)
@@ -79,44 +82,60 @@ def _windows(
     rows = ("rows", float(narrow.shape[0] * prod(narrow.shape[2:])))
     columns, inner = ("columns", weight.shape[0] / groups), ("inner", float(prod(weight.shape[1:])))
     a = sized(wide, (*many, rows, inner))
-    w = sized(weight, (*many, columns, inner), "weight")
+    w = sized(weight, (*many, columns, inner), Role.WEIGHT)
     b = sized(narrow, (*many, rows, columns))
-    dtype = compute_dtype(call, weight)
-    form = "convolution" if kind == "matmul" else "convolution_backward"
-    forward = Op(name, "matmul", (a,), (b,), (w,), dtype=dtype, part=call.module, form=form)
-    if kind == "matmul":
+    dtype = product_dtype(call, weight)
+    forwards = kind is Kind.MATMUL
+    variant = ProductKernel.CONVOLUTION if forwards else ProductKernel.CONVOLUTION_BACKWARD
+    forward = Op(
+        name, Kind.MATMUL, (a,), (b,), weights=(w,), dtype=dtype, part=call.module, variant=variant
+    )
+    if kind is Kind.MATMUL:
         made = forward
-    elif kind == "dgrad":
+    elif kind is Kind.DGRAD:
         made = Op(
-            name, kind, (b,), (a,), (w,), dtype=dtype, part=call.module, of=forward, form=form
+            name,
+            kind,
+            (b,),
+            (a,),
+            weights=(w,),
+            dtype=dtype,
+            part=call.module,
+            of=forward,
+            variant=variant,
         )
     else:
-        made = Op(name, kind, (a, b), (w,), dtype=dtype, part=call.module, of=forward, form=form)
+        made = Op(
+            name, kind, (a, b), (w,), dtype=dtype, part=call.module, of=forward, variant=variant
+        )
     return [made, *_turned(call, x, y)]
 
 
 def _turned(call: Call, *arrays: RecordedTensor) -> list[Op]:
     """Matrix engines want channels last: cuDNN turns what lies otherwise, there or back."""
-    return [
-        kernel(call._replace(inputs=(a,), outputs=(a,)), "pointwise", "strided", a.elements)
-        for a in arrays
+    turned = [
+        a for a in arrays
         if a.dtype in _HALVES and len(a.shape) > 2 and a.strides[1] != 1 and a.shape[1] > 1
         and prod(a.shape[2:]) > 1
     ]  # fmt: skip
+    copies = [(call._replace(inputs=(a,), outputs=(a,)), a.elements) for a in turned]
+    return [kernel(copy, Kind.POINTWISE, EagerKernel.STRIDED, n) for copy, n in copies]
 
 
 def _channelwise(
-    call: Call, x: RecordedTensor, weight: RecordedTensor, y: RecordedTensor, kind: str
+    call: Call, x: RecordedTensor, weight: RecordedTensor, y: RecordedTensor, kind: Kind
 ) -> Op:
     """Depthwise: each result looks at a window of one channel, a row of it at a time."""
+    way = Kind.DGRAD if "backward" in call.op else Kind.MATMUL
+    way = Kind.WGRAD if kind is Kind.WGRAD else way
     read, made = {
-        "matmul": ((x, weight), y),
-        "dgrad": ((y, weight), x),
-        "wgrad": ((x, y), weight),
-    }["wgrad" if kind == "wgrad" else "dgrad" if "backward" in call.op else "matmul"]
+        Kind.MATMUL: ((x, weight), y),
+        Kind.DGRAD: ((y, weight), x),
+        Kind.WGRAD: ((x, y), weight),
+    }[way]
     narrow = x if _transposed(call) else y
     window = prod(weight.shape[2:])
     indexed = narrow.elements * prod(weight.shape[2:-1])
     done = call._replace(inputs=read, outputs=(made,))
     flop = 2.0 * narrow.elements * window / made.elements
-    return kernel(done, "movement", "strided", indexed, flop_per_element=flop)
+    return kernel(done, Kind.MOVEMENT, EagerKernel.STRIDED, indexed, flop_per_element=flop)

@@ -6,6 +6,8 @@ from typing import Any
 
 from trueflops.graph.build.layout import Layout
 from trueflops.graph.ir import Tensor
+from trueflops.graph.kinds import Kind, Role
+from trueflops.graph.variants import AttentionKernel
 from trueflops.model import Attention, Block, Latent
 
 
@@ -32,7 +34,7 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
         q, k = at.norm("attention.q_norm", q), at.norm("attention.k_norm", k)
     if a.rope:
         turned = Tensor("q.rotated", q.dims, q.bits), Tensor("k.rotated", k.dims, k.bits)
-        at.op("rope", "attention.rope", [q, k], turned, flop_per_element=3.0)
+        at.op(Kind.ROPE, "attention.rope", [q, k], turned, flop_per_element=3.0)
         q, k = turned
     return q, k, v
 
@@ -48,7 +50,7 @@ def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, T
     k = at.tensor("k", ("kv_heads", a.heads), ("head_dim", a.head_dim))
     v = at.tensor("v", ("kv_heads", a.heads), ("value_dim", a.value_dim))
     # The rotated key is shared by all heads; joining it to theirs writes K (and V) in full.
-    at.op("rope", "attention.rope", [q, up, key_rope], [turned, k, v], flop_per_element=1.0)
+    at.op(Kind.ROPE, "attention.rope", [q, up, key_rope], [turned, k, v], flop_per_element=1.0)
     return turned, k, v
 
 
@@ -74,8 +76,8 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
     run, heads, rank = at.run, ("heads", a.heads), ("kv_rank", low.kv_rank)
     nope, value = ("head_dim", low.nope_dim), ("value_dim", a.value_dim)
     wide = ("head_dim", low.kv_rank + low.rope_dim)
-    up_key = Tensor("attention.kv_up.key", (heads, nope, rank), run.bits, "weight")
-    up_value = Tensor("attention.kv_up.value", (heads, rank, value), run.bits, "weight")
+    up_key = Tensor("attention.kv_up.key", (heads, nope, rank), run.bits, role=Role.WEIGHT)
+    up_value = Tensor("attention.kv_up.value", (heads, rank, value), run.bits, role=Role.WEIGHT)
 
     q = _latent_queries(at, a, low, x)
     latent, key_rope = _latent_keys(at, low, x)
@@ -83,36 +85,38 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
         at.tensor("q.nope", heads, nope),
         at.tensor("q.rope", heads, ("rope_dim", low.rope_dim)),
     )
-    at.op("rope", "attention.rope", [q, key_rope], [q_nope, q_rope], flop_per_element=1.0)
+    at.op(Kind.ROPE, "attention.rope", [q, key_rope], [q_nope, q_rope], flop_per_element=1.0)
     _cache(at, latent, key_rope)
     in_latent = at.tensor("q.latent", heads, rank)
-    at.op("matmul", "attention.absorb_key", [q_nope], [in_latent], (up_key,))
+    at.op(Kind.MATMUL, "attention.absorb_key", [q_nope], [in_latent], (up_key,))
     query = at.op(
-        "stream", "attention.join", [in_latent, q_rope], [at.tensor("q.absorbed", heads, wide)]
+        Kind.STREAM, "attention.join", [in_latent, q_rope], [at.tensor("q.absorbed", heads, wide)]
     )
     key = at.tensor("k.cache", ("kv_heads", 1.0), wide, bits=run.cache_bits)
     val = at.tensor("v.cache", ("kv_heads", 1.0), ("value_dim", low.kv_rank), bits=run.cache_bits)
     keys = run.keys_read(a.window)
     mixed = at.op(
-        "attention_decode",
+        Kind.ATTENTION_DECODE,
         "attention.core",
         [query, key, val],
         [at.tensor("mixed.latent", heads, rank)],
         part="core",
-        form="mla",
+        variant=AttentionKernel.MLA,
         keys=keys,
         seen=run.keys_seen(a.window),
         cache_bytes=run.batch * keys * a.cache_width * run.cache_bits / 8.0,
     )
     out = at.tensor("mixed", heads, value)
-    return at.op("matmul", "attention.absorb_value", [mixed], [out], (up_value,))
+    return at.op(Kind.MATMUL, "attention.absorb_value", [mixed], [out], (up_value,))
 
 
 def _cache(at: Layout, *new: Tensor) -> None:
     """When serving, write the new keys and values (or their latents) behind the old ones."""
     if not at.run.training:
-        cached = [Tensor(f"{t.name}.cached", t.dims, at.run.cache_bits, "index") for t in new]
-        at.op("cache", "attention.cache", new, cached)
+        cached = [
+            Tensor(f"{t.name}.cached", t.dims, at.run.cache_bits, role=Role.INDEX) for t in new
+        ]
+        at.op(Kind.CACHE, "attention.cache", new, cached)
 
 
 def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -127,10 +131,10 @@ def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         "key_bits": run.bits if run.training or a.latent else run.cache_bits,
         "window": float(a.window),
     }
-    at.op("scores", "attention.scores", [q, k], [scores], part="core", inner=a.head_dim, **facts)
+    at.op(Kind.SCORES, "attention.scores", [q, k], [scores], part="core", inner=a.head_dim, **facts)
     sinks = at.weights("attention.sinks") if a.sinks else ()
     at.op(
-        "softmax",
+        Kind.SOFTMAX,
         "attention.softmax",
         [scores],
         [weights],
@@ -141,7 +145,7 @@ def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     weights = at.dropout("attention.core_dropout", weights, block.attention_dropout, part="core")
     mixed = at.tensor("mixed", ("heads", a.heads), ("value_dim", a.value_dim))
     return at.op(
-        "context",
+        Kind.CONTEXT,
         "attention.context",
         [weights, v],
         [mixed],

@@ -8,6 +8,7 @@ from trueflops.graph.build.attention import attend
 from trueflops.graph.build.feed_forward import feed_forward
 from trueflops.graph.build.layout import Layout, Pass
 from trueflops.graph.ir import Graph, Tensor
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
 from trueflops.model import Block, Model
 
@@ -22,13 +23,15 @@ def build_block(model: Model, block: Block, run: Pass, name: str = "block") -> G
     if block.parallel:
         into = normed if block.shared_norm else at.norm("ffn.norm", x)
         widened = _close(at, block, "ffn", feed_forward(at, block, into))
-        both = at.op("add", "parallel.add", [mixed, widened], [at.stream("parallel.sum")])
-        out = at.op("add", "residual.add", [x, both], [at.stream("block.out")])
+        both = at.op(Kind.ADD, "parallel.add", [mixed, widened], [at.stream("parallel.sum")])
+        out = at.op(Kind.ADD, "residual.add", [x, both], [at.stream("block.out")])
         return at.graph(name, out)
-    mid = at.op("add", "attention.residual", [x, mixed], [at.stream("block.mid")], part="residual")
+    mid = at.op(
+        Kind.ADD, "attention.residual", [x, mixed], [at.stream("block.mid")], part="residual"
+    )
     normed = at.norm("ffn.norm", mid) if pre else mid
     widened = _close(at, block, "ffn", feed_forward(at, block, normed))
-    out = at.op("add", "ffn.residual", [mid, widened], [at.stream("block.out")], part="residual")
+    out = at.op(Kind.ADD, "ffn.residual", [mid, widened], [at.stream("block.out")], part="residual")
     return at.graph(name, out)
 
 
@@ -44,7 +47,7 @@ def _close(at: Layout, block: Block, name: str, y: Tensor) -> Tensor:
 def build_embedding(model: Model, run: Pass) -> Graph:
     """Token ids to the residual stream: look up rows, add positions, norm where a family does."""
     at = Layout(run, model.hidden, model.embedding_parameters())
-    ids = Tensor("ids", at.tokens, INDEX_BITS, "index")
+    ids = Tensor("ids", at.tokens, INDEX_BITS, role=Role.INDEX)
     narrow = "embedding.project" in at.parameters
     x = (
         at.tensor("embedded.narrow", ("embedding_dim", model.embedding_dim))
@@ -52,7 +55,7 @@ def build_embedding(model: Model, run: Pass) -> Graph:
         else (at.stream("embedded"))
     )
     at.op(
-        "embedding",
+        Kind.EMBEDDING,
         "embedding.tokens",
         [ids],
         [x],
@@ -65,7 +68,7 @@ def build_embedding(model: Model, run: Pass) -> Graph:
     if model.learned_positions:
         rows = run.seq * at.hidden * run.bits / 8.0
         x = at.op(
-            "add",
+            Kind.ADD,
             "embedding.positions",
             [x],
             [at.stream("placed")],
@@ -94,11 +97,11 @@ def build_head(model: Model, run: Pass) -> Graph:
         x = at.linear(["head.project"], x, [narrow])
     weight = "embedding.tokens" if model.tied else "head.logits"
     logits = at.tensor("head.scores", ("vocab", model.vocab))
-    at.op("matmul", "head.logits", [x], [logits], at.weights(weight))
-    loss = Tensor("loss", at.tokens, STATISTIC_BITS, "index")
+    at.op(Kind.MATMUL, "head.logits", [x], [logits], at.weights(weight))
+    loss = Tensor("loss", at.tokens, STATISTIC_BITS, role=Role.INDEX)
     if not run.training:
-        return at.graph("head", at.op("sample", "head.sample", [logits], [loss]))
+        return at.graph("head", at.op(Kind.SAMPLE, "head.sample", [logits], [loss]))
     # Frameworks lift the logits to fp32 and keep the softmax for the backward.
     softmax = at.tensor("head.softmax", ("vocab", model.vocab), bits=STATISTIC_BITS)
-    at.op("cross_entropy", "head.loss", [logits], [loss, softmax], flop_per_element=5.0)
+    at.op(Kind.CROSS_ENTROPY, "head.loss", [logits], [loss, softmax], flop_per_element=5.0)
     return at.graph("head", loss)

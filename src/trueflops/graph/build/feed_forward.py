@@ -6,24 +6,28 @@ from collections.abc import Callable
 
 from trueflops.graph.build.layout import Layout
 from trueflops.graph.ir import Tensor
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
+from trueflops.graph.variants import Activation
 from trueflops.model import Block, Experts
 
 
 def feed_forward(at: Layout, block: Block, x: Tensor) -> Tensor:
     """Dense or routed, as the block says."""
     if block.ffn:
-        form = "relu" if block.ffn.activation == "relu" else ""
-        return _ffn(at, "ffn", x, gated=block.ffn.gated, width=block.ffn.width, form=form)
+        act = Activation.RELU if block.ffn.activation == "relu" else None
+        return _ffn(at, "ffn", x, gated=block.ffn.gated, width=block.ffn.width, act=act)
     assert block.experts is not None
     return _experts(at, block.experts, x)
 
 
-def _ffn(at: Layout, name: str, x: Tensor, *, gated: bool, width: int, form: str = "") -> Tensor:
+def _ffn(
+    at: Layout, name: str, x: Tensor, *, gated: bool, width: int, act: Activation | None = None
+) -> Tensor:
     def wide(tensor: str) -> Tensor:
         return at.tensor(f"{name}.{tensor}", ("ffn", width))
 
-    acted = _project_up(at, name, x, gated, wide, form)
+    acted = _project_up(at, name, x, gated, wide, act)
     return at.linear([f"{name}.down"], acted, [at.stream(f"{name}.y")])
 
 
@@ -33,17 +37,19 @@ def _project_up(
     x: Tensor,
     gated: bool,
     wide: Callable[[str], Tensor],
-    form: str,
+    act: Activation | None,
     **facts: float,
 ) -> Tensor:
     """act(x·Wᵤ), or act(x·W_g) ⊙ x·Wᵤ for the gated kinds."""
     if not gated:
         up, acted = at.linear([f"{name}.up"], x, [wide("up_out")], **facts), wide("acted")
-        return at.op("activation", f"{name}.act", [up], [acted], form=form, flop_per_element=8.0)
+        return at.op(
+            Kind.ACTIVATION, f"{name}.act", [up], [acted], variant=act, flop_per_element=8.0
+        )
     gate, up = wide("gate_out"), wide("up_out")
     at.linear([f"{name}.gate", f"{name}.up"], x, [gate, up], **facts)
-    acted = at.op("activation", f"{name}.act", [gate], [wide("acted")], flop_per_element=5.0)
-    return at.op("multiply", f"{name}.multiply", [acted, up], [wide("gated")])
+    acted = at.op(Kind.ACTIVATION, f"{name}.act", [gate], [wide("acted")], flop_per_element=5.0)
+    return at.op(Kind.MULTIPLY, f"{name}.multiply", [acted, up], [wide("gated")])
 
 
 def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
@@ -60,19 +66,19 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     logits = at.tensor("experts.logits", ("choices", e.count), bits=STATISTIC_BITS)
     at.linear(["experts.router"], x, [logits])
     chosen = at.tensor("experts.chosen", ("per_token", e.per_token), bits=STATISTIC_BITS)
-    at.op("route", "experts.route", [logits], [chosen], flop_per_element=5.0)
-    rows = Tensor("experts.rows", (routed,), INDEX_BITS, "index")
-    sent = at.op("dispatch", "experts.dispatch", [x], [copies("sent", hidden), rows])
+    at.op(Kind.ROUTE, "experts.route", [logits], [chosen], flop_per_element=5.0)
+    rows = Tensor("experts.rows", (routed,), INDEX_BITS, role=Role.INDEX)
+    sent = at.op(Kind.DISPATCH, "experts.dispatch", [x], [copies("sent", hidden), rows])
     wide = ("expert_ffn", e.width)
     facts = {"chosen": e.per_token / e.count, "per_token": float(e.per_token)}
-    acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), "", **facts)
+    acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), None, **facts)
     answered = copies("answered", hidden)
     at.linear(["experts.down"], acted, [answered], **facts)
-    y = at.op("combine", "experts.combine", [answered, chosen], [at.stream("experts.y")])
+    y = at.op(Kind.COMBINE, "experts.combine", [answered, chosen], [at.stream("experts.y")])
     if not e.shared_width:
         return y
     shared = _ffn(at, "shared", x, gated=e.gated, width=e.shared_width)
     if e.shared_gate:
         weight = at.linear(["shared.weigh"], x, [at.tensor("shared.weight", ("one", 1))])
-        shared = at.op("multiply", "shared.multiply", [shared, weight], [at.stream("shared.z")])
-    return at.op("add", "experts.add_shared", [y, shared], [at.stream("experts.sum")])
+        shared = at.op(Kind.MULTIPLY, "shared.multiply", [shared, weight], [at.stream("shared.z")])
+    return at.op(Kind.ADD, "experts.add_shared", [y, shared], [at.stream("experts.sum")])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueflops.graph.ir import Dims, Graph, Node, Op, Tensor
+from trueflops.graph.kinds import Kind, Role
+from trueflops.graph.variants import Variant
 from trueflops.model import Parameter
 from trueflops.sizes import Size
 
@@ -82,21 +84,21 @@ class Layout:
         found = []
         for name in names:
             p = self.parameters[name]
-            found.append(Tensor(name, p.dims, self.run.bits, "weight"))
+            found.append(Tensor(name, p.dims, self.run.bits, role=Role.WEIGHT))
             if p.bias:
-                found.append(Tensor(f"{name}.bias", p.bias, self.run.bits, "weight"))
+                found.append(Tensor(f"{name}.bias", p.bias, self.run.bits, role=Role.WEIGHT))
         return tuple(found)
 
     def op(
         self,
-        kind: str,
+        kind: Kind,
         name: str,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         weights: tuple[Tensor, ...] = (),
         *,
         part: str = "",
-        form: str = "",
+        variant: Variant | None = None,
         **facts: Size,
     ) -> Tensor:
         """Append an op; its first output is returned, so that layouts read like formulas."""
@@ -107,11 +109,11 @@ class Layout:
                 kind,
                 tuple(inputs),
                 tuple(outputs),
-                weights,
+                weights=weights,
                 dtype=self.run.dtype,
                 part=part,
                 facts=facts,
-                form=form,
+                variant=variant,
             )
         )
         return outputs[0]
@@ -120,22 +122,22 @@ class Layout:
         """Normalise over the last dimension; a norm without a gain has no parameter."""
         out = Tensor(f"{name}.out", x.dims, x.bits)
         gain = self.weights(name) if name in self.parameters else ()
-        return self.op("norm", name, [x], [out], gain, part="norm", flop_per_element=5.0)
+        return self.op(Kind.NORM, name, [x], [out], gain, part="norm", flop_per_element=5.0)
 
     def linear(
         self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor], **facts: float
     ) -> Tensor:
         """One product of x with one or more weights side by side."""
         weights = self.weights(*names)
-        return self.op("matmul", names[0], [x], outs, weights, part="", form="", **facts)
+        return self.op(Kind.MATMUL, names[0], [x], outs, weights, part="", variant=None, **facts)
 
     def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
         """Drop and remember where: the mask takes a byte per element."""
         if not (rate and self.run.training):
             return x
         out = Tensor(f"{name}.out", x.dims, x.bits)
-        mask = Tensor(f"{name}.mask", x.dims, 8.0, "index")
-        return self.op("dropout", name, [x], [out, mask], part=part)
+        mask = Tensor(f"{name}.mask", x.dims, 8.0, role=Role.INDEX)
+        return self.op(Kind.DROPOUT, name, [x], [out, mask], part=part)
 
     def graph(self, name: str, result: Tensor) -> Graph:
         """Everything laid out so far."""

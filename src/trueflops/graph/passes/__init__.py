@@ -9,13 +9,13 @@ recompute      drop and run again
 compile_graph  written ops as a compiler fuses them; compiled: which ones it merges
 """
 
+from trueflops.graph.formats import FORMATS as FORMATS
+from trueflops.graph.formats import Format as Format
+from trueflops.graph.formats import format_named as format_named
 from trueflops.graph.passes.compile import compile_graph as compile_graph
 from trueflops.graph.passes.differentiate import differentiate as differentiate
 from trueflops.graph.passes.fuse import fuse as fuse
 from trueflops.graph.passes.fuse import traffic_bytes as traffic_bytes
-from trueflops.graph.passes.quantise import FORMATS as FORMATS
-from trueflops.graph.passes.quantise import Format as Format
-from trueflops.graph.passes.quantise import format_named as format_named
 from trueflops.graph.passes.quantise import quantise as quantise
 from trueflops.graph.passes.recompute import recompute as recompute
 from trueflops.graph.passes.shard import Degrees as Degrees

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
+from trueflops.graph.kinds import Function, Role
 from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, generated, joins
 
 
@@ -32,7 +33,7 @@ def compile_graph(graph: Graph) -> Graph:
     kept = [
         Kept(tensor, "compiled backward")
         for name, tensor in read.items()
-        if name in region.written & made or (name in entering and tensor.role != "weight")
+        if name in region.written & made or (name in entering and tensor.role is not Role.WEIGHT)
     ]
     return replace(
         graph,
@@ -66,7 +67,7 @@ def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
     passed = {
         f"d_{t.name}": node.outputs[0].gradient()
         for node in graph.forward
-        if isinstance(node, Op) and node.function == "add"
+        if isinstance(node, Op) and node.function is Function.ADD
         for t in node.inputs
     }
     versions: dict[str, list[Tensor]] = defaultdict(list)
@@ -109,7 +110,7 @@ def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
 
 def _filled(tensor: Tensor, versions: dict[str, list[Tensor]]) -> bool:
     """Whether a part of something made before is written: a slice into zeros."""
-    return tensor.role == "index" and bool(versions[tensor.name])
+    return tensor.role is Role.INDEX and bool(versions[tensor.name])
 
 
 def _once_more(graph: Graph) -> dict[str, str]:

@@ -17,37 +17,41 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from trueflops.graph.ir import Node, Op, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import RULES
+from trueflops.graph.variants import EagerKernel
 
-_JOINING: Final = ("reduction", "movement")
-_CLOSING: Final = ("reduce_columns",)  # a reader of the result needs all of it
-_APART: Final = ("foreach", "fused_optimizer", "random", "scatter")
-_TURNING: Final = ("cat", "gather")  # elements are still looked up one by one
+_JOINING: Final = (Kind.REDUCTION, Kind.MOVEMENT)
+_CLOSING: Final = (EagerKernel.REDUCE_COLUMNS,)  # a reader of the result needs all of it
+_APART: Final = (
+    EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER, EagerKernel.RANDOM, EagerKernel.SCATTER,
+)  # fmt: skip
+_TURNING: Final = (EagerKernel.CAT, EagerKernel.GATHER)  # elements are still indexed one by one
 SMALL: Final = 8.0  # a result this many times smaller than what it was made from is kept
 DEEPEST: Final = 40  # calls that are followed back to what lies in memory
 
 
 def joins(node: Node) -> bool:
     """Whether a node may be part of a generated kernel."""
-    if not isinstance(node, Op) or node.form in _APART:
+    if not isinstance(node, Op) or node.variant in _APART:
         return False
     return RULES[node.kind].pointwise or node.kind in _JOINING
 
 
 def generated(parts: Sequence[Op], reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> Op:
     """One kernel instead of several ops: each operand is moved once."""
-    turned = [op.facts.get("indexed", 0.0) for op in parts if op.form in _TURNING]
+    turned = [op.facts.get("indexed", 0.0) for op in parts if op.variant in _TURNING]
     indexed = max(turned, key=np.max, default=0.0)
     return Op(
         "+".join(dict.fromkeys(op.name for op in parts)),
-        "pointwise",
+        Kind.POINTWISE,
         reads,
         writes,
         dtype=parts[-1].dtype,
         part=parts[-1].part,
         facts={"indexed": indexed},
         fused=tuple(parts),
-        form="strided" if turned else "vector",
+        variant=EagerKernel.STRIDED if turned else EagerKernel.VECTOR,
     )
 
 
@@ -120,7 +124,7 @@ class CompiledRegion:
         maker = self.nodes[self.makers[name]]
         largest = max((np.max(t.elements) for t in maker.inputs), default=0.0)
         small = SMALL * np.max(maker.outputs[0].elements) < largest
-        return bool(small) or maker.kind == "movement"
+        return bool(small) or maker.kind is Kind.MOVEMENT
 
     def _sources(self, tensor: Tensor, deep: int = 0) -> list[Tensor]:
         """The tensor itself if it lies in memory, else what it is made again from."""
@@ -178,7 +182,7 @@ def compiled_groups(nodes: Sequence[Node]) -> list[list[int]]:
             depth.append(here)
             if not reads:
                 constant.add(first)
-        closing = isinstance(node, Op) and node.form in _CLOSING
+        closing = isinstance(node, Op) and node.variant in _CLOSING
         _place(node, here + 1 if closing else here, level)
         for name in _made(node):
             maker[name] = first

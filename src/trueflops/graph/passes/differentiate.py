@@ -11,18 +11,22 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from trueflops.graph.ir import Collective, CollectiveKind, Graph, Kept, Node, Op, Tensor, unique
+from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor, unique
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.rules import RULES
+from trueflops.graph.variants import EagerKernel
 
 DUAL: Final[dict[CollectiveKind, CollectiveKind]] = {
-    "all_gather": "reduce_scatter",
-    "reduce_scatter": "all_gather",
-    "all_reduce": "copy",
-    "copy": "all_reduce",
-    "all_to_all": "all_to_all",
-    "send_recv": "send_recv",
-    "broadcast": "all_reduce",
+    CollectiveKind.ALL_GATHER: CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.REDUCE_SCATTER: CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_REDUCE: CollectiveKind.COPY,
+    CollectiveKind.COPY: CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_TO_ALL: CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.SEND_RECV: CollectiveKind.SEND_RECV,
+    CollectiveKind.BROADCAST: CollectiveKind.ALL_REDUCE,
 }
+_GATHERS: Final = (CollectiveKind.ALL_GATHER, CollectiveKind.COPY)
+_STREAM, _ACTIVATION = Kind.STREAM, Role.ACTIVATION  # bound once: see graph/kinds.py
 
 
 def differentiate(graph: Graph, *, eager: bool = False) -> Graph:
@@ -33,15 +37,13 @@ def differentiate(graph: Graph, *, eager: bool = False) -> Graph:
     gathers = {
         node.outputs[0].name: node
         for node in graph.forward
-        if isinstance(node, Collective)
-        and node.axis == "tp"
-        and node.kind in ("all_gather", "copy")
+        if isinstance(node, Collective) and node.axis == "tp" and node.kind in _GATHERS
     }
     kept: list[Kept] = []
     backward: list[Node] = []
     gathered_again: set[str] = set()
     readers = Counter(
-        t.name for node in graph.forward for t in node.inputs if t.role == "activation"
+        t.name for node in graph.forward for t in node.inputs if t.role is _ACTIVATION
     )
     for node in reversed(graph.forward):
         if isinstance(node, Collective):
@@ -51,7 +53,11 @@ def differentiate(graph: Graph, *, eager: bool = False) -> Graph:
             for tensor in needed:
                 gather = gathers.get(tensor.name)
                 kept.append(Kept(gather.inputs[0] if gather else tensor, node.name))
-                if gather and gather.kind == "all_gather" and tensor.name not in gathered_again:
+                if (
+                    gather
+                    and gather.kind is CollectiveKind.ALL_GATHER
+                    and tensor.name not in gathered_again
+                ):
                     gathered_again.add(tensor.name)
                     backward.append(gather)
             backward.extend(RULES[node.kind].backward(node))
@@ -60,13 +66,13 @@ def differentiate(graph: Graph, *, eager: bool = False) -> Graph:
     read = unique(t for node in graph.forward for t in node.inputs)
     backward.extend(_sums(tuple(t for t in read if t.name not in made), readers, eager))
     kept.reverse()
-    return graph.having(backward=tuple(backward), kept=tuple(kept))
+    return replace(graph, backward=tuple(backward), kept=tuple(kept))
 
 
 def _reverse(node: Collective) -> Collective:
     """The gradient of a collective is its dual, on what it made; a ring also returns dK and dV."""
     payload = node.payload
-    if node.kind == "send_recv":
+    if node.kind is CollectiveKind.SEND_RECV:
         payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
     return replace(node, name=f"d_{node.name}", kind=DUAL[node.kind], payload=payload)
 
@@ -76,7 +82,7 @@ def _sums(tensors: tuple[Tensor, ...], readers: Counter[str], eager: bool) -> li
     sums = []
     for tensor in tensors:
         d, name = tensor.gradient(), f"{tensor.name}.sum_gradients"
-        kind, form = ("pointwise", "vector") if eager else ("stream", "")
-        add = Op(name, kind, (d, d), (d,), part="residual", form=form)
+        kind, kernel = (Kind.POINTWISE, EagerKernel.VECTOR) if eager else (_STREAM, None)
+        add = Op(name, kind, (d, d), (d,), part="residual", variant=kernel)
         sums += [add] * (readers[tensor.name] - 1)
     return sums

@@ -14,8 +14,15 @@ from dataclasses import replace
 from typing import Final
 
 from trueflops.graph.ir import Graph, Node, Op, Tensor, unique
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import RULES, STATISTIC_BITS, work
 from trueflops.sizes import Size
+
+_MATMUL, _CROSS_ENTROPY, _INDEX = (
+    Kind.MATMUL,
+    Kind.CROSS_ENTROPY,
+    Role.INDEX,
+)  # bound once: see graph/kinds.py
 
 
 def fuse(
@@ -37,7 +44,7 @@ def fuse(
         nodes = [_fused_loss(node) for node in nodes]
     if chains:
         nodes = _fuse_chains(nodes, graph.result)
-    return graph.having(forward=tuple(nodes))
+    return replace(graph, forward=tuple(nodes))
 
 
 def traffic_bytes(nodes: Iterable[Node]) -> Size:
@@ -52,17 +59,17 @@ def traffic_bytes(nodes: Iterable[Node]) -> Size:
 
 def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     core = [n for n in nodes if isinstance(n, Op) and n.part == "core"]
-    if not core or core[0].kind != "scores":
+    if not core or core[0].kind is not Kind.SCORES:
         return nodes
     first, last = core[0], core[-1]
     q, k = first.inputs
     v, mixed = last.inputs[1], last.outputs[0]
     rows = tuple((n, s) for n, s in mixed.dims if n != "value_dim")
-    normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, "index")
+    normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, role=Role.INDEX)
     facts = {name: first.facts[name] for name in ("keys", "seen", "key_bits")}
     flash = Op(
         "attention.core",
-        "attention_decode" if decoding else "attention",
+        Kind.ATTENTION_DECODE if decoding else Kind.ATTENTION,
         (q, k, v),
         (mixed, normaliser),
         weights=tuple(w for op in core for w in op.weights),
@@ -81,14 +88,24 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
 
 
 def _fused_loss(node: Node) -> Node:
-    if not (isinstance(node, Op) and node.kind == "cross_entropy"):
+    if not (isinstance(node, Op) and node.kind is _CROSS_ENTROPY):
         return node
     loss = node.outputs[0]
-    normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, "index")
-    return replace(node, kind="fused_cross_entropy", outputs=(loss, normaliser))
+    normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, role=Role.INDEX)
+    return replace(node, kind=Kind.FUSED_CROSS_ENTROPY, outputs=(loss, normaliser))
 
 
-_EXPERT_KINDS: Final = ("cast", "matmul", "activation", "multiply", "dispatch", "combine", "stream")
+_EXPERT_KINDS: Final = frozenset(
+    {
+        Kind.CAST,
+        Kind.MATMUL,
+        Kind.ACTIVATION,
+        Kind.MULTIPLY,
+        Kind.DISPATCH,
+        Kind.COMBINE,
+        Kind.STREAM,
+    }
+)
 
 
 def _fuse_experts(nodes: list[Node]) -> list[Node]:
@@ -98,7 +115,7 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     """
     at = [
         i for i, node in enumerate(nodes)
-        if isinstance(node, Op) and node.kind == "matmul" and node.inputs[0].has("routed")
+        if isinstance(node, Op) and node.kind is _MATMUL and node.inputs[0].has("routed")
     ]  # fmt: skip
     if not at:
         return nodes
@@ -108,19 +125,19 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     while last + 1 < len(nodes) and _of_experts(nodes[last + 1]):
         last += 1
     run = [node for node in nodes[first : last + 1] if isinstance(node, Op)]
-    products = [op for op in run if op.kind == "matmul"]
+    products = [op for op in run if op.kind is _MATMUL]
     rows = next(op.inputs[0] for op in products)
     one = Op(
         "experts",
-        "experts",
+        Kind.EXPERTS,
         (rows,),
         products[-1].outputs,
-        tuple(w for op in products for w in op.weights if not w.name.endswith(".bias")),
+        weights=tuple(w for op in products for w in op.weights if not w.name.endswith(".bias")),
         dtype=products[0].dtype,
         part="experts",
         facts=products[0].facts,
         fused=tuple(run),
-        form=products[0].form,
+        variant=products[0].variant,
     )
     return [*nodes[:first], one, *nodes[last + 1 :]]
 
@@ -160,15 +177,15 @@ def _as_one(run: list[Op], nodes: list[Node], result: Tensor) -> Op:
     read_outside = {t.name for n in nodes if id(n) not in inside for t in n.inputs} | {result.name}
     inputs = unique(t for op in run for t in op.inputs if t.name not in made)
     outputs = unique(
-        t for op in run for t in op.outputs if t.name in read_outside or t.role == "index"
+        t for op in run for t in op.outputs if t.name in read_outside or t.role is _INDEX
     )
     weights = tuple(w for op in run for w in op.weights)
     return Op(
         "+".join(op.name for op in run),
-        "fused",
+        Kind.FUSED,
         inputs,
         outputs,
-        weights,
+        weights=weights,
         dtype=run[-1].dtype,
         part=run[-1].part,
         fused=tuple(run),

@@ -7,87 +7,14 @@ Router, norms, embedding and head stay wide, as most recipes keep them; GGUF nar
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import inf, isinf
-from types import MappingProxyType
+from dataclasses import replace
+from math import isinf
 from typing import Final
 
-from trueflops.errors import UnknownName
+from trueflops.graph.formats import EIGHT_BITS, Format
 from trueflops.graph.ir import Graph, Node, Op, Tensor
-
-
-@dataclass(frozen=True)
-class Format:
-    """`weight_bits` include the scales; `compute` is the product's dtype, "" the pass's own."""
-
-    name: str
-    weight_bits: float
-    compute: str = ""
-    input_bits: float = 0.0  # 0: inputs are not narrowed
-    head_bits: float = 0.0  # 0: the head stays wide
-    dense_bits: float = 0.0  # of weights outside routed experts; 0: the same, inf: those stay wide
-
-
-# The form of a product whose input was narrowed before it: the vendor's library multiplies, as it
-# does in training. Engines that serve narrow and multiply by kernels of their own.
-STORED: Final = "stored"
-EIGHT_BITS: Final = ("fp8", "int8")
-
-# Block scales: int4 groups of 128 with an fp16 scale and zero point (AWQ, GPTQ): 4.25 bits;
-# MXFP4 one E8M0 per 32: 4.25; NVFP4 one E4M3 per 16: 4.5; fp8 one fp32 per 128×128 weights, and per
-# 128 of an input.
-FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
-    {
-        f.name: f
-        for f in (
-            Format("fp32", 32.0, "fp32"),
-            Format("bf16", 16.0),
-            Format("fp16", 16.0),
-            Format("fp8", 8.0, "fp8", 8.0),
-            Format("fp8_block", 8.002, "fp8", 8.25),
-            Format("int8", 8.0, "int8", 8.0),
-            Format("w8a16", 8.0),
-            Format("int4", 4.25),
-            Format("int4-experts", 4.25, dense_bits=inf),  # Kimi-K2 Thinking and K2.5 as released
-            Format("mxfp4", 4.25),
-            Format("mxfp4_fp8", 4.25, "fp8", 8.25),
-            Format("nvfp4", 4.5, "fp4", 4.5),
-            Format("nvfp4-weights", 4.5),
-            Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
-            # GGUF: blocks of 32, or of 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some
-            # projections wider, and all below 8 bits keep the head at q6_k. Bits of the layers
-            # follow from the whole files of Llama-3.1-8B (llama.cpp tools/quantize/README.md).
-            Format("q2_k", 2.94, head_bits=6.5625),
-            Format("q3_k_s", 3.44, head_bits=6.5625),
-            Format("q3_k_m", 3.9, head_bits=6.5625),
-            Format("q3_k_l", 4.19, head_bits=6.5625),
-            Format("q4_0", 4.5, head_bits=6.5625),
-            Format("q4_1", 5.0, head_bits=6.5625),
-            Format("q4_k_s", 4.54, head_bits=6.5625),
-            Format("q4_k_m", 4.8, head_bits=6.5625),
-            Format("q5_0", 5.5, head_bits=6.5625),
-            Format("q5_1", 6.0, head_bits=6.5625),
-            Format("q5_k_s", 5.5, head_bits=6.5625),
-            Format("q5_k_m", 5.65, head_bits=6.5625),
-            Format("q6_k", 6.5625, head_bits=6.5625),
-            Format("q8_0", 8.5, head_bits=8.5),
-            Format("gguf-mxfp4", 4.25, head_bits=8.5, dense_bits=8.5),
-        )
-    }
-)
-_BITS_PER_WEIGHT: Final = re.compile(r"(\d(?:\.\d{1,2})?)bpw")  # exl2, exl3: 4.0bpw
-
-
-def format_named(name: str) -> Format:
-    """Look a format up; an unknown one is an error that names the near ones."""
-    if found := _BITS_PER_WEIGHT.fullmatch(name):
-        return Format(name, float(found[1]), head_bits=6.0)
-    if name not in FORMATS:
-        raise UnknownName("weight format", name, [*FORMATS, "4.0bpw"])
-    return FORMATS[name]
-
+from trueflops.graph.kinds import Kind, Role
+from trueflops.graph.variants import ProductKernel
 
 HEAD: Final = "head.logits"
 WIDE: Final = ("experts.router", "shared.weigh", HEAD, "embedding.")
@@ -102,7 +29,7 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
     nodes: list[Node] = []
     narrowed: dict[str, Tensor] = {}
     for node in graph.forward:
-        if not isinstance(node, Op) or node.kind != "matmul":
+        if not isinstance(node, Op) or node.kind is not Kind.MATMUL:
             nodes.append(node)
             continue
         if node.name.startswith(WIDE):
@@ -122,12 +49,10 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
                 nodes.append(cast)
                 narrowed[x.name] = cast.outputs[0]
             x = narrowed[x.name]
-        form = to.name.removesuffix("-experts")  # the kernels are those of the format itself
-        if by_library(to, training):
-            form = STORED
+        variant = ProductKernel.STORED if by_library(to, training) else to
         dtype = to.compute or node.dtype
-        nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, form=form))
-    return graph.having(forward=tuple(nodes))
+        nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, variant=variant))
+    return replace(graph, forward=tuple(nodes))
 
 
 def by_library(to: Format, training: bool) -> bool:
@@ -140,10 +65,16 @@ def _cast(node: Op, to: Format, *, training: bool) -> Op:
     x = node.inputs[0]
     made = [Tensor(f"{x.name}.{to.name}", x.dims, to.input_bits)]
     if training:
-        made.append(Tensor(f"{made[0].name}.transposed", x.dims, to.input_bits, "index"))
-    form = "" if by_library(to, training) else to.name
+        made.append(Tensor(f"{made[0].name}.transposed", x.dims, to.input_bits, role=Role.INDEX))
+    variant = None if by_library(to, training) else to
     return Op(
-        f"{x.name}.cast", "cast", (x,), tuple(made), dtype=node.dtype, part=node.part, form=form
+        f"{x.name}.cast",
+        Kind.CAST,
+        (x,),
+        tuple(made),
+        dtype=node.dtype,
+        part=node.part,
+        variant=variant,
     )
 
 
@@ -158,4 +89,4 @@ def replace_bits(tensor: Tensor, bits: float) -> Tensor:
     """The same tensor in another width; biases stay as they are."""
     if tensor.name.endswith(".bias"):
         return tensor
-    return Tensor(tensor.name, tensor.dims, bits, tensor.role)
+    return replace(tensor, bits=bits)

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
-from typing import Literal
+from typing import Final, Literal
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.shapes import products_of
 
 Region = Literal["none", "selective", "products", "full"]
+_ACTIVATION = Role.ACTIVATION  # bound once: see graph/kinds.py
+_SAVED: Final = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
 
 
 def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Graph:
@@ -40,7 +43,7 @@ def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Gra
         t.name: t
         for node in inside
         for t in node.inputs
-        if t.name not in made and t.role == "activation"
+        if t.name not in made and t.role is _ACTIVATION
     }
     # What the region made is dropped, except what the gradient of an op outside reads. Under the
     # policy `products` such a gradient reads what is recomputed, so nothing of the region stays.
@@ -50,7 +53,7 @@ def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Gra
         if k.tensor.name not in made or (region != "products" and k.needed_by not in ops)
     ]
     stays += [Kept(t, "recompute") for t in entries.values()]
-    return graph.having(kept=tuple(stays), recompute=tuple(inside))
+    return replace(graph, kept=tuple(stays), recompute=tuple(inside))
 
 
 def _unsaved(graph: Graph) -> Iterator[Node]:
@@ -61,15 +64,15 @@ def _unsaved(graph: Graph) -> Iterator[Node]:
     order = count(1)
     for node in graph.forward:
         if isinstance(node, Collective):
-            if node.kind not in ("reduce_scatter", "all_to_all"):
+            if node.kind not in _SAVED:
                 yield node
-        elif node.kind == "matmul" and not node.inputs[0].has("routed"):
+        elif node.kind is Kind.MATMUL and not node.inputs[0].has("routed"):
             again = [pair for pair in products_of(node) if next(order) % 2 == 0]
             if again:
                 outputs = tuple(tensor for made, _ in again for tensor in made)
                 weights = tuple(weight for _, held in again for weight in held)
                 yield replace(node, outputs=outputs, weights=weights)
-        elif node.kind != "attention":
+        elif node.kind is not Kind.ATTENTION:
             yield node
 
 

@@ -13,12 +13,16 @@ from typing import Literal
 
 import numpy as np
 
-from trueflops.graph.ir import Collective, CollectiveKind, Graph, Node, Op, Tensor
+from trueflops.graph.ir import Collective, Graph, Node, Op, Tensor
+from trueflops.graph.kinds import LAID_OUT_ATTENTION, CollectiveKind, Kind, Role
 from trueflops.sizes import Size
 
 Layout = Literal["token", "tensor", "partial", "expert", "expert_partial"]
 TENSOR_DIMS = ("heads", "kv_heads", "ffn", "vocab")
 EXPERT_DIMS = ("experts", "expert_ffn", "routed")
+_ADD, _CAST, _COMBINE = Kind.ADD, Kind.CAST, Kind.COMBINE  # bound once: see graph/kinds.py
+_PERMUTING = frozenset({Kind.DISPATCH, Kind.COMBINE})
+_OVER_VOCABULARY = frozenset({Kind.CROSS_ENTROPY, Kind.SAMPLE})
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def shard(graph: Graph, by: Degrees) -> Graph:
         assert isinstance(node, Op)
         at.place(node)
     result = at.as_layout(graph.result, "token")
-    return graph.having(forward=tuple(at.nodes), result=result)
+    return replace(graph, forward=tuple(at.nodes), result=result)
 
 
 class _Sharder:
@@ -64,7 +68,7 @@ class _Sharder:
         layout = self._layout_of(op)
         made = self._layout_made(op, layout)
         # Partial sums are added before they are reduced: one all-reduce for a parallel block.
-        wanted: Layout = "partial" if op.kind == "add" and made == "partial" else layout
+        wanted: Layout = "partial" if op.kind is _ADD and made == "partial" else layout
         inputs = tuple(self.as_layout(t, wanted) for t in op.inputs)
         outputs = tuple(self._local(t, made) for t in op.outputs)
         for whole, local in zip(op.outputs, outputs, strict=True):
@@ -76,18 +80,13 @@ class _Sharder:
             )
         if op.part == "core" and self.by.cp_kind == "all-to-all":
             inputs = self._swap_in(op, inputs)
-        elif op.kind in ("scores", "context"):
+        elif op.kind in LAID_OUT_ATTENTION:
             self._ring(op, inputs)
-        if op.kind == "cross_entropy":  # maximum, sum and the label's logit, over the vocabulary
-            three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
-            self._emit("all_reduce", "tp", self.by.tp, three, three, three)
-        if op.kind == "sample":  # one rank must see all logits
-            whole_logits = self._renamed(op.inputs[0], "token", ".gathered")
-            inputs = (self._emit("all_gather", "tp", self.by.tp, whole_logits, inputs[0],
-                                 whole_logits),)  # fmt: skip
+        if op.kind in _OVER_VOCABULARY:
+            inputs = self._over_vocabulary(op, inputs, outputs)
         weights = tuple(self._local(w, layout) for w in op.weights)
         self.nodes.append(replace(op, inputs=inputs, outputs=outputs, weights=weights, facts=facts))
-        if op.kind == "context" and self.by.cp_kind == "all-to-all":
+        if self.by.cp_kind == "all-to-all" and op.kind is Kind.CONTEXT:
             self._swap_out(op.outputs[0], outputs[0])
 
     def as_layout(self, t: Tensor, layout: Layout) -> Tensor:
@@ -102,18 +101,28 @@ class _Sharder:
 
     def _move(self, t: Tensor, made: Layout, wanted: Layout) -> Tensor:
         by, source = self.by, self.here[t.name, made]
-        if t.role == "index" and wanted == "tensor":  # ids and labels are on every rank
+        if t.role is Role.INDEX and wanted == "tensor":  # ids and labels are on every rank
             return self._local(t, wanted)
         if made == "token" and wanted == "tensor":
             gathered = self._renamed(t, "tensor", ".gathered" if by.sp else ".copied")
             return self._emit(
-                "all_gather" if by.sp else "copy", "tp", by.tp, gathered, source, gathered
+                CollectiveKind.ALL_GATHER if by.sp else CollectiveKind.COPY,
+                "tp",
+                by.tp,
+                gathered,
+                source,
+                gathered,
             )
         if made == "partial" and wanted == "token":
             whole = self._renamed(t, "tensor", "")
             kept = self._renamed(t, "token", ".reduced")
             return self._emit(
-                "reduce_scatter" if by.sp else "all_reduce", "tp", by.tp, whole, source, kept
+                CollectiveKind.REDUCE_SCATTER if by.sp else CollectiveKind.ALL_REDUCE,
+                "tp",
+                by.tp,
+                whole,
+                source,
+                kept,
             )
         if made == "partial" and wanted == "tensor":
             return self._move_via_token(t, wanted)
@@ -136,21 +145,23 @@ class _Sharder:
         local = self._renamed(t, "expert", ".arrived")
         copies = self.by.copies_once
         if not self.by.sp:
-            self._emit("all_to_all", "ep", self._expert_span(), source, source, local,
+            self._emit(CollectiveKind.ALL_TO_ALL, "ep", self._expert_span(), source, source, local,
                        copies=copies)  # fmt: skip
             return self._sorted(local, ".sorted")
         sent = self._renamed(t, "token", ".sent")
-        sent = self._emit("all_to_all", "ep", self.by.ep, source, source, sent, copies=copies)
+        sent = self._emit(
+            CollectiveKind.ALL_TO_ALL, "ep", self.by.ep, source, source, sent, copies=copies
+        )
         return self._sorted(
-            self._emit("all_gather", "etp", self.by.etp, local, sent, local), ".sorted"
+            self._emit(CollectiveKind.ALL_GATHER, "etp", self.by.etp, local, sent, local), ".sorted"
         )
 
     def _sorted(self, t: Tensor, suffix: str) -> Tensor:
         """What arrives by rank is sorted by expert, and back again: one more pass over all rows."""
         if not isinstance(self.by.ep, np.ndarray) and self.by.ep == 1:
             return t
-        made = Tensor(t.name + suffix, t.dims, t.bits, t.role)
-        self.nodes.append(Op(f"{t.name}.sort", "stream", (t,), (made,), part="experts"))
+        made = replace(t, name=t.name + suffix)
+        self.nodes.append(Op(f"{t.name}.sort", Kind.STREAM, (t,), (made,), part="experts"))
         return made
 
     def _return(self, t: Tensor, source: Tensor) -> Tensor:
@@ -158,19 +169,32 @@ class _Sharder:
         back, part = self._renamed(t, "token", ".returned"), self._sorted(source, ".unsorted")
         if self.by.sp:
             summed = self._renamed(t, "token", ".answer")
-            part = self._emit("reduce_scatter", "etp", self.by.etp, part, part, summed)
-        return self._emit("all_to_all", "ep", self._expert_span(), back, part, back,
+            part = self._emit(CollectiveKind.REDUCE_SCATTER, "etp", self.by.etp, part, part, summed)
+        return self._emit(CollectiveKind.ALL_TO_ALL, "ep", self._expert_span(), back, part, back,
                           copies=self.by.copies_once)  # fmt: skip
 
     def _expert_span(self) -> Size:
         """Over how many ranks that hold different tokens the experts are spread."""
         return self.by.ep if self.by.sp else self.by.ep * self.by.etp / self.by.token_replicas
 
+    def _over_vocabulary(
+        self, op: Op, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        """What ranks must exchange that each hold the logits of a part of the vocabulary."""
+        tp = self.by.tp
+        if op.kind is Kind.SAMPLE:  # one rank must see all logits
+            whole = self._renamed(op.inputs[0], "token", ".gathered")
+            return (self._emit(CollectiveKind.ALL_GATHER, "tp", tp, whole, inputs[0], whole),)
+        # maximum, sum and the label's logit
+        three = Tensor("loss.parts", (("parts", 3.0), *outputs[0].dims), outputs[0].bits)
+        self._emit(CollectiveKind.ALL_REDUCE, "tp", tp, three, three, three)
+        return inputs
+
     def _ring(self, op: Op, inputs: tuple[Tensor, ...]) -> None:
         """Ring attention (arXiv 2310.01889): keys and values of all ranks pass by each one, beside
         the products with them; a windowed layer needs only the blocks its window reaches.
         """
-        if op.kind == "scores":
+        if op.kind is Kind.SCORES:
             self.keys = inputs[1]
             return
         k, v, cp = self.keys, inputs[1], self.by.cp
@@ -178,23 +202,27 @@ class _Sharder:
         window = op.facts["window"]
         needed = np.minimum(window / others, 1.0) if np.any(window) else 1.0
         both = Tensor("kv.ring", (("elements", (k.elements + v.elements) * needed),), k.bits)
-        self._emit("send_recv", "cp", cp, both, both, both, part="core", hides=True)
+        self._emit(CollectiveKind.SEND_RECV, "cp", cp, both, both, both, part="core", hides=True)
 
     def _swap_in(self, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """DeepSpeed-Ulysses (arXiv 2309.14509): heads and sequence trade places before the core."""
-        if op.kind not in ("scores", "context"):
+        if op.kind not in LAID_OUT_ATTENTION:
             return inputs
         swapped = list(inputs)
-        for i in (0, 1) if op.kind == "scores" else (1,):
+        for i in (0, 1) if op.kind is Kind.SCORES else (1,):
             t = inputs[i]
-            out = Tensor(f"{t.name}.swapped", t.dims, t.bits, t.role)
-            swapped[i] = self._emit("all_to_all", "cp", self.by.cp, t, t, out, part="core")
+            out = replace(t, name=f"{t.name}.swapped")
+            swapped[i] = self._emit(
+                CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, t, t, out, part="core"
+            )
         return tuple(swapped)
 
     def _swap_out(self, whole: Tensor, local: Tensor) -> None:
         """… and back after it."""
-        out = Tensor(f"{local.name}.swapped", local.dims, local.bits, local.role)
-        back = self._emit("all_to_all", "cp", self.by.cp, local, local, out, part="core")
+        out = replace(local, name=f"{local.name}.swapped")
+        back = self._emit(
+            CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, local, local, out, part="core"
+        )
         self.here[whole.name, "tensor"] = back
 
     def _emit(
@@ -215,9 +243,9 @@ class _Sharder:
             Collective(
                 f"{out.name}.{kind}",
                 kind,
-                axis,
-                group,
-                payload,
+                axis=axis,
+                group=group,
+                payload=payload,
                 source=source,
                 outputs=(out,),
                 part=part or axis,
@@ -229,9 +257,9 @@ class _Sharder:
 
     def _layout_of(self, op: Op) -> Layout:
         touched = (*op.inputs, *op.weights, *op.outputs)
-        if op.kind == "cast":  # narrow where it was made: what is sent on is then narrow too
+        if op.kind is _CAST:  # narrow where it was made: what is sent on is then narrow too
             return self.layout.get(op.inputs[0].name, "token")
-        if op.kind in ("dispatch", "combine"):
+        if op.kind in _PERMUTING:
             return "token"
         if any(t.has(*EXPERT_DIMS) for t in touched):
             return "expert"
@@ -239,9 +267,9 @@ class _Sharder:
 
     def _layout_made(self, op: Op, layout: Layout) -> Layout:
         """The layout of what the op makes: partial where each rank holds one term of a sum."""
-        if op.kind == "add" and all(self.layout.get(t.name) == "partial" for t in op.inputs):
+        if op.kind is _ADD and all(self.layout.get(t.name) == "partial" for t in op.inputs):
             return "partial"
-        if op.kind == "combine" and not self.by.sp:
+        if op.kind is _COMBINE and not self.by.sp:
             return "partial"  # each rank of tp had only its own experts, or its slice of them
         split = {"tensor": TENSOR_DIMS, "expert": ("expert_ffn",)}.get(layout, ())
         sums = any(t.has(*split) for t in op.weights) and not any(t.has(*split) for t in op.outputs)
@@ -254,15 +282,14 @@ class _Sharder:
 
     def _renamed(self, t: Tensor, layout: Layout, suffix: str) -> Tensor:
         local = self._local(t, layout)
-        return Tensor(local.name + suffix, local.dims, local.bits, local.role)
+        return replace(local, name=local.name + suffix)
 
     def _local(self, t: Tensor, layout: Layout) -> Tensor:
         """The rank's own part of a tensor."""
         if self.alone:
             return t
-        return Tensor(
-            t.name, tuple((n, self._part(n, s, layout)) for n, s in t.dims), t.bits, t.role
-        )
+        dims = tuple((n, self._part(n, s, layout)) for n, s in t.dims)
+        return Tensor(t.name, dims, t.bits, t.role)
 
     def _part(self, name: str, size: Size, layout: Layout) -> Size:
         by = self.by

@@ -14,18 +14,46 @@ from typing import Final
 
 from trueflops.graph.functions import call, half, named, rows_of
 from trueflops.graph.ir import Graph, Node, Op, Tensor
+from trueflops.graph.kinds import Function, Kind, Role
 from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.graph.shapes import products_of
+from trueflops.graph.variants import Activation, EagerKernel
+
+VECTOR, STRIDED, WIDEN = EagerKernel.VECTOR, EagerKernel.STRIDED, EagerKernel.WIDEN
+
+
+class _Code:
+    """The calls that one op is written as, in order."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.calls: list[Op] = []
+
+    def __call__(
+        self,
+        name: str,
+        kernel: EagerKernel,
+        function: Function | None,
+        inputs: tuple[Tensor, ...],
+        made: Tensor,
+        weights: tuple[Tensor, ...] = (),
+    ) -> Tensor:
+        """One more call; what it makes is returned, so that code reads like formulas."""
+        full = f"{self.op.name}.{name}"
+        self.calls.append(
+            call(full, kernel, inputs, (made,), function=function, weights=weights, like=self.op)
+        )
+        return made
 
 
 def write_out(graph: Graph, *, compiled: bool) -> Graph:
     """Every op that a program writes in more than one call, or in a call of its own class."""
     nodes: list[Node] = []
-    table = {**_WRITTEN, "attention": _masked} if compiled else _WRITTEN
+    table = {**_WRITTEN, Kind.ATTENTION: _masked} if compiled else _WRITTEN
     for node in graph.forward:
         write = table.get(node.kind) if isinstance(node, Op) else None
         nodes += write(node) if write and isinstance(node, Op) else [node]
-    return graph.having(forward=tuple(nodes))
+    return replace(graph, forward=tuple(nodes))
 
 
 def _products(op: Op) -> list[Op]:
@@ -42,52 +70,39 @@ def _norm(op: Op) -> list[Op]:
     """x·rsqrt(mean(x²) + ε) in fp32, then the gain; nn.LayerNorm is one kernel."""
     x, y = op.inputs[0], op.outputs[0]
     if any(weight.name.endswith(".bias") for weight in op.weights):
-        return [_as(op, "norm", "layer_norm")]
-    wide = named(x, f"{op.name}.wide", STATISTIC_BITS)
-    squared = named(wide, "squared")
-    mean, shifted, root = (
-        Tensor(f"{op.name}.{name}", rows_of(x), STATISTIC_BITS)
-        for name in ("mean", "shifted", "root")
-    )
-    scaled = named(wide, "scaled")
+        return _as(op, EagerKernel.NORM, Function.LAYER_NORM)
+    code = _Code(op)
+
+    def a_row(name: str) -> Tensor:
+        return Tensor(f"{op.name}.{name}", rows_of(x), STATISTIC_BITS)
+
+    wide = code("widen", WIDEN, Function.CAST, (x,), named(x, f"{op.name}.wide", STATISTIC_BITS))
+    squared = code("square", VECTOR, Function.SQUARE, (wide,), named(wide, "squared"))
+    mean = code("mean", EagerKernel.REDUCE_ROWS, Function.MEAN, (squared,), a_row("mean"))
+    shifted = code("shift", VECTOR, Function.ADD, (mean,), a_row("shifted"))
+    root = code("root", VECTOR, Function.INVERSE_ROOT, (shifted,), a_row("root"))
+    scaled = code("scale", STRIDED, Function.SCALE_ROWS, (wide, root), named(wide, "scaled"))
     narrow = named(x, f"{op.name}.scaled") if op.weights else y
-    written = [
-        call(f"{op.name}.widen", "widen", (x,), (wide,), function="cast", like=op),
-        call(f"{op.name}.square", "vector", (wide,), (squared,), function="square", like=op),
-        call(f"{op.name}.mean", "reduce_rows", (squared,), (mean,), function="mean", like=op),
-        call(f"{op.name}.shift", "vector", (mean,), (shifted,), function="add", like=op),
-        call(f"{op.name}.root", "vector", (shifted,), (root,), function="inverse_root", like=op),
-        call(
-            f"{op.name}.scale", "strided", (wide, root), (scaled,), function="scale_rows", like=op
-        ),
-        call(f"{op.name}.narrow", "vector", (scaled,), (narrow,), function="cast", like=op),
-    ]
+    code("narrow", VECTOR, Function.CAST, (scaled,), narrow)
     if op.weights:
-        weights, gain = op.weights, f"{op.name}.gain"
-        written.append(
-            call(gain, "strided", (narrow,), (y,), function="gain", weights=weights, like=op)
-        )
-    return written
+        code("gain", STRIDED, Function.GAIN, (narrow,), y, op.weights)
+    return code.calls
 
 
 def _rotation(op: Op) -> list[Op]:
     """x·cos + rotate_half(x)·sin of queries and of keys."""
     if len(op.inputs) != len(op.outputs):  # latents are joined as they are rotated
         return [op]
-    written: list[Op] = []
+    code = _Code(op)
     for x, y in zip(op.inputs, op.outputs, strict=True):
-        name = f"{op.name}.{x.name}"
-        straight, turned, sined = named(y, "by_cos"), named(y, "turned"), named(y, "by_sin")
-        negated = half(named(y, "negated"))
-        written += [
-            call(f"{name}.cos", "strided", (x,), (straight,), function="by_cosine", like=op),
-            call(f"{name}.negate", "strided", (half(x),), (negated,), like=op),
-            call(f"{name}.join", "cat", (half(x), negated), (turned,), function="rotate_half",
-                 like=op),
-            call(f"{name}.sin", "strided", (turned,), (sined,), function="by_sine", like=op),
-            call(f"{name}.add", "strided", (straight, sined), (y,), function="add", like=op),
-        ]  # fmt: skip
-    return written
+        by_cos = code(f"{x.name}.cos", STRIDED, Function.BY_COSINE, (x,), named(y, "by_cos"))
+        negated = code(f"{x.name}.negate", STRIDED, None, (half(x),), half(named(y, "negated")))
+        both = (half(x), negated)
+        turned = named(y, "turned")
+        code(f"{x.name}.join", EagerKernel.CAT, Function.ROTATE_HALF, both, turned)
+        by_sin = code(f"{x.name}.sin", STRIDED, Function.BY_SINE, (turned,), named(y, "by_sin"))
+        code(f"{x.name}.add", STRIDED, Function.ADD, (by_cos, by_sin), y)
+    return code.calls
 
 
 def _loss(op: Op) -> list[Op]:
@@ -96,20 +111,16 @@ def _loss(op: Op) -> list[Op]:
     A compiler's fused loss stays one op.
     """
     logits, (loss, softmax) = op.inputs[0], op.outputs
-    wide = named(logits, "wide", STATISTIC_BITS)
-    picked = Tensor(softmax.name, loss.dims, softmax.bits, "index")
-    return [
-        call(f"{op.name}.widen", "widen", (logits,), (wide,), function="cast", like=op),
-        call(f"{op.name}.log_softmax", "softmax", (wide,), (softmax,), function="log_softmax",
-             like=op),
-        call(f"{op.name}.pick", "gather", (picked,), (loss,), like=op),
-    ]  # fmt: skip
+    code = _Code(op)
+    wide = code("widen", WIDEN, Function.CAST, (logits,), named(logits, "wide", STATISTIC_BITS))
+    code("log_softmax", EagerKernel.SOFTMAX, Function.LOG_SOFTMAX, (wide,), softmax)
+    picked = Tensor(softmax.name, loss.dims, softmax.bits, Role.INDEX)
+    code("pick", EagerKernel.GATHER, None, (picked,), loss)
+    return code.calls
 
 
 def _lookup(op: Op) -> list[Op]:
-    written = call(
-        op.name, "gather", op.inputs, op.outputs, function="lookup", weights=op.weights, like=op
-    )
+    (written,) = _as(op, EagerKernel.GATHER, Function.LOOKUP)
     return [replace(written, facts={**written.facts, **op.facts})]
 
 
@@ -119,37 +130,41 @@ def _masked(op: Op) -> list[Op]:
     skipped, and repeats keys and values for every head (sdpa_attention.py, `use_gqa_in_sdpa`).
     """
     q, k, v = op.inputs
-    heads = dict(q.dims)["heads"]
-    repeated = []
-    copies: list[Op] = []
+    heads, code, repeated = dict(q.dims)["heads"], _Code(op), []
     for x in (k, v):
         dims = tuple((name, heads if name == "kv_heads" else size) for name, size in x.dims)
         wide = Tensor(f"{x.name}.repeated", dims, x.bits)
-        name = f"{op.name}.{x.name}.repeat"
-        copies.append(call(name, "vector", (x,), (wide,), function="repeat", like=op))
-        repeated.append(wide)
+        repeated.append(code(f"{x.name}.repeat", VECTOR, Function.REPEAT, (x,), wide))
     facts = {**op.facts, "seen": op.facts["keys"]}
-    return [*copies, replace(op, inputs=(q, *repeated), facts=facts)]
+    return [*code.calls, replace(op, inputs=(q, *repeated), facts=facts)]
 
 
 def _activation(op: Op) -> list[Op]:
-    return [_as(op, "vector", "relu") if op.form == "relu" else _as(op, "math", "silu")]
+    if op.variant is Activation.RELU:
+        return _as(op, VECTOR, Function.RELU)
+    return _as(op, EagerKernel.MATH, Function.SILU)
 
 
-def _as(op: Op, form: str, function: str) -> Op:
+def _add(op: Op) -> list[Op]:
+    """Of two tensors; learned positions are added as they are looked up."""
+    return _as(op, VECTOR, Function.ADD) if len(op.inputs) > 1 else [op]
+
+
+def _as(op: Op, kernel: EagerKernel, function: Function) -> list[Op]:
     """The same op as one eager kernel."""
-    return call(
-        op.name, form, op.inputs, op.outputs, function=function, weights=op.weights, like=op
-    )
+    weights = op.weights
+    return [
+        call(op.name, kernel, op.inputs, op.outputs, function=function, weights=weights, like=op)
+    ]
 
 
-_WRITTEN: Final[dict[str, Callable[[Op], list[Op]]]] = {
-    "matmul": _products,
-    "norm": _norm,
-    "rope": _rotation,
-    "activation": _activation,
-    "multiply": lambda op: [_as(op, "vector", "multiply")],
-    "add": lambda op: [_as(op, "vector", "add")] if len(op.inputs) > 1 else [op],
-    "embedding": _lookup,
-    "cross_entropy": _loss,
+_WRITTEN: Final[dict[Kind, Callable[[Op], list[Op]]]] = {
+    Kind.MATMUL: _products,
+    Kind.NORM: _norm,
+    Kind.ROPE: _rotation,
+    Kind.ACTIVATION: _activation,
+    Kind.MULTIPLY: lambda op: _as(op, VECTOR, Function.MULTIPLY),
+    Kind.ADD: _add,
+    Kind.EMBEDDING: _lookup,
+    Kind.CROSS_ENTROPY: _loss,
 }

@@ -10,20 +10,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from trueflops.dtypes import BY_CPP
 from trueflops.records.recording import RecordedTensor
 
 LARGEST: Final = 2**44  # elements of a tensor: beyond the memory of any device
 MOST_DIMENSIONS: Final = 16
-DTYPES: Final = {
-    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
-    "long int": "int64", "long": "int64", "long long": "int64", "__int64": "int64",
-    "int": "int32", "short int": "int16", "short": "int16", "signed char": "int8",
-    "unsigned char": "uint8", "bool": "bool", "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e4m3fnuz": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
-    "c10::Float8_e5m2fnuz": "float8_e5m2", "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-}  # fmt: skip
-"""C++ names of numbers, as a trace writes them -> torch's."""
 
 
 class TracedOp(NamedTuple):
@@ -73,9 +64,9 @@ class Arguments:
         """A tensor, or None."""
         if place >= len(self):
             return None
-        dtype = DTYPES.get(self.op.types[place])
+        dtype = BY_CPP.get(self.op.types[place])
         strides = self.op.strides[place] if place < len(self.op.strides) else ()
-        return _array(self.op.dims[place], strides, dtype, place + 1) if dtype else None
+        return _array(self.op.dims[place], strides, dtype.torch, place + 1) if dtype else None
 
     def need(self, *places: int) -> list[RecordedTensor]:
         """Tensors that the op cannot be without; a rule that lacks one gives up."""

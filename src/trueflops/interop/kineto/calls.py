@@ -11,7 +11,10 @@ from typing import Final
 
 from trueflops import units
 from trueflops.capture.lower import lower, tensor
+from trueflops.dtypes import short_name
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import Kind
+from trueflops.graph.variants import EagerKernel
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, MissingArgument, TracedOp
 from trueflops.interop.kineto.outputs import FAMILIES, everything, list_of_tensors, pointwise
 from trueflops.records.recording import Call, RecordedTensor
@@ -19,8 +22,6 @@ from trueflops.records.recording import Call, RecordedTensor
 ATEN: Final = ("aten::", "flash_attn::", "flash_attn_3::")
 _COMPILED: Final = ("triton_poi_", "triton_red_", "triton_per_")  # inductor's, not its products
 _TENSOR_CORES: Final = ("tf32", "s1688", "s16816", "nvjet")  # in names of products of fp32
-_SHORT: Final = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16",
-                 "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}  # fmt: skip
 
 
 def call_of(op: TracedOp) -> Call | None:
@@ -56,7 +57,16 @@ def ops_of(op: TracedOp, call: Call) -> tuple[Op, ...]:
     """What the call should launch. Shapes that no program could have give nothing."""
     if call.op.startswith("foreign"):  # a compiler's own kernel: it moves each of them once
         reads, writes = (tuple(tensor(a) for a in side) for side in (call.inputs, call.outputs))
-        return (Op("fused", "pointwise", reads, writes, facts={"indexed": 0.0}, form="vector"),)
+        return (
+            Op(
+                "fused",
+                Kind.POINTWISE,
+                reads,
+                writes,
+                facts={"indexed": 0.0},
+                variant=EagerKernel.VECTOR,
+            ),
+        )
     try:
         made = lower(call)
     except (ValueError, IndexError, KeyError, ZeroDivisionError):
@@ -77,7 +87,7 @@ def label_of(op: TracedOp, call: Call, ops: tuple[Op, ...]) -> str:
     """`mm 8192×2048×8192 bf16` (m×n×k), `attention backward 4×32×2048×64 causal`, `mul 4×2048`."""
     name, first = call.op.split(".")[1].strip("_"), call.inputs[0] if call.inputs else None
     name = name.replace("_backward_data", " backward")
-    if ops and ops[0].kind == "matmul" and "convolution" not in name:
+    if ops and ops[0].kind is Kind.MATMUL and "convolution" not in name:
         a, b = [x for x in call.inputs if len(x.shape) == len(call.outputs[0].shape)][-2:]
         many = f"{a.shape[0]} of " if len(a.shape) == 3 else ""
         product = _sizes((a.shape[-2], b.shape[-1], a.shape[-1]))
@@ -92,19 +102,15 @@ def label_of(op: TracedOp, call: Call, ops: tuple[Op, ...]) -> str:
     if name.startswith(("foreach", "fused_a", "fused_s")):
         count = sum(a.elements for a in call.outputs)
         shown = units.show(float(count), "count") if count >= 1000 else f"{count}"
-        return f"{name} {shown} {_type(call.outputs[0])}"
+        return f"{name} {shown} {short_name(call.outputs[0].dtype)}"
     sizes = dict.fromkeys(_sizes(a.shape) for a in call.inputs if a.elements > 1)
     made = call.outputs[0]
-    types = _type(first) if first else _type(made)
+    types = short_name(first.dtype) if first else short_name(made.dtype)
     if name == "copy" and len(call.inputs) > 1:
-        types = f"{_type(call.inputs[1])}→{_type(made)}"
-        types = types if call.inputs[1].dtype != made.dtype else _type(made)
+        types = f"{short_name(call.inputs[1].dtype)}→{short_name(made.dtype)}"
+        types = types if call.inputs[1].dtype != made.dtype else short_name(made.dtype)
     return f"{name} {' · '.join(list(sizes)[:2]) or '1'} {types}"
 
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
-
-
-def _type(array: RecordedTensor) -> str:
-    return _SHORT.get(array.dtype, array.dtype)

@@ -11,14 +11,13 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from trueflops.dtypes import BY_CPP
+
 ELEMENTS_OF_A_BLOCK: Final = 65536
 _DEPTH: Final = re.compile(r"TensorList(?:ScalarList)?Metadata<(?:[\w:]+,\s*)?(\d{1,2})>")
 _FUNCTOR: Final = re.compile(r"(\w+)Functor<([\w:]+)")
 _READS: Final = re.compile(r",\s*\d{1,2},\s*(\d{1,2}),\s*\d{1,2}>")  # depth, lists read, result
 _WIDTH: Final = re.compile(r"OpaqueType<(\d{1,2})u?>")
-_TYPES: Final = {
-    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
-}  # fmt: skip
 
 
 class ListedWork(NamedTuple):
@@ -36,7 +35,8 @@ def listed_work(kernels: Sequence[tuple[str, int]]) -> ListedWork | None:
         return None
     name = listed[0][0]
     depth, functor = _DEPTH.search(name), _FUNCTOR.search(name)
-    dtype = _TYPES.get(functor[2], "float32") if functor else "float32"
+    named = BY_CPP.get(functor[2]) if functor else None
+    dtype = named.torch if named else "float32"
     reads = int(depth[1]) if depth else 1
     if (found := _READS.search(name)) and "Fused" not in name:
         reads = int(found[1])

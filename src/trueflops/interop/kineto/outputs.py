@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from trueflops.dtypes import of_torch
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, Made, new_array
 from trueflops.interop.kineto.lists import element_bits, listed_work
-from trueflops.records.recording import BITS, RecordedTensor
+from trueflops.records.recording import RecordedTensor
 
 Family = Callable[[Arguments], Made | None]
 _OF_BITS: Final = {8: "uint8", 16: "bfloat16", 32: "float32", 64: "int64"}  # any of that width
@@ -125,7 +126,7 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 def _width(dtype: str) -> tuple[bool, int]:
     """Floats win over integers, wide ones over narrow ones."""
-    return "float" in dtype or "complex" in dtype, BITS.get(dtype, 32)
+    return "float" in dtype or "complex" in dtype, of_torch(dtype).bits
 
 
 def _like_first(g: Arguments) -> Made | None:

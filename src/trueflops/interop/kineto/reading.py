@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from trueflops.dtypes import BY_SCALAR
 from trueflops.errors import BadInput, printable
-from trueflops.graph.ir import CollectiveKind
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.interop.kineto import host
 from trueflops.interop.kineto.arguments import TracedOp
 from trueflops.interop.kineto.calls import call_of, label_of, ops_of
@@ -25,7 +26,6 @@ from trueflops.interop.kineto.file import (
     read_document,
 )
 from trueflops.interop.kineto.outputs import OWNERS
-from trueflops.records.recording import BITS
 from trueflops.records.trace import (
     NOBODY,
     HostEvent,
@@ -40,10 +40,14 @@ from trueflops.units import BITS_PER_BYTE
 
 _COLLECTIVE: Final = re.compile(r"nccl|rccl|cross_device_reduce|multimem_all_reduce", re.IGNORECASE)
 _KINDS: Final[tuple[tuple[str, CollectiveKind], ...]] = (
-    ("allreduce", "all_reduce"), ("allgather", "all_gather"), ("reducescatter", "reduce_scatter"),
-    ("alltoall", "all_to_all"), ("broadcast", "broadcast"), ("send", "send_recv"),
-    ("recv", "send_recv"),
-)  # fmt: skip
+    ("allreduce", CollectiveKind.ALL_REDUCE),
+    ("allgather", CollectiveKind.ALL_GATHER),
+    ("reducescatter", CollectiveKind.REDUCE_SCATTER),
+    ("alltoall", CollectiveKind.ALL_TO_ALL),
+    ("broadcast", CollectiveKind.BROADCAST),
+    ("send", CollectiveKind.SEND_RECV),
+    ("recv", CollectiveKind.SEND_RECV),
+)
 _PROFILER_ITSELF: Final = ("Activity Buffer", "Instrumentation", "Resource")
 MOST_RANKS: Final = 10**6
 
@@ -236,21 +240,14 @@ def _message(event: Event) -> Message | None:
     sizes = [event.args.get(f"{way} msg nelems") for way in ("In", "Out")]
     elements = max((n for n in sizes if isinstance(n, int)), default=0)
     group = event.args.get("Group size")
-    bits = BITS.get(_TYPES.get(str(event.args.get("dtype")), ""), 0)
-    if kind is None or not 0 < elements < 2**50 or not bits or not isinstance(group, int):
+    dtype = BY_SCALAR.get(str(event.args.get("dtype")))
+    if kind is None or not 0 < elements < 2**50 or dtype is None or not isinstance(group, int):
         return None
     if not 1 < group <= MOST_RANKS:
         return None
     ranks = re.findall(r"\d{1,7}", str(event.args.get("Process Group Ranks", ""))[:40])
     stride = int(ranks[1]) - int(ranks[0]) if len(ranks) > 1 else 1
-    return Message(kind, elements * bits / BITS_PER_BYTE, group, max(stride, 1))
-
-
-_TYPES: Final = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16",
-    "Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8",
-    "Bool": "bool", "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2",
-}  # fmt: skip
+    return Message(kind, elements * dtype.bits / BITS_PER_BYTE, group, max(stride, 1))
 
 
 # ── the rest ─────────────────────────────────────────────────────────────────────────────────────

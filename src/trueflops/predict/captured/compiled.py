@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from trueflops.capture.lower import tensor
 from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.kinds import Kind
 from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, joins
+from trueflops.graph.variants import EagerKernel
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.records.recording import (
     Allocated,
@@ -190,11 +192,11 @@ class _Fusing:
         A loss picks single elements: compilers do so inside the kernel that makes them.
         """
         call = self.calls[i]
-        ops = self.lowering(call) or [Op(call.op, "pointwise")]
+        ops = self.lowering(call) or [Op(call.op, Kind.POINTWISE)]
         apart = [op for op in ops if not joins(op)]
         main = ops[0] if "nll_loss" in call.op or not apart else apart[0]
         inputs = list(call.inputs)
-        if main.form == "gather" and call.outputs[0].elements < inputs[0].elements:
+        if main.variant is EagerKernel.GATHER and call.outputs[0].elements < inputs[0].elements:
             # Of a table the rows that are looked up.
             rows = call.outputs[0]
             inputs[0] = inputs[0]._replace(shape=rows.shape, strides=rows.strides)

@@ -8,16 +8,13 @@ from typing import Final
 
 from trueflops.capture.lower import base_name
 from trueflops.clock import Clock
+from trueflops.dtypes import short_name
 from trueflops.predict.captured.prices import Kernel
 from trueflops.predict.captured.step import Ran
 from trueflops.predict.kernels import price_kernels
 from trueflops.records.recording import Call, RecordedTensor
 from trueflops.runtime.terms import Estimate
 
-SHORT: Final = {
-    "bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float64": "fp64",
-    "int64": "int64", "bool": "bool",
-}  # fmt: skip
 SHAPES: Final = 3  # operands that a label names
 
 
@@ -83,7 +80,7 @@ def label_of(call: Call) -> str:
     operands = call.inputs or call.outputs
     if not operands:
         return name
-    dtype = SHORT.get(operands[0].dtype, operands[0].dtype)
+    dtype = short_name(operands[0].dtype)
     if name.startswith(("foreach", "fused")):
         return f"{name} {dtype}, {len(operands):,} tensors"
     return f"{name} {dtype} {_shapes(operands)}"

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from trueflops.capture.lower import base_name
 from trueflops.clock import CLOCKED_CAUSES, Clock, curve_key
 from trueflops.clock.works import cause_of
 from trueflops.graph.ir import Op
+from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.rules import RULES, Work, work
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.profile import Curve
 from trueflops.records.recording import HOST, Call, Event
 
 # How collectives are called -> ours, and whether what is sent is the input or the output.
-_COLLECTIVES: Final = {
-    "allreduce": ("all_reduce", "inputs"), "all_reduce": ("all_reduce", "inputs"),
-    "allgather": ("all_gather", "outputs"), "all_gather": ("all_gather", "outputs"),
-    "reduce_scatter": ("reduce_scatter", "inputs"), "alltoall": ("all_to_all", "inputs"),
-    "all_to_all": ("all_to_all", "inputs"), "broadcast": ("broadcast", "inputs"),
-    "scatter": ("broadcast", "inputs"), "gather": ("all_gather", "outputs"),
-    "reduce": ("all_reduce", "inputs"), "send": ("send_recv", "inputs"),
-    "recv": ("send_recv", "outputs"), "barrier": ("", ""),
-}  # fmt: skip
+_COLLECTIVES: Final[Mapping[str, tuple[CollectiveKind, Literal["inputs", "outputs"]]]] = {
+    "allreduce": (CollectiveKind.ALL_REDUCE, "inputs"),
+    "all_reduce": (CollectiveKind.ALL_REDUCE, "inputs"),
+    "allgather": (CollectiveKind.ALL_GATHER, "outputs"),
+    "all_gather": (CollectiveKind.ALL_GATHER, "outputs"),
+    "reduce_scatter": (CollectiveKind.REDUCE_SCATTER, "inputs"),
+    "alltoall": (CollectiveKind.ALL_TO_ALL, "inputs"),
+    "all_to_all": (CollectiveKind.ALL_TO_ALL, "inputs"),
+    "broadcast": (CollectiveKind.BROADCAST, "inputs"),
+    "scatter": (CollectiveKind.BROADCAST, "inputs"),
+    "gather": (CollectiveKind.ALL_GATHER, "outputs"),
+    "reduce": (CollectiveKind.ALL_REDUCE, "inputs"),
+    "send": (CollectiveKind.SEND_RECV, "inputs"),
+    "recv": (CollectiveKind.SEND_RECV, "outputs"),
+}  # a barrier sends nothing
 
 
 @dataclass(slots=True)
@@ -63,11 +70,11 @@ def price_events(events: Sequence[Event], clock: Clock, lowering: Lowering) -> l
             found[i] = _sent(event, clock)
         else:
             lowered += [(i, event, op) for op in lowering(event)]
-    ops = [op for _, _, op in lowered if op.kind != "host_copy"]
+    ops = [op for _, _, op in lowered if op.kind is not Kind.HOST_COPY]
     works = [work(op) for op in ops]
     seconds = iter(zip(works, clock.op_seconds(ops, works), strict=True))
     for i, call, op in lowered:
-        if op.kind == "host_copy":
+        if op.kind is Kind.HOST_COPY:
             found[i].append(_copied(call, op, clock))
             continue
         done, taken = next(seconds)
@@ -84,12 +91,11 @@ def price_events(events: Sequence[Event], clock: Clock, lowering: Lowering) -> l
 def _sent(call: Call, clock: Clock) -> list[Kernel]:
     """A collective over the links between its ranks."""
     name = base_name(call.op)
-    kind, side = next(
-        (v for k, v in _COLLECTIVES.items() if name.strip("_").startswith(k)), ("", "")
-    )
+    known = next((v for k, v in _COLLECTIVES.items() if name.strip("_").startswith(k)), None)
     count = len(call.group)
-    if not kind or count < 2:
+    if known is None or count < 2:
         return []
+    kind, side = known
     payload = sum(a.bytes for a in getattr(call, side) if a.device != HOST)
     stride = max(1, (call.group[-1] - call.group[0]) // (count - 1))
     taken = clock.collective(kind, float(count), float(payload), float(stride))

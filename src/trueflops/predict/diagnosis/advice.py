@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from trueflops import units
 from trueflops.clock import Clock
+from trueflops.graph.kinds import Kind
 from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
 from trueflops.predict.diagnosis.groups import Group, Pricer
 from trueflops.predict.diagnosis.timeline import Gap, Occupied, Spent, Window
@@ -113,7 +114,7 @@ def _tf32(seen: Seen) -> Iterator[Advice]:
     measured = predicted = 0.0
     count = 0
     for launch, kernels in seen.launches().values():
-        if not any(op.dtype == "fp32" and op.kind == "matmul" for op in launch.ops):
+        if not any(op.dtype == "fp32" and op.kind is Kind.MATMUL for op in launch.ops):
             continue
         price = seen.pricer.ops([replace(op, dtype="tf32") for op in launch.ops])
         if price.seconds is not None:

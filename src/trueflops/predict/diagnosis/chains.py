@@ -154,7 +154,7 @@ def _fuses(launch: Launch) -> bool:
     return (
         launch.phase != "optimizer"
         and bool(launch.ops)
-        and all(joins(op) and not op.fused for op in launch.ops)
+        and all(joins(op) and op.name != "fused" for op in launch.ops)
     )
 
 

@@ -29,6 +29,7 @@ from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import law_work
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
+from trueflops.graph.variants import variant_name
 from trueflops.predict.explain.kernel import KernelExplained, check_room, curve_of, one
 from trueflops.predict.kernels import price_kernels
 from trueflops.predict.mapping import WarpMapping, map_tile
@@ -167,7 +168,7 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
         chip=chip,
         profile=clock.profile.name,
         choice=choice,
-        form=op.form or op.dtype,
+        form=variant_name(op.variant) or op.dtype,
         dtype=op.dtype,
         m=m,
         n=n,
