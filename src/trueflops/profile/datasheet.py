@@ -21,10 +21,6 @@ from trueflops.profile.siblings import ASSUMED, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
 
 _TRANSFER: Final = DATA / "transfer.json"
-_FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
-_TAKES_ANY_HEAD: Final = "Hopper"  # FlashAttention-3, over 8-bit caches too: no fallback runs
-# The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
-_REFERENCES: Final = {"Hopper": "H200", "Ampere": "A100", "Ada": "L40S", "Blackwell": "B200"}
 UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
 _MATRIX: Final = ("matmul", "experts", "attention")
 
@@ -72,14 +68,14 @@ def _half_sums(chip: Accelerator) -> float:
         return inf
     if chip.form == "consumer":
         return 2.0
-    return 0.6 if "Hopper" in chip.architecture else 1.0
+    return chip.architecture.mma_sync_share
 
 
 def _general(chip: Accelerator) -> Profile:
     curves = {
         name: Curve(_numbers(raw), raw["error"], "assumed", raw["why"])
         for name, raw in _assumed().items()
-        if name not in ("vendors", "architectures", "siblings")
+        if name not in ("vendors", "families", "energies_of", "siblings")
     }
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curves["matmul"]["efficiency"]
@@ -98,18 +94,18 @@ def _general(chip: Accelerator) -> Profile:
         # A measured rate of large bf16 products says little of other kernels.
         claim: Origin = origin if name == "matmul" or origin != "measured" else "derived"
         curves[name] = Curve(values, max(error, curve.error), claim, why or curve.source)
-    if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
+    flash = chip.architecture.flash_attention
+    if flash is None or flash <= 2:
         for kind in ("attention", "attention_backward"):
             curves.pop(f"{kind}.fa2", None)  # the chip's best kernels are FlashAttention-2 itself
-    if _TAKES_ANY_HEAD in chip.architecture:
+    if flash == 3:  # it takes heads of any size, over 8-bit caches too: no fallback runs
         curves = {name: curve for name, curve in curves.items() if not name.endswith(".triton")}
     vendor = _assumed()["vendors"].get(chip.vendor, {})
     typical = {"typical": float(vendor.get("typical", 1.0))}
     curves["models"] = Curve(typical, UNTUNED_ERROR, "assumed", vendor.get("why", "no loss known"))
-    for word, raw in _assumed()["architectures"].items():
-        if word in chip.architecture:
-            values = {**curves["power"].values, **_numbers(raw)}
-            curves["power"] = replace(curves["power"], values=values, source=raw["why"])
+    if raw := _assumed()["families"].get(chip.architecture.family):
+        values = {**curves["power"].values, **_numbers(raw)}
+        curves["power"] = replace(curves["power"], values=values, source=raw["why"])
     return Profile(f"{chip.name} by datasheet", chip.name, curves)
 
 
@@ -122,7 +118,8 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
     law = profile.curve("power")
     if "joules_byte" in law.values:  # a profile of the user's own may say it outright
         return profile
-    like = next((accelerator(n) for w, n in _REFERENCES.items() if w in chip.architecture), chip)
+    known = _assumed()["energies_of"].get(chip.architecture.family)
+    like = accelerator(known) if known else chip
     watts, values = like.get("power.tdp") or 0.0, {}
     for name, share in law.values.items():
         dtype = name.removeprefix("flop_")

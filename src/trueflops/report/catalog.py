@@ -69,12 +69,15 @@ def _wrapped(out: Console, title: str, rows: Mapping[str, str]) -> None:
 
 def print_accelerator(out: Console, chip: Accelerator) -> None:
     """One chip: facts, the peak recomputed, other figures that circulate, errata, prices."""
-    out.print(f"[bold]{chip.name}[/]  {chip.vendor} {chip.architecture}, {chip.year}, {chip.form}")
+    built = f"{chip.vendor} {chip.architecture.name}, {chip.year}, {chip.form}"
+    out.print(f"[bold]{chip.name}[/]  {built}")
     if chip.status != "shipping":
         out.print(f"[yellow]{chip.status}[/]")
     if chip.devices_per_package > 1:
         out.print(f"published per package of {chip.devices_per_package} devices; used per device")
     out.print(_facts(chip.facts))
+    if chip.architecture.facts:
+        out.print(_facts(chip.architecture.facts, f"all of {chip.architecture.name}"))
     table = grid("", "")
     _add_peaks(table, chip)
     for other in chip.alternatives:
@@ -84,7 +87,7 @@ def print_accelerator(out: Console, chip: Accelerator) -> None:
     _add_errata(table, chip.name)
     _add_prices(table, chip)
     out.print(table)
-    _print_sources(out, chip.facts)
+    _print_sources(out, chip.facts, chip.architecture.facts)
 
 
 def _add_peaks(table: Grid, chip: Accelerator) -> None:
@@ -138,8 +141,8 @@ def _add_prices(table: Grid, chip: Accelerator) -> None:
         table.add_row(Text("purchase", style="cyan"), Text(f"{bought['price']}, {when}"))
 
 
-def _facts(facts: Mapping[str, Fact]) -> Any:
-    table = grid("fact", ("value", "right"), "origin", "source")
+def _facts(facts: Mapping[str, Fact], title: str = "") -> Any:
+    table = grid("fact", ("value", "right"), "origin", "source", title=title)
     for path, fact in facts.items():
         said = f"{fact.source}: {fact.note}" if fact.note else fact.source
         table.add_row(
@@ -155,9 +158,9 @@ def _style(origin: str) -> str:
     return {"assumed": "yellow", "measured": "green"}.get(origin, "")
 
 
-def _print_sources(out: Console, facts: Mapping[str, Fact]) -> None:
+def _print_sources(out: Console, *facts: Mapping[str, Fact]) -> None:
     table = grid("", "", title="sources")
-    for key in sorted({fact.source for fact in facts.values()}):
+    for key in sorted({fact.source for each in facts for fact in each.values()}):
         cited = sources().get(key, {}).get("citation", key)
         table.add_row(Text(f"  {key}", style="dim"), Text(cited, style="dim"))
     out.print(table)

@@ -62,7 +62,7 @@ def _chip(chip: Accelerator) -> dict[str, Any]:
         "kind": "accelerator",
         "name": chip.name,
         "vendor": chip.vendor,
-        "architecture": chip.architecture,
+        "architecture": chip.architecture.name,
         "form": chip.form,
         "year": chip.year,
         "status": chip.status,
@@ -114,9 +114,11 @@ def _facts(record: Accelerator | Node | Link) -> dict[str, Any]:
         if dimension is None and fact.text != NONE:
             value = fact.text
         found[_key(path, dimension)] = {"value": _whole(value), **_claim(fact)}
-    cited = sorted({fact.source for fact in record.facts.values()})
+    shared = record.architecture.facts if isinstance(record, Accelerator) else {}
+    cited = sorted({fact.source for fact in (*record.facts.values(), *shared.values())})
     return {
         "facts": found,
+        **({"architecture_facts": {n: _claim(f) for n, f in shared.items()}} if shared else {}),
         "notes": list(record.notes),
         "sources": {key: sources().get(key, {}).get("citation", key) for key in cited},
     }

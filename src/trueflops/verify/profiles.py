@@ -17,7 +17,7 @@ Profiles = Callable[[Accelerator, str], Profile]
 
 def best_known(chip: Accelerator, framework: str) -> Profile:
     """What is known of the chip, under the framework; a cut of it shares what the whole has."""
-    return _best_known(chip.name.partition(" of ")[0], framework)
+    return _best_known(chip.whole, framework)
 
 
 def profiles_from(path: str | None) -> Profiles:
@@ -27,8 +27,8 @@ def profiles_from(path: str | None) -> Profiles:
     given = given_profile(find_profile(path))
 
     def choose(chip: Accelerator, framework: str) -> Profile:
-        own = given if chip.name == given.accelerator else None
-        return _best_known(chip.name, framework, own)
+        own = given if chip.whole == given.accelerator else None
+        return _best_known(chip.whole, framework, own)
 
     return choose
 
