@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.interop.tables import Row, Table
 from trueflops.profile import Profile
 from trueflops.units import MICRO, read_number
-from trueflops.verify.findings import Finding, Findings, Refusal
+from trueflops.verify.findings import Finding, Findings, KernelRow, Refusal
 from trueflops.verify.profiles import Profiles
 
 MEASURED: Final = "latency_us"
@@ -77,15 +78,19 @@ def _judge(
     except TrueflopsError as error:
         findings.refused += [Refusal(file, identity(row), str(error)) for row in batch.rows]
         return
-    group = f"{name} {batch.form.name} {batch.kind}"
     rows = batch.table.distinct
+    about = KernelRow(name, batch.form.name, batch.kind)
+    abouts = [about] * len(rows)
+    if batch.kind == "matmul":
+        sizes = zip(*(batch.columns[c][batch.kernel].tolist() for c in ("n", "k")), strict=True)
+        abouts = [replace(about, n=n, k=k) for n, k in sizes]
     ends = (priced.value, priced.low, priced.high)
     columns = (np.broadcast_to(a, len(rows)).tolist() for a in ends)
     judged: list[Finding | Refusal] = []
-    for row, *found in zip(rows, *columns, strict=True):
+    for row, about, *found in zip(rows, abouts, *columns, strict=True):
         try:
             seconds = measured_seconds(row)
-            judged.append(Finding(file, identity(row), group, "op_seconds", seconds, *found))
+            judged.append(Finding(file, identity(row), about, "op_seconds", seconds, *found))
         except BadInput as error:
             judged.append(Refusal(file, identity(row), str(error)))
     for each in map(judged.__getitem__, batch.table.at.tolist()):
