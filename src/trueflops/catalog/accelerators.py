@@ -96,6 +96,11 @@ class Accelerator:
     cut_of: str = ""  # the catalog's chip that it is a part of: sold with less memory, fewer units
 
     @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Facts for which no source is at hand."""
+        return tuple(path for path, fact in self.facts.items() if fact.unconfirmed)
+
+    @property
     def whole(self) -> str:
         """The name of the catalog's chip: its own, or that of the one it is cut from."""
         return self.cut_of or self.name

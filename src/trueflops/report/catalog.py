@@ -12,7 +12,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import DTYPES, Accelerator, Cluster, Fact, errata_about, price
 from trueflops.catalog.accelerators import accelerators
-from trueflops.catalog.facts import sources
+from trueflops.catalog.facts import UNCONFIRMED, sources
 from trueflops.catalog.formats import NumberFormat, formats, number_format
 from trueflops.catalog.links import Link, links
 from trueflops.catalog.models import model_names
@@ -25,7 +25,7 @@ from trueflops.measure.record import data_folder
 from trueflops.model import read_model
 from trueflops.profile.library import profiles
 from trueflops.report.grid import Grid, grid
-from trueflops.report.tables import plural
+from trueflops.report.tables import FOOTNOTE, MARK, plural
 
 LISTED = 6  # values of a list
 
@@ -81,7 +81,8 @@ def print_accelerator(out: Console, chip: Accelerator) -> None:
     table = grid("", "")
     _add_peaks(table, chip)
     for other in chip.alternatives:
-        said = f"{other.field} {other.value} ({other.source}): {other.why}"
+        mark = f" {MARK}" if other.source == UNCONFIRMED else ""
+        said = f"{other.field} {other.value}{mark} ({other.source}): {other.why}"
         table.add_row(Text("also seen", style="yellow"), Text(said))
     _add_notes(table, chip.notes)
     _add_errata(table, chip.name)
@@ -147,7 +148,7 @@ def _facts(facts: Mapping[str, Fact], title: str = "") -> Any:
         said = f"{fact.source}: {fact.note}" if fact.note else fact.source
         table.add_row(
             path,
-            Text(fact.text),
+            Text(f"{fact.text} {MARK}" if fact.unconfirmed else fact.text),
             Text(fact.origin, style=_style(fact.origin)),
             Text(said, style="dim"),
         )
@@ -159,6 +160,8 @@ def _style(origin: str) -> str:
 
 
 def _print_sources(out: Console, *facts: Mapping[str, Fact]) -> None:
+    if any(fact.unconfirmed for each in facts for fact in each.values()):
+        out.print(Text(FOOTNOTE, style="dim"))
     table = grid("", "", title="sources")
     for key in sorted({fact.source for each in facts for fact in each.values()}):
         cited = sources().get(key, {}).get("citation", key)
@@ -195,9 +198,11 @@ def print_cluster(out: Console, cluster: Cluster) -> None:
             reach,
             units.show(tier.bandwidth, "bytes_per_second"),
             tier.topology,
-            tier.origin,
+            f"{tier.origin} {MARK}" if tier.unconfirmed else tier.origin,
         )
     out.print(table)
+    if any(tier.unconfirmed for tier in cluster.tiers):
+        out.print(Text(FOOTNOTE, style="dim"))
 
 
 def print_link(out: Console, link: Link) -> None:

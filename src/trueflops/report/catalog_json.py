@@ -6,7 +6,7 @@ from typing import Any
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, errata_about, price
-from trueflops.catalog.facts import NONE, Fact, sources
+from trueflops.catalog.facts import NONE, UNCONFIRMED, Fact, sources
 from trueflops.catalog.formats import NumberFormat
 from trueflops.catalog.links import Link
 from trueflops.catalog.lookup import Record
@@ -73,6 +73,7 @@ def _chip(chip: Accelerator) -> dict[str, Any]:
                 "fact": other.field,
                 **_typed(other.value, chip.dimension(other.field), other.field),
                 "source": other.source,
+                "unconfirmed": other.source == UNCONFIRMED,
                 "why_not": other.why,
             }
             for other in chip.alternatives
@@ -129,6 +130,7 @@ def _claim(fact: Fact) -> dict[str, Any]:
         "published": fact.text,
         "origin": fact.origin,
         "source": fact.source,
+        "unconfirmed": fact.unconfirmed,
         "note": fact.note or None,
     }
 
