@@ -7,12 +7,12 @@ from functools import cache
 
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.clock.given import given_profile
-from trueflops.profile import Profile, frameworks, profile_of
+from trueflops.profile import Profile, profile_of
 from trueflops.profile.frameworks import USUAL
 from trueflops.profile.library import find_profile
 
 Profiles = Callable[[Accelerator, str], Profile]
-"""A chip and a framework's key (see frameworks.py) in, the profile to predict with out."""
+"""A chip and a framework's key (see frameworks.py; "": none runs it) in, its profile out."""
 
 
 def best_known(chip: Accelerator, framework: str) -> Profile:
@@ -36,5 +36,4 @@ def profiles_from(path: str | None) -> Profiles:
 @cache
 def _best_known(name: str, framework: str, given: Profile | None = None) -> Profile:
     """One object a chip, so that rows of the same chip share what was computed for it."""
-    known = framework if framework in frameworks() else USUAL
-    return profile_of(accelerator(name), known, given)
+    return profile_of(accelerator(name), framework or USUAL, given)
