@@ -139,7 +139,7 @@ def group_lines(findings: Findings) -> list[str]:
     apart = Findings([row for row in findings.rows if held_out(row.id)])
     alone = {(s.group, s.quantity): s for s in summary(apart)}
     for s in summary(findings):
-        if s.quantity == "op_seconds" or "(" in s.group:
+        if s.quantity == "op_seconds" or not s.scored:
             continue
         own = alone.get((s.group, s.quantity))
         held = f"{own.rows} | {percent(own.mape)}" if own else "0 | –"

@@ -17,7 +17,7 @@ from capture_models import GPT2
 from trueflops.capture.lower import base_name, lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.catalog import cluster
+from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
 from trueflops.graph.kinds import Kind
 from trueflops.graph.rules import work
@@ -37,6 +37,16 @@ def names(recording: Recording, phase: str | None = None) -> Counter[str]:
     """How often each op was called, in place or not."""
     calls = (c for c in recording.calls() if phase in (None, c.phase))
     return Counter(base_name(call.op) for call in calls)
+
+
+def test_a_chip_without_a_compute_capability_is_said_to_have_none() -> None:
+    asked: list[tuple[int, int]] = []
+    ask = stepping(lambda: asked.append(torch.cuda.get_device_capability()))
+    (warning,) = captured(ask, Machine.like(accelerator("MI300X"))).warnings
+    assert "no CUDA compute capability of AMD MI300X is on record" in warning
+    assert not captured(ask, Machine.like(accelerator("GB10"))).warnings
+    assert set(asked[:2]) == {(8, 0)}
+    assert asked[-1] == (12, 1)
 
 
 def stepping(step: Callable[[], Any]) -> programs.Build:

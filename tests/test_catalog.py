@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,16 @@ import pytest
 
 from trueflops.catalog import DTYPES, accelerator, accelerators, cluster, errata_about, price
 from trueflops.catalog.accelerators import decode
-from trueflops.catalog.facts import DATA, ORIGINS, Fact, read_toml, sources
+from trueflops.catalog.facts import DATA, ORIGINS, UNCONFIRMED, Fact, read_toml, sources
 from trueflops.catalog.links import links
 from trueflops.catalog.lookup import known_names, look_up
 from trueflops.catalog.models import model_names
 from trueflops.catalog.names import fold, index
 from trueflops.catalog.nodes import nodes
 from trueflops.catalog.peaks import DEPARTURES, computed_peak
+from trueflops.cli import main
 from trueflops.errors import BadCatalog, BadInput, MissingFact, UnknownName
+from trueflops.report.catalog_json import encode_record
 
 CHIPS = accelerators()
 FACT = {"value": "1 TFLOP/s", "origin": "datasheet", "source": "stas-accelerators"}
@@ -49,6 +52,64 @@ def test_every_fact_has_an_origin_and_a_source_that_exists() -> None:
         for path, fact in record.facts.items():
             assert fact.origin in ORIGINS, f"{record.name}.{path}"
             assert fact.source in sources(), f"{record.name}.{path}"
+
+
+def test_every_figure_has_a_source_or_is_marked_unconfirmed() -> None:
+    recalled = [key for key, said in sources().items() if said["kind"] == "recall"]
+    assert recalled == [UNCONFIRMED]
+    lines = [(path, value) for path in DATA.rglob("*.toml") for value in _facts_in(read_toml(path))]
+    for path, value in lines:
+        assert value["source"] in sources(), f"{path.name}: {value}"
+        if value["source"] == UNCONFIRMED and "origin" in value:
+            assert value["origin"] == "assumed", f"{path.name}: {value}"
+    unconfirmed = sum(value["source"] == UNCONFIRMED for _, value in lines)
+    assert 0 < unconfirmed <= 218, "more figures without a source than there were"
+
+
+def _facts_in(raw: Any) -> Iterator[dict[str, Any]]:
+    """Every table that cites a source by its key; configs of models cite theirs in words."""
+    if isinstance(raw, dict) and "source" in raw and "config" not in raw:
+        yield raw
+    elif isinstance(raw, dict | list) and "config" not in raw:
+        for each in raw.values() if isinstance(raw, dict) else raw:
+            yield from _facts_in(each)
+
+
+def test_a_node_that_cites_its_chip_cites_a_fact_with_a_source() -> None:
+    of_chip = {
+        "host.link": "links.host",
+        "host.memory": "memory.capacity",
+        "scale_up.link": "links.scale_up",
+        "scale_up.domain": "links.scale_up_domain",
+        "scale_up.bandwidth": "links.scale_up_bandwidth",
+    }
+    for node in nodes():
+        for path, fact in node.facts.items():
+            if fact.source == "trueflops-accelerators" and path != "accelerators.count":
+                assert not node.accelerator.facts[of_chip[path]].unconfirmed, f"{node.name}.{path}"
+
+
+def test_unconfirmed_figures_are_marked_wherever_they_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chip = accelerator("H20")
+    assert "power.tdp" in chip.unconfirmed
+    claims = encode_record(chip)["facts"]
+    assert claims["power.tdp_watts"]["unconfirmed"]
+    assert not claims["memory.bandwidth_bytes_per_second"]["unconfirmed"]
+    assert encode_record(cluster("Frontier"))["tiers"][0]["unconfirmed"]
+    for words, figure in (
+        (["catalog", "H20"], "400 W †"),
+        (["catalog", "H20-x8"], "switch †"),
+        (["catalog", "Frontier"], "datasheet †"),
+        (["compare", "H20", "H100"], "400†"),
+    ):
+        assert main(words) == 0
+        said = capsys.readouterr().out
+        assert figure in said
+        assert "† unconfirmed: no source at hand" in said
+    assert main(["compare", "H100", "A100"]) == 0
+    assert "†" not in capsys.readouterr().out
 
 
 def test_no_source_is_unused() -> None:

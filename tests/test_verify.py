@@ -18,7 +18,7 @@ from trueflops.profile import CurveKey, Profile, profile_of, write_profile
 from trueflops.records.chips import chip_of
 from trueflops.records.split import held_out
 from trueflops.records.tables import read_table
-from trueflops.verify.findings import Finding, Findings
+from trueflops.verify.findings import Finding, Findings, TrainingRow
 from trueflops.verify.frameworks import framework_key
 from trueflops.verify.profiles import best_known, profiles_from
 from trueflops.verify.recognise import READERS, verify_tables
@@ -220,8 +220,8 @@ class TestTraining:
     )
     def test_doubtful_rows_are_shown_apart(self, cells: dict[str, str], group: str) -> None:
         case = read_case(run_of(**cells), "a")
-        assert case.group == group
-        assert case.scored == ("(" not in group)
+        assert case.about.group == group
+        assert bool(case.about.apart) == ("(" in group)
 
     def test_memory_is_judged_beside_time(self, tmp_path: Path) -> None:
         found = judge(tmp_path, [run_of(peak_mem_gb_measured="47.65")]).rows
@@ -365,14 +365,15 @@ def test_vtrain_rows(tmp_path: Path) -> None:
     assert "is not # GPUs 8" in findings.refused[0].reason
 
 
-def finding(group: str, measured: float, predicted: float, *, scored: bool = True) -> Finding:
+def finding(source: str, measured: float, predicted: float, *, apart: str = "") -> Finding:
     low, high = predicted * 0.9, predicted * 1.1
-    return Finding("f", "i", group, "step_seconds", measured, predicted, low, high, scored)
+    about = TrainingRow(source, 1024, 24, "plain", apart)
+    return Finding("f", "i", about, "step_seconds", measured, predicted, low, high)
 
 
 def test_scores_of_known_numbers() -> None:
     rows = [finding("a", 1.0, 1.05), finding("a", 1.0, 0.75), finding("b", 2.0, 2.0)]
-    rows.append(finding("c (flagged)", 1.0, 9.0, scored=False))
+    rows.append(finding("c", 1.0, 9.0, apart="flagged"))
     a, b, apart = summary(Findings(rows))
     assert (a.group, a.rows, b.group, apart.group) == ("a", 2, "b", "c (flagged)")
     assert a.mape == pytest.approx(0.15)
@@ -402,6 +403,20 @@ def test_an_unknown_header_names_the_known_ones(tmp_path: Path) -> None:
         assert reader.columns[0] in str(caught.value)
 
 
+def test_software_of_which_nothing_is_known_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = ["Megatron-LM", "PyTorch DDP", "BMTrain", "BMTrain", ""]
+    rows = [run_of(id=f"run-{i}", framework=name) for i, name in enumerate(said)]
+    found = judge(tmp_path, rows)
+    assert [tuple(unknown) for unknown in found.unknown_software] == [
+        ("BMTrain", "plain", 2),
+        ("(none named)", "plain", 1),
+    ]
+    assert main(["verify", str(write(tmp_path / "runs.csv", rows))]) == 0
+    assert "no settings are known of" in capsys.readouterr().out
+
+
 class TestCommand:
     def ask(self, capsys: pytest.CaptureFixture[str], *words: str) -> str:
         assert main(["verify", *words]) == 0
@@ -410,7 +425,9 @@ class TestCommand:
     def test_json(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         file = write(tmp_path / "runs.csv", [*korthikanti(), run_of(seq_len="")])
         answer: dict[str, Any] = json.loads(self.ask(capsys, str(file), "--json"))
-        assert list(answer) == ["schema_version", "rows", "refused", "summary", "overall"]
+        assert list(answer) == [
+            "schema_version", "rows", "refused", "unknown_software", "summary", "overall"
+        ]  # fmt: skip
         row = ["file", "id", "group", "quantity", "measured", "predicted", "low", "high", "error"]
         assert list(answer["rows"][0]) == row
         assert list(answer["refused"][0]) == ["file", "id", "reason"]

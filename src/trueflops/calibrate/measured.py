@@ -59,7 +59,7 @@ def device_chip(record: Record) -> Accelerator:
     said = record.device
     if said.get("kind") != "cpu":
         try:
-            return accelerator(chip_of(str(said["name"])).name.partition(" of ")[0])
+            return accelerator(chip_of(str(said["name"])).whole)
         except UnknownName:
             pass
     return accelerator_measured(

@@ -5,6 +5,7 @@ Facts live in data/ as TOML, each with its origin and a key into data/sources.to
 facts.py         Fact, Origin: no source, no fact
 names.py         finding a record by what a user types
 accelerators.py  one chip as software sees it       links.py   kinds of links
+architectures.py what all chips of a kind share     peaks.py   units × FMA × 2 × clock
 nodes.py         one host and what joins its chips  fabric.py  tiers of a cluster
 clusters.py      64xH100, Selene, my-cluster.toml   prices.py  rents and purchase prices
 formats.py       fp64 … fp4: bits, range, epsilon   models.py  config.json fields

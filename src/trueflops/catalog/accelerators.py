@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from trueflops import units
+from trueflops.catalog.architectures import CPU, Architecture, architecture
 from trueflops.catalog.facts import NONE, Fact, facts_of, read_toml
 from trueflops.catalog.names import find_or_suggest, index
 from trueflops.errors import BadCatalog, MissingFact, printable, shorten
@@ -83,7 +84,7 @@ class Accelerator:
 
     name: str
     vendor: str
-    architecture: str
+    architecture: Architecture
     year: int
     form: str
     status: str
@@ -92,11 +93,22 @@ class Accelerator:
     facts: Mapping[str, Fact]
     values: Mapping[str, float | None]
     alternatives: tuple[Alternative, ...]
+    cut_of: str = ""  # the catalog's chip that it is a part of: sold with less memory, fewer units
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Facts for which no source is at hand."""
+        return tuple(path for path, fact in self.facts.items() if fact.unconfirmed)
+
+    @property
+    def whole(self) -> str:
+        """The name of the catalog's chip: its own, or that of the one it is cut from."""
+        return self.cut_of or self.name
 
     @property
     def is_cpu(self) -> bool:
         """Whether it is a host's own processor, which runs what it issues itself."""
-        return self.architecture == "cpu"
+        return self.architecture.name == CPU
 
     def dimension(self, path: str) -> str | None:
         """The SI unit of a fact, by its suffix in the code; "" of a plain number, None: a text."""
@@ -191,7 +203,8 @@ def decode(raw: Mapping[str, Any], where: str) -> Accelerator:
         if devices > 1 and values[path] and path.startswith(_PER_PACKAGE):
             values[path] = values[path] / devices
     return Accelerator(
-        **{key: raw[key] for key in plain},
+        **{key: raw[key] for key in plain - {"architecture"}},
+        architecture=architecture(raw["architecture"]),
         notes=tuple(raw.get("notes", ())),
         facts=facts,
         values=values,
@@ -247,7 +260,7 @@ def accelerator_measured(
     return Accelerator(
         name=printable(name, 60),
         vendor="",
-        architecture=kind,
+        architecture=Architecture(kind),
         year=0,
         form="measured",
         status="measured",

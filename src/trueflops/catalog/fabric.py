@@ -33,6 +33,7 @@ class Tier:
     latency: Mapping[str, float]  # seconds per hop, by NCCL protocol
     topology: str
     origin: Origin
+    unconfirmed: bool = False  # whether no source is at hand for some of it
 
 
 def tiers(
@@ -64,8 +65,13 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
             '[scale_up] bandwidth = "64 GB/s" (one direction, per accelerator)'
         )
     claims: list[Origin] = ["assumed"]
+    unconfirmed = False
     if host and not {"scale_up.bandwidth", "scale_up.latency"} & set(given):
-        claims = [fact.origin for path, fact in host.facts.items() if path.startswith("scale_up")]
+        said = [fact for path, fact in host.facts.items() if path.startswith("scale_up")]
+        claims = [fact.origin for fact in said]
+        if "scale_up.bandwidth" not in host.facts and "links.scale_up_bandwidth" in chip.facts:
+            said.append(chip.facts["links.scale_up_bandwidth"])
+        unconfirmed = any(fact.unconfirmed for fact in said)
     # A scale-up domain no larger than the host ends with it, even if few of its chips are used.
     whole_host = host is not None and domain <= host.count
     reach = float(per_node if whole_host else max(domain, per_node))
@@ -74,7 +80,8 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
     elif "scale_up.domain" in given:
         reach = float(domain)
     latency = _latency(kind, "NVLink 4", given.get("scale_up.latency"))
-    inner = Tier(name or "scale-up", reach, bandwidth, latency, topology, weakest(claims))
+    wire = name or "scale-up"
+    inner = Tier(wire, reach, bandwidth, latency, topology, weakest(claims), unconfirmed)
     if topology != "pair" or per_node <= 2:
         return [inner]
     bus = link((host.link_name("host.link") if host else "") or "PCIe 4.0 x16")
@@ -109,8 +116,10 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
             'cluster TOML with [scale_out] bandwidth = "400 GB/s" (one direction, per node)'
         )
     origin: Origin = "assumed"
+    unconfirmed = False
     if host and "scale_out.bandwidth" not in given:
-        origin = host.facts["scale_out.bandwidth"].origin
+        fact = host.facts["scale_out.bandwidth"]
+        origin, unconfirmed = fact.origin, fact.unconfirmed
     name = (host.link_name("scale_out.link") if host else "") or "network"
     sharing = per_node if given.get("scale_out.bandwidth") or host is None else host.count
     return Tier(
@@ -120,6 +129,7 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
         _latency(None, NET, given.get("scale_out.latency")),
         "switch",
         origin,
+        unconfirmed,
     )
 
 

@@ -1,6 +1,7 @@
 """A fact: a value as text with its unit, where it comes from, and how strong that claim is.
 
-In: TOML files. Out: Facts, checked when they are loaded: no source, no fact.
+In: TOML files. Out: Facts, checked when they are loaded: no source, no fact. The source
+"unconfirmed" says that none is at hand.
 Origins, strongest claim first: measured, datasheet, derived, fitted, assumed.
 """
 
@@ -26,6 +27,10 @@ NONE: Final = "none"
 def weakest(origins: Iterable[Origin]) -> Origin:
     """A number made of others claims no more than the weakest of them."""
     return max(origins, key=ORIGINS.index, default="assumed")
+
+
+UNCONFIRMED: Final = "unconfirmed"
+"""The source of a fact that has none at hand: it is marked wherever its figure is shown."""
 
 
 class Fact:
@@ -54,6 +59,11 @@ class Fact:
         if raw["source"] not in sources():
             raise BadCatalog(f"{where}: source {raw['source']!r} is not defined in sources.toml")
         return cls(str(raw["value"]), raw["origin"], raw["source"], raw.get("note", ""))
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether no source is at hand for it."""
+        return self.source == UNCONFIRMED
 
     def __repr__(self) -> str:
         return f"Fact({self.text!r}, {self.origin}, {self.source})"

@@ -13,7 +13,7 @@ from trueflops.errors import BadInput, UnknownName
 from trueflops.model import Model, read_model
 from trueflops.profile import Profile
 from trueflops.report import encode
-from trueflops.report.compare import chip_record, chips_table, sort_chips
+from trueflops.report.compare import chip_record, chips_table, footnotes, sort_chips
 from trueflops.report.compare_model import encode_answer, print_comparison
 from trueflops.report.progress import Waiting
 from trueflops.report.tables import console
@@ -48,10 +48,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     out = console()
     out.print(chips_table(chips))
-    out.print(
-        "[dim]dense TFLOP/s (TOP/s for int8) per device as software sees it; X no such path, "
-        "· not known, italic unconfirmed[/]"
-    )
+    out.print(f"[dim]{footnotes(chips)}[/]")
     if found is not None:
         out.print()
         print_comparison(out, found, model.name, options.count)

@@ -51,7 +51,7 @@ def _cluster(options: argparse.Namespace, trace: Trace) -> Cluster:
 
 def _named(trace: Trace) -> str:
     try:
-        return chip_of(trace.device).name.partition(" of ")[0]
+        return chip_of(trace.device).whole
     except (UnknownName, BadInput):
         said = f" ({trace.device!r} is not in the catalog)" if trace.device else ""
         raise BadInput(f"say where the trace was made with --on: H100, MI300X …{said}") from None
@@ -60,7 +60,7 @@ def _named(trace: Trace) -> str:
 def _other_chip(trace: Trace, where: Cluster) -> list[str]:
     """A trace of one chip priced on another is a question one may ask, but seldom by intent."""
     try:
-        made_on = chip_of(trace.device).name.partition(" of ")[0] if trace.device else ""
+        made_on = chip_of(trace.device).whole if trace.device else ""
     except (UnknownName, BadInput):
         return []
     if made_on in ("", where.accelerator.name):

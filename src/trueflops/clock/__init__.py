@@ -8,6 +8,7 @@ power.py        energy of work, and the clock that a power cap leaves
 given.py        profiles that a user names, held to the laws and to the chip
 silicon.py      what the laws know of a chip
 collectives.py  rings, trees and hierarchies over the cluster's tiers
+host.py         what the host needs to issue work, and how long a device waits for it
 transfer.py     what a communication takes, and how long its links are busy
 """
 

@@ -1,17 +1,19 @@
 """Predictions: trees whose parts sum to the whole, each value with its interval and its origin.
 
-terms.py          Term (the tree) and Estimate (a value with its errors)
-costs.py          what one rank's pieces cost     stages.py         which layers a stage holds
-schedule.py       bubbles, micro-batches in flight memory.py         a stage's memory
-communication.py  between replicas and stages     pipeline.py       the slowest stage
-slowing.py        waits for the host, the cap     upkeep.py, muon.py  weights, gradients, states
-floor.py          what no step goes below         training.py       the step (training_step.py)
-serving.py        prefill, decode, KV cache       released.py       the format weights are served in
+costs.py          what one rank's pieces cost
+stages.py         which layers a stage holds
+pipeline.py       a micro-batch on the average stage, and on the slowest
+schedule.py       bubbles, micro-batches in flight
+communication.py  between replicas and stages
+upkeep.py         weights, gradients, states: casts, sums, the update (foreach.py, muon.py), offload
+memory.py         a stage's memory
+training.py       the step of one plan, or of a million (training_step.py: the answer)
+serving.py        prefill, decode, KV cache; released.py: the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh
-kernels.py        single kernels                  explain/          how one kernel runs
+kernels.py        single kernels; explain/: how one of them runs; mapping.py: tile to instructions
+captured/         a recorded program, replayed; allocator.py: PyTorch's caching allocator
+diagnosis/        where a real step's time went
 provenance.py     which curve priced what
-mapping.py        from a tile to instructions     diagnosis/        where a real step's time went
-captured/         a recorded program, replayed    allocator.py      PyTorch's caching allocator
 """
 
 from trueflops.predict.bill import Bill as Bill

@@ -7,7 +7,6 @@ warp counts. Other vendors' chips have units and no warps that this knows of: No
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -66,24 +65,25 @@ class WarpMapping:
 
 def map_tile(chip: Accelerator, dtype: str, rows: int, columns: int) -> WarpMapping | None:
     """The standard mapping of a block tile, None where there is none to tell of."""
-    name = chip.architecture
-    if chip.vendor != "NVIDIA" or dtype not in _ON_TENSOR_CORES or (rows, columns) not in _WARPS:
+    built = chip.architecture
+    if dtype not in _ON_TENSOR_CORES or dtype == built.matrix_instruction_lacks:
+        return None
+    if (rows, columns) not in _WARPS:
         return None
     bits = BY_NAME[dtype].bits
     depth = _STEP_BITS // bits
-    if re.search(r"Blackwell.*GB1\d\d", name):
-        if "GB110" in name and dtype == "int8":  # its tensor cores have no such kind
-            return None
-        return _by_block(rows, columns, depth)
-    if "Hopper" in name:
-        return _by_warpgroup(rows, columns, depth)
-    if re.search(r"Ampere|Ada|Blackwell GB20", name):
-        return _by_warp(rows, columns, Instruction("mma", 16, 8, depth))
-    if "Turing" in name:
-        shape = (16, 8) if bits == 16 else (8, 8)
-        return _by_warp(rows, columns, Instruction("mma", *shape, depth // 2))
-    if "Volta" in name and bits == 16:
-        return _by_warp(rows, columns, Instruction("mma", 8, 8, 4))
+    match built.matrix_instruction:
+        case "tcgen05":
+            return _by_block(rows, columns, depth)
+        case "wgmma":
+            return _by_warpgroup(rows, columns, depth)
+        case "mma.m16n8k16":
+            return _by_warp(rows, columns, Instruction("mma", 16, 8, depth))
+        case "mma.m16n8k8":
+            shape = (16, 8) if bits == 16 else (8, 8)
+            return _by_warp(rows, columns, Instruction("mma", *shape, depth // 2))
+        case "mma.m8n8k4" if bits == 16:
+            return _by_warp(rows, columns, Instruction("mma", 8, 8, 4))
     return None
 
 

@@ -22,10 +22,6 @@ from trueflops.profile.siblings import ASSUMED, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
 
 _TRANSFER: Final = DATA / "transfer.json"
-_FA2_IS_NOT_ITS_BEST: Final = ("Hopper", "Blackwell")  # their tensor cores want other kernels
-_TAKES_ANY_HEAD: Final = "Hopper"  # FlashAttention-3, over 8-bit caches too: no fallback runs
-# The chip of an architecture that uses its tensor cores in full, for energies that all of it share.
-_REFERENCES: Final = {"Hopper": "H200", "Ampere": "A100", "Ada": "L40S", "Blackwell": "B200"}
 _ANY_HEADS_KERNEL: Final = "triton"
 _MATMUL, _POWER = CurveKey("matmul"), CurveKey("power")
 UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
@@ -78,14 +74,14 @@ def _half_sums(chip: Accelerator) -> float:
         return inf
     if chip.form == "consumer":
         return 2.0
-    return 0.6 if "Hopper" in chip.architecture else 1.0
+    return chip.architecture.mma_sync_share
 
 
 def _general(chip: Accelerator) -> Profile:
     curves = {
         CurveKey.parse(name): _assumption(CurveKey.parse(name), raw)
         for name, raw in _assumed().items()
-        if name not in ("vendors", "architectures", "siblings")
+        if name not in ("vendors", "families", "energies_of", "siblings")
     }
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curve("matmul")["efficiency"]
@@ -111,21 +107,22 @@ def _general(chip: Accelerator) -> Profile:
                 f"× {reached / usual:.2f}: large products reach {reached:.2f} of the bf16 peak"
             )
         curves[key] = own
-    if not any(word in chip.architecture for word in _FA2_IS_NOT_ITS_BEST):
+    flash = chip.architecture.flash_attention
+    if flash is None or flash <= 2:
         for kind in ("attention", "attention_backward"):
             # The chip's best kernels are FlashAttention-2 itself.
             curves.pop(CurveKey(kind, kernel="fa2"), None)
-    if _TAKES_ANY_HEAD in chip.architecture:
+    if flash == 3:  # it takes heads of any size, over 8-bit caches too: no fallback runs
         curves = {key: curve for key, curve in curves.items() if key.kernel != _ANY_HEADS_KERNEL}
     vendor = _assumed()["vendors"].get(chip.vendor, {})
     why = vendor.get("why", "no loss known")
     typical = {"typical": float(vendor.get("typical", 1.0)), "error": UNTUNED_ERROR, "why": why}
     curves[CurveKey("models")] = _assumption(CurveKey("models"), typical)
-    for word, raw in _assumed()["architectures"].items():
-        if word in chip.architecture:
-            power = curves[_POWER]
-            changed = replace(power, values={**power.values, **_numbers(raw)}, source=raw["why"])
-            curves[_POWER] = changed.because(f"{word}: {raw['why']}")
+    family = chip.architecture.family
+    if raw := _assumed()["families"].get(family):
+        power = curves[_POWER]
+        changed = replace(power, values={**power.values, **_numbers(raw)}, source=raw["why"])
+        curves[_POWER] = changed.because(f"{family}: {raw['why']}")
     return Profile(f"{chip.name} by datasheet", chip.name, curves)
 
 
@@ -144,7 +141,8 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
     law = profile.curve("power")
     if "joules_byte" in law.values:  # a profile of the user's own may say it outright
         return profile
-    like = next((accelerator(n) for w, n in _REFERENCES.items() if w in chip.architecture), chip)
+    known = _assumed()["energies_of"].get(chip.architecture.family)
+    like = accelerator(known) if known else chip
     watts, values = like.get("power.tdp") or 0.0, {}
     for name, share in law.values.items():
         dtype = name.removeprefix("flop_")

@@ -163,7 +163,7 @@ def write_profile(profile: Profile, path: Path, record: Record | None = None) ->
     }  # fmt: skip
     if profile.chip is not None:
         values = {path: _short(v) for path, v in profile.chip.values.items() if v}
-        raw["chip"] = {"kind": profile.chip.architecture, "values": values}
+        raw["chip"] = {"kind": profile.chip.architecture.name, "values": values}
     if record is not None:
         raw["measured"] = record.section()
     lines = [

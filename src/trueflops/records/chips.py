@@ -51,8 +51,7 @@ def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accel
 
 def cluster_of(chip: Accelerator, devices: int) -> Cluster:
     """So many of them, in the node that is usual for the chip."""
-    base = chip.name.partition(" of ")[0]
-    whole = cluster(f"{devices}x{base}")
+    whole = cluster(f"{devices}x{chip.whole}")
     return replace(whole, accelerator=chip)
 
 
@@ -78,7 +77,8 @@ def _with_cores(chip: Accelerator, cores: float) -> Accelerator:
     for path, value in chip.values.items():
         if value and path.startswith(("peak.", "compute.units")):
             values[path] = value * cores / units
-    return replace(chip, name=f"{chip.name} of {cores:g} cores", values=values)
+    name = f"{chip.name} of {cores:g} cores"
+    return replace(chip, name=name, values=values, cut_of=chip.whole)
 
 
 def _with_memory(chip: Accelerator, size_gb: float | None) -> Accelerator:
@@ -88,5 +88,6 @@ def _with_memory(chip: Accelerator, size_gb: float | None) -> Accelerator:
     own = chip.get("memory.capacity") or 0.0
     if own and abs(size_gb * GIGA / own - 1.0) < SAME_SIZE:
         return chip
-    name = chip.name if " of " in chip.name else f"{chip.name} of {size_gb:g} GB"
-    return replace(chip, name=name, values={**chip.values, "memory.capacity": size_gb * GIGA})
+    name = chip.name if chip.cut_of else f"{chip.name} of {size_gb:g} GB"
+    values = {**chip.values, "memory.capacity": size_gb * GIGA}
+    return replace(chip, name=name, values=values, cut_of=chip.whole)

@@ -12,7 +12,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import DTYPES, Accelerator, Cluster, Fact, errata_about, price
 from trueflops.catalog.accelerators import accelerators
-from trueflops.catalog.facts import sources
+from trueflops.catalog.facts import UNCONFIRMED, sources
 from trueflops.catalog.formats import NumberFormat, formats, number_format
 from trueflops.catalog.links import Link, links
 from trueflops.catalog.models import model_names
@@ -25,7 +25,7 @@ from trueflops.model import read_model
 from trueflops.profile.library import profiles
 from trueflops.records.measured import data_folder
 from trueflops.report.grid import Grid, grid
-from trueflops.report.tables import plural
+from trueflops.report.tables import FOOTNOTE, MARK, plural
 
 LISTED = 6  # values of a list
 
@@ -69,22 +69,26 @@ def _wrapped(out: Console, title: str, rows: Mapping[str, str]) -> None:
 
 def print_accelerator(out: Console, chip: Accelerator) -> None:
     """One chip: facts, the peak recomputed, other figures that circulate, errata, prices."""
-    out.print(f"[bold]{chip.name}[/]  {chip.vendor} {chip.architecture}, {chip.year}, {chip.form}")
+    built = f"{chip.vendor} {chip.architecture.name}, {chip.year}, {chip.form}"
+    out.print(f"[bold]{chip.name}[/]  {built}")
     if chip.status != "shipping":
         out.print(f"[yellow]{chip.status}[/]")
     if chip.devices_per_package > 1:
         out.print(f"published per package of {chip.devices_per_package} devices; used per device")
     out.print(_facts(chip.facts))
+    if chip.architecture.facts:
+        out.print(_facts(chip.architecture.facts, f"all of {chip.architecture.name}"))
     table = grid("", "")
     _add_peaks(table, chip)
     for other in chip.alternatives:
-        said = f"{other.field} {other.value} ({other.source}): {other.why}"
+        mark = f" {MARK}" if other.source == UNCONFIRMED else ""
+        said = f"{other.field} {other.value}{mark} ({other.source}): {other.why}"
         table.add_row(Text("also seen", style="yellow"), Text(said))
     _add_notes(table, chip.notes)
     _add_errata(table, chip.name)
     _add_prices(table, chip)
     out.print(table)
-    _print_sources(out, chip.facts)
+    _print_sources(out, chip.facts, chip.architecture.facts)
 
 
 def _add_peaks(table: Grid, chip: Accelerator) -> None:
@@ -138,13 +142,13 @@ def _add_prices(table: Grid, chip: Accelerator) -> None:
         table.add_row(Text("purchase", style="cyan"), Text(f"{bought['price']}, {when}"))
 
 
-def _facts(facts: Mapping[str, Fact]) -> Any:
-    table = grid("fact", ("value", "right"), "origin", "source")
+def _facts(facts: Mapping[str, Fact], title: str = "") -> Any:
+    table = grid("fact", ("value", "right"), "origin", "source", title=title)
     for path, fact in facts.items():
         said = f"{fact.source}: {fact.note}" if fact.note else fact.source
         table.add_row(
             path,
-            Text(fact.text),
+            Text(f"{fact.text} {MARK}" if fact.unconfirmed else fact.text),
             Text(fact.origin, style=_style(fact.origin)),
             Text(said, style="dim"),
         )
@@ -155,9 +159,11 @@ def _style(origin: str) -> str:
     return {"assumed": "yellow", "measured": "green"}.get(origin, "")
 
 
-def _print_sources(out: Console, facts: Mapping[str, Fact]) -> None:
+def _print_sources(out: Console, *facts: Mapping[str, Fact]) -> None:
+    if any(fact.unconfirmed for each in facts for fact in each.values()):
+        out.print(Text(FOOTNOTE, style="dim"))
     table = grid("", "", title="sources")
-    for key in sorted({fact.source for fact in facts.values()}):
+    for key in sorted({fact.source for each in facts for fact in each.values()}):
         cited = sources().get(key, {}).get("citation", key)
         table.add_row(Text(f"  {key}", style="dim"), Text(cited, style="dim"))
     out.print(table)
@@ -192,9 +198,11 @@ def print_cluster(out: Console, cluster: Cluster) -> None:
             reach,
             units.show(tier.bandwidth, "bytes_per_second"),
             tier.topology,
-            tier.origin,
+            f"{tier.origin} {MARK}" if tier.unconfirmed else tier.origin,
         )
     out.print(table)
+    if any(tier.unconfirmed for tier in cluster.tiers):
+        out.print(Text(FOOTNOTE, style="dim"))
 
 
 def print_link(out: Console, link: Link) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, errata_about, price
-from trueflops.catalog.facts import NONE, Fact, sources
+from trueflops.catalog.facts import NONE, UNCONFIRMED, Fact, sources
 from trueflops.catalog.formats import NumberFormat
 from trueflops.catalog.links import Link
 from trueflops.catalog.lookup import Record
@@ -62,7 +62,7 @@ def _chip(chip: Accelerator) -> dict[str, Any]:
         "kind": "accelerator",
         "name": chip.name,
         "vendor": chip.vendor,
-        "architecture": chip.architecture,
+        "architecture": chip.architecture.name,
         "form": chip.form,
         "year": chip.year,
         "status": chip.status,
@@ -73,6 +73,7 @@ def _chip(chip: Accelerator) -> dict[str, Any]:
                 "fact": other.field,
                 **_typed(other.value, chip.dimension(other.field), other.field),
                 "source": other.source,
+                "unconfirmed": other.source == UNCONFIRMED,
                 "why_not": other.why,
             }
             for other in chip.alternatives
@@ -114,9 +115,11 @@ def _facts(record: Accelerator | Node | Link) -> dict[str, Any]:
         if dimension is None and fact.text != NONE:
             value = fact.text
         found[_key(path, dimension)] = {"value": _whole(value), **_claim(fact)}
-    cited = sorted({fact.source for fact in record.facts.values()})
+    shared = record.architecture.facts if isinstance(record, Accelerator) else {}
+    cited = sorted({fact.source for fact in (*record.facts.values(), *shared.values())})
     return {
         "facts": found,
+        **({"architecture_facts": {n: _claim(f) for n, f in shared.items()}} if shared else {}),
         "notes": list(record.notes),
         "sources": {key: sources().get(key, {}).get("citation", key) for key in cited},
     }
@@ -127,6 +130,7 @@ def _claim(fact: Fact) -> dict[str, Any]:
         "published": fact.text,
         "origin": fact.origin,
         "source": fact.source,
+        "unconfirmed": fact.unconfirmed,
         "note": fact.note or None,
     }
 

@@ -12,6 +12,7 @@ from trueflops import units
 from trueflops.catalog import Accelerator, price
 from trueflops.errors import UnknownName
 from trueflops.report.grid import grid
+from trueflops.report.tables import FOOTNOTE, MARK
 
 Value = Callable[[Accelerator], Any]
 COLUMNS: dict[str, Value] = {
@@ -34,6 +35,9 @@ COLUMNS: dict[str, Value] = {
     "price": lambda c: p.usd_per_hour if (p := price(c)) else None,
 }
 SHOWN = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+SHOWN_FACTS = (
+    "memory.capacity", "memory.bandwidth", *(f"peak.{dtype}" for dtype in SHOWN), "power.tdp"
+)  # fmt: skip
 
 
 def sort_chips(chips: list[Accelerator], column: str) -> list[Accelerator]:
@@ -76,16 +80,30 @@ def chips_table(chips: Sequence[Accelerator]) -> RenderableType:
 
 def _bandwidth(chip: Accelerator) -> Text:
     value = chip.get("memory.bandwidth")
-    return Text(units.digits(value / units.TERA) if value else "·")
+    if not value:
+        return Text("·")
+    return Text(units.digits(value / units.TERA) + _mark(chip, "memory.bandwidth"))
+
+
+def footnotes(chips: Sequence[Accelerator]) -> str:
+    """What the marks of `chips_table` mean: of those that it shows."""
+    marked = any(path in SHOWN_FACTS for chip in chips for path in chip.unconfirmed)
+    said = (
+        "dense TFLOP/s (TOP/s for int8) per device as software sees it; X no such path, · not known"
+    )
+    return f"{said}; {FOOTNOTE}" if marked else said
 
 
 def _number(chip: Accelerator, path: str, unit: float, digits: int) -> Text:
     value = chip.get(path)
     if value is None:
-        return Text("X" if path in chip.values else "·", style="dim")
+        return Text(f"X{_mark(chip, path)}" if path in chip.values else "·", style="dim")
     small = digits == 0 and value / unit < 10
-    assumed = chip.facts[path].origin == "assumed"
-    return Text(f"{value / unit:.{1 if small else digits}f}", style="italic" if assumed else "")
+    return Text(f"{value / unit:.{1 if small else digits}f}{_mark(chip, path)}")
+
+
+def _mark(chip: Accelerator, path: str) -> str:
+    return MARK if chip.facts[path].unconfirmed else ""
 
 
 def chip_record(chip: Accelerator) -> dict[str, Any]:
@@ -105,5 +123,6 @@ def chip_record(chip: Accelerator) -> dict[str, Any]:
         },
         "sparse_factor": chip.sparse_factor,
         "power_watts": chip.get("power.tdp"),
+        "unconfirmed": list(chip.unconfirmed),
         "price_usd_per_hour": rent.usd_per_hour if rent else None,
     }

@@ -12,7 +12,7 @@ from trueflops import units
 from trueflops.catalog import price
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.grid import Column, Grid, grid
-from trueflops.report.tables import count, plural
+from trueflops.report.tables import MARK, count, plural
 from trueflops.search.chips import (
     BATCH_TOKENS,
     OUTPUT,
@@ -24,6 +24,11 @@ from trueflops.search.chips import (
 )
 
 RATE: Final[Column] = ("tokens/s", "right")
+RESTS_ON: Final = (
+    "peak.bf16", "peak.fp16", "compute.units", "compute.clock", "memory.capacity",
+    "memory.bandwidth", "links.scale_up_bandwidth",
+)  # fmt: skip
+"""Facts of a chip that every prediction uses."""
 COST: Final[Column] = ("$/M tokens", "right")
 FEWEST: Final[Column] = ("fewest", "right")
 
@@ -51,6 +56,17 @@ def print_comparison(out: Console, found: Comparison, model: str, asked: int | N
     out.print(Text(f"tokens/s are per chip{fewest_means}", style="dim"))
     for line in _reasons(answers):
         out.print(Text(line, style="dim"))
+    if any(_marked(answer) for answer in answers):
+        out.print(Text(f"{MARK} rests on unconfirmed figures of the chip", style="dim"))
+
+
+def _marked(answer: ChipAnswer) -> str:
+    """A mark where no source is at hand for what the answer rests on."""
+    return MARK if set(RESTS_ON) & set(answer.chip.unconfirmed) else ""
+
+
+def _name(answer: ChipAnswer) -> str:
+    return answer.chip.name + _marked(answer)
 
 
 def _heading(does: str, common: int | None, asked: int | None, fewest: Sequence[int | None]) -> str:
@@ -83,7 +99,7 @@ def _training(found: Comparison, title: str, asked: int | None) -> Grid:
             each = float(bill.tokens_per_second.value) / step.cluster.count
             mfu = f"{100 * float(bill.mfu.value):.0f} %"
             cells = [count(each), mfu, _usd(training_usd_per_million(step))]
-        table.add_row(answer.chip.name, *cells, *([] if asked else [_fewest(answer.training)]))
+        table.add_row(_name(answer), *cells, *([] if asked else [_fewest(answer.training)]))
     return table
 
 
@@ -100,7 +116,7 @@ def _serving(found: Comparison, title: str, asked: int | None) -> Grid:
             tpot = units.show(float(point.tpot.value), "seconds")
             cells = [count(each), tpot, _usd(float(usd.value) if usd else None)]
         cells += [] if asked else [_fewest(answer.serving)]
-        table.add_row(answer.chip.name, *cells, *([answer.weights.name] if mixed else []))
+        table.add_row(_name(answer), *cells, *([answer.weights.name] if mixed else []))
     return table
 
 

@@ -93,6 +93,7 @@ def cluster(of: Cluster) -> dict[str, Any]:
                 "bytes_per_second": t.bandwidth,
                 "topology": t.topology,
                 "origin": t.origin,
+                "unconfirmed": t.unconfirmed,
             }
             for t in of.tiers
         ],

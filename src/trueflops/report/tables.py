@@ -13,6 +13,8 @@ from trueflops import units
 from trueflops.errors import visible
 from trueflops.predict import Estimate
 
+MARK = "†"  # beside a figure of the catalog for which no source is at hand
+FOOTNOTE = f"{MARK} unconfirmed: no source at hand"
 NARROWEST = 40  # below this a terminal does not know its width
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from trueflops.report.grid import Column, Grid, grid
 from trueflops.report.tables import console, plural
-from trueflops.verify.findings import Findings
+from trueflops.verify.findings import Findings, UnknownSoftware
 from trueflops.verify.score import Overall, Score, overall, summary
 
 RIGHT: Final[tuple[Column, ...]] = (
@@ -45,6 +45,7 @@ def encode_findings(findings: Findings, without: Findings | None = None) -> dict
             for row in findings.rows
         ],
         "refused": [row._asdict() for row in findings.refused],
+        "unknown_software": [row._asdict() for row in findings.unknown_software],
         "summary": [_without_scored(score) for score in summary(findings)],
         "overall": [row._asdict() for row in overall(findings)],
     }
@@ -73,6 +74,9 @@ def show_findings(findings: Findings, without: Findings | None = None) -> None:
         out.print("[dim]* shown, but left out of the overall figures[/]\n")
     if totals := overall(findings):
         out.print(_over_all(totals))
+    if unknown := findings.unknown_software:
+        out.print()
+        out.print(_unknown(unknown))
     reasons = Counter(row.reason for row in findings.refused)
     if reasons:
         table = grid(("", "right"), "", title=f"{plural(len(findings.refused), 'row')} refused")
@@ -102,6 +106,13 @@ def _by_group(
             f"{100 * s.bias:+.1f} %",
             f"{100 * s.coverage:.0f} %",
         )
+    return table
+
+
+def _unknown(software: Iterable[UnknownSoftware]) -> Grid:
+    table = grid("no settings are known of", ("rows", "right"), "judged as", gives_way=0)
+    for named, judged_as, rows in software:
+        table.add_row(Text(named), f"{rows:,}", judged_as)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -11,22 +12,103 @@ Quantity = Literal[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """A measured kernel. n and k are those of a product y[m,n] = x[m,k]·W[n,k]ᵀ."""
+
+    chip: str
+    number_format: str
+    kind: str
+    n: float | None = None
+    k: float | None = None
+    under_measured_profile: bool = False  # judged by a profile measured on the same chip
+
+    apart = framework = unknown_software = ""
+
+    @property
+    def group(self) -> str:
+        """Chip, format and kind."""
+        name = f"{self.chip} {self.number_format} {self.kind}"
+        return f"measured {name}" if self.under_measured_profile else name
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """A published training run of a source. `hidden` and `layers` are its model's."""
+
+    source: str
+    hidden: int
+    layers: int
+    framework: str  # whose settings it is judged under
+    apart: str = ""  # why the row is shown but does not count
+    unknown_software: str = ""  # what the row names, where no settings of it are known
+
+    @property
+    def group(self) -> str:
+        """The source, and why its row stands apart."""
+        return f"{self.source} ({self.apart})" if self.apart else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRow:
+    """A published inference result of a source."""
+
+    source: str
+    framework: str  # the engine whose settings it is judged under
+    apart: str = ""
+    unknown_software: str = ""
+
+    @property
+    def group(self) -> str:
+        """The source, and why its row stands apart."""
+        return f"{self.source} ({self.apart})" if self.apart else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A point of a continuous-batching server; backend and system as the table names them."""
+
+    backend: str
+    system: str
+    framework: str  # the engine whose settings it is judged under
+    apart: str = ""
+    unknown_software: str = ""
+
+    @property
+    def group(self) -> str:
+        """Engine and chip, and why the row stands apart."""
+        name = f"{self.backend} {self.system}"
+        return f"{name} ({self.apart})" if self.apart else name
+
+
+MeasuredRow = KernelRow | TrainingRow | InferenceRow | ServerRow
+
+
 class Finding(NamedTuple):
     """One measured quantity and its prediction with the 90 % interval, in SI units.
 
-    `group` names what is averaged first: a source of runs, or a chip, format and kind of kernel.
-    Groups that are not `scored` are shown but left out of the overall figures.
+    `about` says what was measured. Its `group` is averaged first: a source of runs, or a chip,
+    format and kind of kernel. Rows that stand apart are shown but left out of the overall figures.
     """
 
     file: str
     id: str
-    group: str
+    about: MeasuredRow
     quantity: Quantity
     measured: float
     predicted: float
     low: float
     high: float
-    scored: bool = True
+
+    @property
+    def group(self) -> str:
+        """What is averaged first."""
+        return self.about.group
+
+    @property
+    def scored(self) -> bool:
+        """Whether it counts in the overall figures."""
+        return not self.about.apart
 
     @property
     def error(self) -> float:
@@ -37,6 +119,14 @@ class Finding(NamedTuple):
     def covered(self) -> bool:
         """Whether the interval holds the measured value."""
         return self.low <= self.measured <= self.high
+
+
+class UnknownSoftware(NamedTuple):
+    """A framework or engine that rows name and of which no settings are known."""
+
+    named: str
+    judged_as: str
+    rows: int
 
 
 class Refusal(NamedTuple):
@@ -53,6 +143,13 @@ class Findings:
 
     rows: list[Finding] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
+
+    @property
+    def unknown_software(self) -> list[UnknownSoftware]:
+        """What rows name and nothing is known of, most rows first."""
+        rows = {(row.file, row.id, row.about) for row in self.rows if row.about.unknown_software}
+        counted = Counter((about.unknown_software, about.framework) for *_, about in rows)
+        return [UnknownSoftware(*named, rows) for named, rows in counted.most_common()]
 
     def extend(self, others: Iterable[Findings]) -> Findings:
         """Take in what other files gave."""

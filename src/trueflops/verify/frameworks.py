@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+PLAIN: Final = "plain"
 _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("neuron",), "neuron"),
     (("megatron", "deepspeed"), "megatron-deepspeed"),
@@ -25,16 +26,31 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("composer",), "composer"),
     (("fsdp",), "fsdp"),
     (("compil",), "compiled"),
+    (("torch",), PLAIN),
+    (("transformers",), PLAIN),
+    (("trainer",), PLAIN),
+    (("accelerate",), PLAIN),
+    (("peft",), PLAIN),
+    (("litgpt",), PLAIN),
 )
 
 
-_COMPILED: Final = {"fsdp": "fsdp-compiled", "plain": "compiled"}
+_COMPILED: Final = {"fsdp": "fsdp-compiled", PLAIN: "compiled"}
 
 
 def framework_key(text: str, notes: str = "") -> str:
-    """The canonical key of a framework's free text; what no line knows is `plain`."""
-    folded = text.casefold()
-    key = next((key for words, key in _KEYS if all(word in folded for word in words)), "plain")
+    """The canonical key of a framework's free text; what no line knows is judged as `plain`."""
+    key = _found(text) or PLAIN
     if "compile" in notes and not re.search(r"\b(no|without) (torch\.)?compile", notes):
         return _COMPILED.get(key, key)
     return key
+
+
+def knows_framework(text: str) -> bool:
+    """Whether some line of the table knows it."""
+    return _found(text) is not None
+
+
+def _found(text: str) -> str | None:
+    folded = text.casefold()
+    return next((key for words, key in _KEYS if all(word in folded for word in words)), None)

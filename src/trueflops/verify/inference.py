@@ -19,9 +19,9 @@ from trueflops.runtime.terms import Estimate
 from trueflops.units import GIGA
 from trueflops.verify.cells import count, measured, number, require, text
 from trueflops.verify.deployment import Bench, Deployment, Layout
-from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
+from trueflops.verify.findings import Finding, Findings, InferenceRow, Quantity, Refusal
 from trueflops.verify.profiles import Profiles
-from trueflops.verify.run_format import cache_bits, framework_of, weight_format
+from trueflops.verify.run_format import cache_bits, framework_of, knows_engine, weight_format
 from trueflops.verify.served_model import model_of
 from trueflops.verify.stand_in import is_stand_in
 from trueflops.workload import Serving
@@ -53,12 +53,12 @@ def inference_findings(table: Table, profiles: Profiles) -> Findings:
         except TrueflopsError as error:
             found.refused.append(Refusal(table.where, name, str(error)))
             continue
-        group, scored = _group(row)
+        about = _about(row)
         for answer in answers:
             e = answer.predicted
             limits = float(e.value), float(e.low), float(e.high)
             found.rows.append(
-                Finding(table.where, name, group, answer.of, answer.measured, *limits, scored)
+                Finding(table.where, name, about, answer.of, answer.measured, *limits)
             )
     return found
 
@@ -70,14 +70,17 @@ class _Answer:
     predicted: Estimate
 
 
-def _group(row: Row) -> tuple[str, bool]:
-    """The source, apart for rows that say themselves not to trust them, or that speculate."""
-    group = text(row, "source_group") or text(row, "source") or "no source"
-    if "ANOMALY" in text(row, "notes"):
-        return f"{group} (anomaly)", False
-    if text(row, "speculative"):
-        return f"{group} (speculative)", False
-    return group, True
+def _about(row: Row) -> InferenceRow:
+    """Its source, apart for rows that say themselves not to trust them, or that speculate."""
+    engine = text(row, "engine")
+    return InferenceRow(
+        source=text(row, "source_group") or text(row, "source") or "no source",
+        framework=framework_of(engine),
+        apart="anomaly"
+        if "ANOMALY" in text(row, "notes")
+        else "speculative" * bool(text(row, "speculative")),
+        unknown_software="" if knows_engine(engine) else engine or "(none named)",
+    )
 
 
 def _answers(row: Row, bench: Bench) -> Iterator[_Answer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from trueflops.profile import Profile
 from trueflops.records.measured import MEASURED
 from trueflops.records.rows import by_chip, identity, measured_seconds
 from trueflops.records.tables import Table
-from trueflops.verify.findings import Finding, Findings, Refusal
+from trueflops.verify.findings import Finding, Findings, KernelRow, Refusal
 from trueflops.verify.profiles import Profiles
 
 COLUMNS: Final = ("gpu", MEASURED)
@@ -48,15 +49,19 @@ def _judge(
     except TrueflopsError as error:
         findings.refused += [Refusal(file, identity(row), str(error)) for row in batch.rows]
         return
-    group = f"{name} {batch.form.name} {batch.kind}"
     rows = batch.table.distinct
+    about = KernelRow(name, batch.form.name, batch.kind)
+    abouts = [about] * len(rows)
+    if batch.kind == "matmul":
+        sizes = zip(*(batch.columns[c][batch.kernel].tolist() for c in ("n", "k")), strict=True)
+        abouts = [replace(about, n=n, k=k) for n, k in sizes]
     ends = (priced.value, priced.low, priced.high)
     columns = (np.broadcast_to(a, len(rows)).tolist() for a in ends)
     judged: list[Finding | Refusal] = []
-    for row, *found in zip(rows, *columns, strict=True):
+    for row, about, *found in zip(rows, abouts, *columns, strict=True):
         try:
             seconds = measured_seconds(row)
-            judged.append(Finding(file, identity(row), group, "op_seconds", seconds, *found))
+            judged.append(Finding(file, identity(row), about, "op_seconds", seconds, *found))
         except BadInput as error:
             judged.append(Refusal(file, identity(row), str(error)))
     for each in map(judged.__getitem__, batch.table.at.tolist()):

@@ -7,17 +7,17 @@ from functools import cache
 
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.clock.given import given_profile
-from trueflops.profile import Profile, frameworks, profile_of
+from trueflops.profile import Profile, profile_of
 from trueflops.profile.frameworks import USUAL
 from trueflops.profile.library import find_profile
 
 Profiles = Callable[[Accelerator, str], Profile]
-"""A chip and a framework's key (see frameworks.py) in, the profile to predict with out."""
+"""A chip and a framework's key (see frameworks.py; "": none runs it) in, its profile out."""
 
 
 def best_known(chip: Accelerator, framework: str) -> Profile:
     """What is known of the chip, under the framework; a cut of it shares what the whole has."""
-    return _best_known(chip.name.partition(" of ")[0], framework)
+    return _best_known(chip.whole, framework)
 
 
 def profiles_from(path: str | None) -> Profiles:
@@ -27,8 +27,8 @@ def profiles_from(path: str | None) -> Profiles:
     given = given_profile(find_profile(path))
 
     def choose(chip: Accelerator, framework: str) -> Profile:
-        own = given if chip.name == given.accelerator else None
-        return _best_known(chip.name, framework, own)
+        own = given if chip.whole == given.accelerator else None
+        return _best_known(chip.whole, framework, own)
 
     return choose
 
@@ -36,5 +36,4 @@ def profiles_from(path: str | None) -> Profiles:
 @cache
 def _best_known(name: str, framework: str, given: Profile | None = None) -> Profile:
     """One object a chip, so that rows of the same chip share what was computed for it."""
-    known = framework if framework in frameworks() else USUAL
-    return profile_of(accelerator(name), known, given)
+    return profile_of(accelerator(name), framework or USUAL, given)

@@ -6,7 +6,6 @@ Figures are of rows that no fit has seen, unless a regime says that nothing was 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -14,9 +13,16 @@ from typing import Final, Literal
 import numpy as np
 
 from trueflops.records.split import held_out
-from trueflops.verify.findings import Finding, Quantity
-from trueflops.verify.measured import MEASURED
+from trueflops.verify.findings import (
+    Finding,
+    InferenceRow,
+    KernelRow,
+    Quantity,
+    ServerRow,
+    TrainingRow,
+)
 
+NARROW: Final = 256  # products of fewer rows or columns of weights are another regime
 Measure = Literal["median and p90", "MAPE", "macro MAPE"]
 
 
@@ -67,35 +73,53 @@ def reach(regime: Regime, findings: Sequence[Finding]) -> Reached | None:
 
 
 def _kernel(kind: str, *forms: str, wide: bool = False) -> Callable[[Finding], bool]:
-    """Held-out kernels of a kind and number formats; `wide` leaves out n or k below 256."""
+    """Held-out kernels of a kind and number formats; `wide` leaves out n or k below NARROW."""
 
     def chosen(found: Finding) -> bool:
-        _, _, rest = found.group.partition(" ")
-        form, _, own = rest.partition(" ")
-        if own != kind or (forms and form not in forms) or not held_out(found.id):
+        row = found.about
+        if not isinstance(row, KernelRow) or row.under_measured_profile or row.kind != kind:
             return False
-        if not wide:
-            return True
-        sizes = dict(re.findall(r"\b([nk])=(\d+)", found.id))
-        return int(sizes["n"]) >= 256 and int(sizes["k"]) >= 256
+        if (forms and row.number_format not in forms) or not held_out(found.id):
+            return False
+        return not wide or ((row.n or 0) >= NARROW and (row.k or 0) >= NARROW)
 
     return chosen
 
 
-def _unseen(*words: str) -> Callable[[Finding], bool]:
+def _unseen(kind: str, form: str = "") -> Callable[[Finding], bool]:
     """Kernels judged under a profile measured on the same chip, none of them fitted to."""
-    return lambda found: found.group.startswith(f"{MEASURED} ") and found.group.endswith(words)
+
+    def chosen(found: Finding) -> bool:
+        row = found.about
+        if not isinstance(row, KernelRow) or not row.under_measured_profile:
+            return False
+        return row.kind == kind and form in ("", row.number_format)
+
+    return chosen
 
 
 def _source(*names: str, apart: bool = False) -> Callable[[Finding], bool]:
     """Runs of these sources; `apart`: only those that are held out."""
-    return lambda found: found.group in names and (not apart or held_out(found.id))
+    return lambda found: _run_of(found) in names and (not apart or held_out(found.id))
+
+
+def _never_seen(found: Finding) -> bool:
+    """Runs of sources that were not there when settings were chosen."""
+    source = _run_of(found)
+    return bool(source) and source not in (*SEEN, *NOT_RUNS)
+
+
+def _run_of(found: Finding) -> str:
+    """The source of a run; empty of a kernel or a server's point."""
+    return found.about.source if isinstance(found.about, TrainingRow | InferenceRow) else ""
 
 
 def vtrain_apart(found: Finding) -> bool:
     """Rows of the half of vTrain's models that no setting was fitted to."""
-    sizes = re.findall(r"\d+", found.id)
-    return found.group == "vtrain" and held_out_model(int(sizes[3]), int(sizes[5]))
+    row = found.about
+    if not isinstance(row, TrainingRow) or row.source != "vtrain":
+        return False
+    return held_out_model(row.hidden, row.layers)
 
 
 def held_out_model(hidden: int, layers: int) -> bool:
@@ -104,8 +128,8 @@ def held_out_model(hidden: int, layers: int) -> bool:
 
 
 def _server(found: Finding) -> bool:
-    """Held-out points of continuous-batching servers, grouped by engine and chip."""
-    return bool(re.search(r" [abhl]\w+_sxm$| l40s$", found.group)) and held_out(found.id)
+    """Held-out points of continuous-batching servers."""
+    return isinstance(found.about, ServerRow) and held_out(found.id)
 
 
 TABLES: Final = "four in five rows of that chip's tables"
@@ -137,9 +161,9 @@ REGIMES: Final[tuple[Regime, ...]] = (
            "median and p90", (0.08, 0.25), (0.033, 0.137)),
     Regime("collectives in a node, NCCL and engines' own", "op_seconds", _kernel("collective"),
            TABLES, "median and p90", (0.06, 0.25), (0.039, 0.225)),
-    Regime("bf16 matmul under a measured profile (H200)", "op_seconds", _unseen("bf16 matmul"),
+    Regime("bf16 matmul under a measured profile (H200)", "op_seconds", _unseen("matmul", "bf16"),
            MINUTES, "median and p90", (0.035, 0.10), (0.035, 0.10)),
-    Regime("… fp8 matmul", "op_seconds", _unseen("fp8 matmul"), MINUTES, "median and p90",
+    Regime("… fp8 matmul", "op_seconds", _unseen("matmul", "fp8"), MINUTES, "median and p90",
            (0.04, 0.12), (0.04, 0.12)),
     Regime("… attention, forward and backward", "op_seconds", _unseen("attention"), MINUTES,
            "median and p90", (0.06, 0.20), (0.06, 0.16)),
@@ -160,7 +184,7 @@ REGIMES: Final[tuple[Regime, ...]] = (
     Regime("… LLM Foundry", "step_seconds", _source("llm-foundry", apart=True),
            "three settings on four in five of its rows", "MAPE", (0.07,), (0.07,), RELEASES),
     Regime("… sources that nobody had seen", "step_seconds",
-           lambda f: f.group not in (*SEEN, *NOT_RUNS), "nothing", "macro MAPE", (0.09,), (0.38,),
+           _never_seen, "nothing", "macro MAPE", (0.09,), (0.38,),
            "small batches, slow networks and DeepSpeed: what each run was is not yet an input"),
     Regime("vTrain, one node, models left out", "step_seconds", vtrain_apart,
            "two settings on the other half of the models", "MAPE", (0.09,), (0.09,),
@@ -174,7 +198,7 @@ REGIMES: Final[tuple[Regime, ...]] = (
            "MAPE", (0.06,), (0.12,),
            "the same job reports 47.7, 39.1 and 33.7 GiB on three chips"),
     Regime("… sources that nobody had seen", "peak_bytes",
-           lambda f: f.group not in (*SEEN, *NOT_RUNS), "nothing", "MAPE", (0.06,), (0.22,),
+           _never_seen, "nothing", "MAPE", (0.06,), (0.22,),
            "reserved or as the driver shows it, where the source does not say"),
     Regime("loaded servers, time per token", "tpot_seconds", _server,
            "two settings an engine, on four in five points", "macro MAPE", (0.15,), (0.16,)),

@@ -53,8 +53,7 @@ def read_machine(row: Row, framework: str) -> Machine:
         found = chip_of(said, capacity * cores if capacity else None)
     except UnknownName as error:
         raise Missing(str(error)) from None
-    whole = found.name.partition(" of ")[0]  # of a chip sold in several cuts
-    chip = accelerator(_HOUSE_CHIPS.get((framework, whole), whole))
+    chip = accelerator(_HOUSE_CHIPS.get((framework, found.whole), found.whole))
     notes = text(row, "notes")
     network = _network_bytes_per_second(notes)
     watts = _power_limit(chip, f"{said}; {notes}")

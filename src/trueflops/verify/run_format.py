@@ -9,6 +9,7 @@ from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, shorten
 from trueflops.graph.passes import FORMATS
 from trueflops.model import Model
+from trueflops.profile.frameworks import SERVING
 
 _GGUF: Final = re.compile(r"\bi?(q\d_(?:k(?:_[sml])?|[01]))\b")
 _BITS: Final = re.compile(r"(\d(?:\.\d{1,9})?)\s*bpw")
@@ -30,9 +31,17 @@ _ENGINES: Final = {
 
 
 def framework_of(engine: str) -> str:
-    """The key of a profile: engines that share kernels share one."""
-    said = engine.casefold()
-    return next((key for part, key in _ENGINES.items() if part in said), "serving")
+    """The key of a profile: engines that share kernels share one; others, what serves usually."""
+    return _engine(engine) or SERVING
+
+
+def knows_engine(engine: str) -> bool:
+    """Whether settings of this engine are known."""
+    return _engine(engine) is not None
+
+
+def _engine(said: str) -> str | None:
+    return next((key for part, key in _ENGINES.items() if part in said.casefold()), None)
 
 
 def weight_format(said: str, activations: str, model: Model, chip: Accelerator) -> str:

@@ -14,9 +14,9 @@ from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import count, measured, require, text
 from trueflops.verify.deployment import Bench, Deployment, Layout
-from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
+from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
 from trueflops.verify.profiles import Profiles
-from trueflops.verify.run_format import cache_bits, framework_of, weight_format
+from trueflops.verify.run_format import cache_bits, framework_of, knows_engine, weight_format
 from trueflops.verify.served_model import model_of
 from trueflops.workload import Serving
 
@@ -49,14 +49,19 @@ def _answers(where: str, name: str, row: Row, bench: Bench) -> list[Finding]:
         raise BadInput("mode is disagg: prefill and decode on different servers are not predicted")
     run, load, doubtful = _run(row)
     point = bench.point(run, load)
-    group = f"{text(row, 'backend') or 'server'} {text(row, 'system')}"
-    if doubtful:
-        group += " (ranks counted twice)"
+    backend = text(row, "backend")
+    about = ServerRow(
+        backend=backend or "server",
+        system=text(row, "system"),
+        framework=run.framework,
+        apart="ranks counted twice" if doubtful else "",
+        unknown_software="" if knows_engine(backend) else backend or "(none named)",
+    )
     answers = []
     for of, seen in values:
         e = point.ttft if of == "ttft_seconds" else point.tpot
         limits = float(e.value), float(e.low), float(e.high)
-        answers.append(Finding(where, name, group, of, seen * MILLI, *limits, not doubtful))
+        answers.append(Finding(where, name, about, of, seen * MILLI, *limits))
     return answers
 
 

@@ -19,8 +19,8 @@ from trueflops.predict import Estimate, Trainer, TrainingStep
 from trueflops.profile.frameworks import on_vendor
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, text
-from trueflops.verify.findings import Finding, Findings, Quantity, Refusal
-from trueflops.verify.frameworks import framework_key
+from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, TrainingRow
+from trueflops.verify.frameworks import framework_key, knows_framework
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_cluster import read_machine
 from trueflops.verify.run_measured import peak_bytes, step_seconds
@@ -37,8 +37,7 @@ class Case:
     """One measured training run, ready to be predicted."""
 
     id: str
-    group: str
-    scored: bool
+    about: TrainingRow
     model: Model
     plan: Plan
     workload: Training
@@ -68,13 +67,12 @@ class Predictor:
             Finding(
                 file,
                 case.id,
-                case.group,
+                case.about,
                 quantity,
                 measured,
                 float(predicted.value),
                 float(predicted.low),
                 float(predicted.high),
-                case.scored,
             )
             for quantity, measured, predicted in pairs
             if measured is not None
@@ -132,7 +130,8 @@ def row_id(line: int, row: Row) -> str:
 
 def read_case(row: Row, name: str) -> Case:
     """A row as a case; BadInput says which input it lacks."""
-    framework = framework_key(text(row, "framework"), text(row, "notes").casefold())
+    said = text(row, "framework")
+    framework = framework_key(said, text(row, "notes").casefold())
     seq = needed(row, "seq_len")
     machine = read_machine(row, framework)
     framework = on_vendor(framework, machine.cluster.accelerator.vendor)
@@ -143,11 +142,16 @@ def read_case(row: Row, name: str) -> Case:
     memory = peak_bytes(row)
     if measured is None and memory is None:
         raise Missing("nothing measured: step_time_s, tokens_per_s_per_gpu, tflops_per_gpu … empty")
-    group, scored = group_of(row)
     return Case(
         id=name,
-        group=group,
-        scored=scored,
+        about=TrainingRow(
+            source=text(row, "source_key") or text(row, "source") or "unnamed",
+            hidden=model.hidden,
+            layers=model.layers,
+            framework=framework,
+            apart=why_apart(row),
+            unknown_software="" if knows_framework(said) else said or "(none named)",
+        ),
         model=model,
         plan=read_plan(row, degrees, model, machine.cluster, framework),
         workload=workload,
@@ -160,17 +164,13 @@ def read_case(row: Row, name: str) -> Case:
     )
 
 
-def group_of(row: Row) -> tuple[str, bool]:
-    """The group of a row, and whether it counts: doubtful rows are shown but not scored."""
-    source = text(row, "source_key") or text(row, "source") or "unnamed"
+def why_apart(row: Row) -> str:
+    """Why a row is shown but does not count; empty of one that does."""
     task = text(row, "task") or "pretrain"
-    apart = ""
     if text(row, "chk_flag"):
-        apart = "flagged"
-    elif text(row, "trust").upper() == "C":
-        apart = "trust C"
-    elif not task.casefold().startswith("pretrain"):
-        apart = task
-    elif text(row, "complete_for_sim").casefold() == "n":
-        apart = "incomplete"
-    return (f"{source} ({apart})", False) if apart else (source, True)
+        return "flagged"
+    if text(row, "trust").upper() == "C":
+        return "trust C"
+    if not task.casefold().startswith("pretrain"):
+        return task
+    return "incomplete" if text(row, "complete_for_sim").casefold() == "n" else ""

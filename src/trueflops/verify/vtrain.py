@@ -11,7 +11,7 @@ from typing import Final
 from trueflops.plan import Plan
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, number, text
-from trueflops.verify.findings import Findings
+from trueflops.verify.findings import Findings, TrainingRow
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_cluster import chips
 from trueflops.verify.run_model import GPT_DROPOUT, USUAL_VOCAB, Shape, assemble
@@ -33,6 +33,7 @@ SIZES: Final = (
 TIME: Final = "iteration time (ms)"
 COLUMNS: Final = (*SIZES, TIME)
 CHIP: Final = "A100-SXM4-80GB"
+FRAMEWORK: Final = "megatron-deepspeed"
 PER_SECOND: Final = 1000.0
 
 
@@ -61,8 +62,7 @@ def read_case(row: Row, name: str) -> Case:
     )
     return Case(
         id=name,
-        group="vtrain",
-        scored=True,
+        about=TrainingRow("vtrain", hidden, layers, FRAMEWORK),
         model=assemble("GPT", shape, gated=False, tied=True, dim=hidden // heads),
         plan=Plan(
             tp=tp,
@@ -78,7 +78,7 @@ def read_case(row: Row, name: str) -> Case:
         ),
         workload=Training(seq, batch, float(seq * batch)),
         cluster=chips(gpus, CHIP),
-        framework="megatron-deepspeed",
+        framework=FRAMEWORK,
         dtype="fp16",
         says_recompute=True,
         step_seconds=milliseconds / PER_SECOND,

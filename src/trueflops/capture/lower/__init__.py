@@ -54,7 +54,6 @@ from trueflops.capture.lower.recurrent import layers, layers_backward
 from trueflops.capture.lower.windows import convolution, convolution_backward
 from trueflops.graph.ir import Op
 from trueflops.graph.passes.compiled import generated
-from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call
 
 __all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]

@@ -26,11 +26,10 @@ from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import refused
 from trueflops.catalog import Accelerator
 
-# CUDA's compute capability by the name of the die; others answer as an A100, which most code takes.
-_GENERATIONS: Final = {
-    "GV100": (7, 0), "Turing": (7, 5), "GA100": (8, 0), "Ampere": (8, 6), "Ada": (8, 9),
-    "Hopper": (9, 0), "GB20": (12, 0), "Blackwell": (10, 0),
-}  # fmt: skip
+_A100: Final = (
+    8,
+    0,
+)  # what most code takes: told where a chip has no compute capability of its own
 
 
 @dataclass(frozen=True)
@@ -44,21 +43,21 @@ class Machine:
     cache_bytes: int
     count: int = 1
     on_host: bool = False  # the accelerator is the CPU itself
+    has_capability: bool = True  # else `capability` is that of another chip
 
     @classmethod
     def like(cls, chip: Accelerator, count: int = 1) -> Machine:
         """A machine with so many chips of this kind."""
-        generation = next(
-            (known for word, known in _GENERATIONS.items() if word in chip.architecture), (8, 0)
-        )
+        capability = chip.architecture.compute_capability
         return cls(
             name=f"{chip.vendor} {chip.name}",
             memory_bytes=int(chip.get("memory.capacity") or 0),
             units=int(chip.get("compute.units") or 1),
-            capability=generation,
+            capability=capability or _A100,
             cache_bytes=int(chip.get("memory.l2") or 0),
             count=count,
             on_host=chip.is_cpu,
+            has_capability=capability is not None,
         )
 
 
@@ -90,6 +89,11 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(nn.init, "_no_grad_trunc_normal_",
             lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
         if not machine.on_host:
+            if not machine.has_capability:
+                recorder.warn(
+                    f"no CUDA compute capability of {machine.name} is on record: the program is "
+                    "told 8.0, that of an A100"
+                )
             recorder.has_tf32 = machine.capability >= (8, 0)
             put(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))
             put(torch.cuda.nvtx, "_nvtx", _Silent())

@@ -2,8 +2,8 @@
 
 program.py   all of it: fuse what was compiled, price, run, replay the memory
 compiled.py  regions of torch.compile, fused
+lowering.py  the kernels of every call, found once
 prices.py    calls -> kernels with their seconds, by the one clock
-host.py      what the host needs to issue a call
 step.py      two clocks: the host issues, the device's streams run; waits between them
 memory.py    every storage through the caching allocator: peaks, timeline, what was alive
 groups.py    kernels, alike ones together

@@ -13,12 +13,8 @@ from typing import Final
 
 from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllocator
 from trueflops.records.recording import Allocated, Began, Call, Freed, Recording
-from trueflops.units import MEBI
 
 PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
-# What cuBLAS is given for each thread that multiplies (CUDAHooks/CublasHandlePool.cpp).
-HOPPER_WORKSPACE: Final = int(32 * MEBI)
-OLDER_WORKSPACE: Final = int(8.125 * MEBI)
 
 
 @dataclass(slots=True)
@@ -54,7 +50,7 @@ class CapturedMemory:
 def captured_memory(
     recording: Recording,
     *,
-    workspace: int = HOPPER_WORKSPACE,
+    workspace: int = 0,
     limit_bytes: float = inf,
     expandable: bool = False,
     on_host: bool = False,

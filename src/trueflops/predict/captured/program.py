@@ -10,12 +10,7 @@ from trueflops.predict.captured.compiled import as_if_compiled, fuse_regions
 from trueflops.predict.captured.fitting import Fitting, fitting
 from trueflops.predict.captured.groups import KernelGroup, group_kernels
 from trueflops.predict.captured.lowering import Lowering
-from trueflops.predict.captured.memory import (
-    HOPPER_WORKSPACE,
-    OLDER_WORKSPACE,
-    CapturedMemory,
-    captured_memory,
-)
+from trueflops.predict.captured.memory import CapturedMemory, captured_memory
 from trueflops.predict.captured.step import CapturedStep, captured_step
 from trueflops.records.recording import Recording
 
@@ -60,14 +55,12 @@ class CapturedProgram:
 
 def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
     """Fuse what was compiled, price it, run it on two clocks, replay its memory."""
-    newest = any(word in clock.chip.architecture for word in ("Hopper", "Blackwell"))
-    on_host = clock.chip.is_cpu
-    workspace = 0 if on_host else HOPPER_WORKSPACE if newest else OLDER_WORKSPACE
+    workspace = int(clock.chip.architecture.blas_workspace_bytes)
     lowering = Lowering()
     fused = fuse_regions(recording, lowering)
     step = captured_step(fused, clock, lowering)
     if clock.cluster.host_bandwidth is None and "host copy" in step.by_cause:
         free = f"how {clock.chip.name} reaches host memory is not known: such copies cost nothing"
         fused = replace(fused, warnings=[*fused.warnings, free])
-    memory = captured_memory(fused, workspace=workspace, on_host=on_host)
+    memory = captured_memory(fused, workspace=workspace, on_host=clock.chip.is_cpu)
     return CapturedProgram(fused, clock, step, memory, lowering)

@@ -107,9 +107,7 @@ class KernelExplained(ABC):
     @property
     def unit(self) -> str:
         """What the chip's units are called."""
-        fact = self.chip.facts.get("compute.units")
-        name = fact.note.partition(";")[0].rpartition(":")[2].strip() if fact else ""
-        return name or "unit"
+        return self.chip.architecture.unit or "unit"
 
 
 def curve_of(clock: Clock, op: Op, law: Law) -> Choice:
