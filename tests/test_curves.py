@@ -58,7 +58,7 @@ def test_muon_is_products_that_the_clock_prices() -> None:
     assert flop == pytest.approx([2.0 * 1024**2 * 4096, 2.0 * 1024**3, 2.0 * 1024**2 * 4096])
 
     model, clock = read_model("Llama-2-7B"), clock_on("8xH100")
-    held = Held(np.array([6.7e9, 3.4e9]), 0.0, 0.0)
+    held = Held(dense=np.array([6.7e9, 3.4e9]), experts=0.0, largest=0.0)
     plan = Plan(dp_replicate=np.array([1.0, 2.0]), optimizer="muon", zero=0)
     many = np.asarray(newton_schulz_seconds(model, plan, held, clock))
     assert many[0] == pytest.approx(2.0 * many[1], rel=0.02)

@@ -13,8 +13,9 @@ from trueflops.graph.kinds import Kind, Role
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, Trainer, TrainingStep, training_bill
-from trueflops.predict.communication import exchange_gradients
+from trueflops.predict.communication import communicate
 from trueflops.predict.memory import Held
+from trueflops.predict.pipeline import SlowestStage
 from trueflops.profile import from_datasheet
 from trueflops.workload import Serving, Training
 
@@ -101,8 +102,9 @@ class TestDataParallelAgainstRing:
         where = cluster("72xGB200")  # one NVLink domain: only the count changes
         clock = Clock(where, from_datasheet(where.accelerator))
         plan = Plan(dp_replicate=replicas, engine=engine, overlap=False)  # type: ignore[arg-type]
-        held = Held(1e9, 0.0, 1e8)
-        return float(exchange_gradients(clock, plan, held, 1, 4, 1.0, 1.0).whole.seconds)
+        held = Held(dense=1e9, experts=0.0, largest=1e8)
+        slow = SlowestStage(seconds={"forward": 1.0, "backward": 1.0}, layers=4.0)
+        return float(communicate(clock, plan, held, 0.0, 1.0, slow).replicas.whole.seconds)
 
     def test_ring_is_nearly_constant(self) -> None:
         assert self.seconds("ddp", 64) / self.seconds("ddp", 8) < 1.25

@@ -266,13 +266,15 @@ def test_torchtitans_selective_policy_keeps_every_second_product_and_the_attenti
     tokens, hidden, heads = 1024.0, 4096.0, 32.0
     plan = Plan(recompute="products")
     program = compile_program(model, plan, Pass(1.0, tokens))
-    (lean,) = program.lean
-    kept = {t.name for t in lean.kept_tensors}
+    (recomputing,) = program.recomputing
+    kept = {t.name for t in recomputing.kept_tensors}
     assert {"q", "v", "ffn.gate_out", "mixed", "block.in"} <= kept
     assert not {"k", "ffn.up_out", "attention.out.y", "q.rotated", "ffn.gated"} & kept
     normaliser = 4.0 * heads * tokens
-    assert total_bytes(lean.kept_tensors) == pytest.approx(13.5 * hidden * tokens + normaliser)
-    again = {t.name for node in lean.recompute for t in node.outputs}
+    assert total_bytes(recomputing.kept_tensors) == pytest.approx(
+        13.5 * hidden * tokens + normaliser
+    )
+    again = {t.name for node in recomputing.recompute for t in node.outputs}
     assert {"k", "attention.out.y", "ffn.up_out"} <= again
     assert not {"q", "v", "mixed", "ffn.gate_out", "ffn.y"} & again
 

@@ -9,6 +9,7 @@ from trueflops.catalog import cluster
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
+from trueflops.predict.pipeline import SlowestStage
 from trueflops.predict.schedule import bubble_seconds, in_flight
 from trueflops.predict.stages import deal, representative_stages
 from trueflops.profile import Curve, from_datasheet, profile_of
@@ -135,10 +136,9 @@ class TestSchedules:
 
     def bubble(self, schedule: str, vpp: int = 1) -> float:
         plan = Plan(pp=self.p, vpp=vpp, schedule=schedule)  # type: ignore[arg-type]
-        slow: dict[str, Size] = {"forward": self.f, "recompute": 0.0, "backward": self.b}
-        slow["backward_weight"] = self.w
-        longest = self.f + self.b + self.w
-        return float(bubble_seconds(plan, self.m, self.p * longest, longest, slow))
+        taken: dict[str, Size] = {"forward": self.f, "recompute": 0.0, "backward": self.b}
+        slow = SlowestStage(seconds={**taken, "backward_weight": self.w}, layers=1.0)
+        return float(bubble_seconds(plan, self.m, self.f + self.b + self.w, slow))
 
     def test_bubbles_of_the_papers(self) -> None:
         p, f, b, w = self.p, self.f, self.b, self.w

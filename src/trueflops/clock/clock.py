@@ -84,6 +84,7 @@ class Clock:
         self.silicon = Silicon.of(self.chip)
         self.power = PowerLaw(self.chip, profile.curve("power"))
         self.host = HostLaw(profile)
+        self._rates: dict[str, float] = {}
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
         """Price every node of these graphs once, then sum them per graph."""
@@ -115,6 +116,11 @@ class Clock:
 
     def matmul_rate(self, dtype: str) -> float:
         """Flop per second that a large, square product reaches for a moment: what is achievable."""
+        if dtype not in self._rates:
+            self._rates[dtype] = self._large_product(dtype)
+        return self._rates[dtype]
+
+    def _large_product(self, dtype: str) -> float:
         side = Tensor("side", (("rows", LARGE_SIDE), ("inner", LARGE_SIDE)))
         weight = Tensor(
             "weight", (("columns", LARGE_SIDE), ("inner", LARGE_SIDE)), role=Role.WEIGHT

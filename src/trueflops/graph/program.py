@@ -43,19 +43,19 @@ NARROW: Final = {"fp8": "fp8", "fp4": "nvfp4"}
 class Program:
     """What one rank can be asked to run: each distinct block, the embedding, the head.
 
-    A block comes in two forms: as it runs, and `lean`, the same with recomputation, for the
+    A block comes in two forms: as it runs, and `recomputing`, the same with recomputation, for the
     layers that recompute.
     """
 
     blocks: tuple[Graph, ...]
-    lean: tuple[Graph, ...]
+    recomputing: tuple[Graph, ...]
     embedding: Graph
     head: Graph
 
     def map(self, change: Callable[[Graph], Graph]) -> Program:
         """The same program with every graph changed."""
-        blocks, lean = tuple(map(change, self.blocks)), tuple(map(change, self.lean))
-        return Program(blocks, lean, change(self.embedding), change(self.head))
+        blocks, recomputing = tuple(map(change, self.blocks)), tuple(map(change, self.recomputing))
+        return Program(blocks, recomputing, change(self.embedding), change(self.head))
 
 
 def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
@@ -108,12 +108,12 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
     blocks = tuple(
         lower(build_block(model, block, run, f"block {i}")) for i, block in enumerate(model.blocks)
     )
-    lean = blocks
+    recomputing = blocks
     if run.training and plan.recompute != "none":
-        lean = tuple(recompute(g, plan.recompute, stops_early=written) for g in blocks)
+        recomputing = tuple(recompute(g, plan.recompute, stops_early=written) for g in blocks)
     program = Program(
         blocks=blocks,
-        lean=lean,
+        recomputing=recomputing,
         embedding=lower(build_embedding(model, run)),
         head=lower(build_head(model, run)),
     )

@@ -7,6 +7,7 @@ schedule.py       bubbles, micro-batches in flight
 communication.py  between replicas and stages
 upkeep.py         weights, gradients, states: casts, sums, the update (foreach.py, muon.py), offload
 memory.py         a stage's memory
+step_terms.py     the step's parts as a tree
 training.py       the step of one plan, or of a million (training_step.py: the answer)
 serving.py        prefill, decode, KV cache; released.py: the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh

@@ -10,7 +10,7 @@ parameter-server  the same through host memory
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from trueflops.clock import NOTHING, Clock, Transfer, either
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.memory import Held
+from trueflops.predict.pipeline import SlowestStage
 from trueflops.sizes import Size
 
 
@@ -30,26 +31,35 @@ class Exchange:
     host_bytes: Size = 0.0  # of these, what passes the lane to host memory
 
 
-def exchange_gradients(
-    clock: Clock,
-    plan: Plan,
-    held: Held,
-    micro_batches: Size,
-    layers: Size,
-    forward: Size,
-    backward: Size,
+class Communication(NamedTuple):
+    """Of one step, beside that inside its layers."""
+
+    replicas: Exchange
+    stages: Exchange
+
+
+def communicate(
+    clock: Clock, plan: Plan, held: Held, boundary_bytes: Size, m: Size, slow: SlowestStage
+) -> Communication:
+    """Between replicas and between stages, beside what the slowest stage computes."""
+    replicas = _exchange_gradients(clock, plan, held, m, slow)
+    return Communication(replicas, _pass_stages(clock, plan, boundary_bytes, m, slow))
+
+
+def _exchange_gradients(
+    clock: Clock, plan: Plan, held: Held, micro_batches: Size, slow: SlowestStage
 ) -> Exchange:
-    """Data-parallel communication of a step. forward and backward: one micro-batch's seconds.
+    """Data-parallel communication of a step.
 
     Parameters travel layer by layer, so that each layer's message pays its own latency.
     """
     if plan.engine != "ddp":
         return _through_one(clock, plan, held, micro_batches)
-    zero = np.asarray(plan.zero)
-    pieces = np.maximum(layers, 1.0)
+    zero, forward, backward = np.asarray(plan.zero), slow.forward, slow.backward
+    pieces = np.maximum(slow.layers, 1.0)
     weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
     whole = _over(clock, plan, held, CollectiveKind.ALL_REDUCE, gradient_bytes, plan.dp, pieces)
-    shown = _left(whole.seconds, backward, pieces)
+    exposed = _left(whole.seconds, backward, pieces)
     if np.any(zero > 0):
         scatter = _over(
             clock, plan, held, CollectiveKind.REDUCE_SCATTER, gradient_bytes, plan.dp_shard, pieces
@@ -63,7 +73,7 @@ def exchange_gradients(
         often = np.where(zero >= 2, micro_batches, 1.0)
         last = _left((scatter + between).seconds, backward, pieces)
         scattering = (often - 1.0) * _left(scatter.seconds, backward, pieces) + last
-        shown_once = scattering + _left(gather.seconds, forward, pieces)
+        exposed_once = scattering + _left(gather.seconds, forward, pieces)
         # Shards are summed between replicas layer by layer behind the scatter, only in the last
         # backward, and beside it where the links are others: shards inside a node, sums outside.
         within = (gather + scatter).seconds
@@ -71,13 +81,13 @@ def exchange_gradients(
         apart = np.maximum(each, _left(between.seconds, backward, pieces) + within / pieces)
         crowded = _left(within + between.seconds, backward, pieces)
         last = np.where(_share_a_tier(gather + scatter, between), crowded, apart)
-        shown_every = micro_batches * _left(gather.seconds, forward, pieces)
-        shown_every = shown_every + (micro_batches - 1.0) * each + last
+        exposed_every = micro_batches * _left(gather.seconds, forward, pieces)
+        exposed_every = exposed_every + (micro_batches - 1.0) * each + last
         once = often * scatter + between + gather
         every = micro_batches * (2.0 * gather + scatter) + between
         whole = either(zero == 0, whole, either(zero >= 3, every, once))
-        shown = np.where(zero == 0, shown, np.where(zero >= 3, shown_every, shown_once))
-    return Exchange(whole, np.minimum(shown, whole.seconds) if plan.overlap else whole.seconds)
+        exposed = np.where(zero == 0, exposed, np.where(zero >= 3, exposed_every, exposed_once))
+    return Exchange(whole, np.minimum(exposed, whole.seconds) if plan.overlap else whole.seconds)
 
 
 def _over(
@@ -148,18 +158,10 @@ def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> E
     return Exchange(taken, taken.seconds)
 
 
-def pass_stages(
-    clock: Clock,
-    plan: Plan,
-    boundary_bytes: Size,
-    micro_batches: Size,
-    forward: Size,
-    backward: Size,
+def _pass_stages(
+    clock: Clock, plan: Plan, boundary_bytes: Size, micro_batches: Size, slow: SlowestStage
 ) -> Exchange:
-    """Activations forward and gradients back between neighbouring stages, once per piece.
-
-    forward and backward: one micro-batch's seconds on the slowest stage.
-    """
+    """Activations forward and gradients back between neighbouring stages, once per piece."""
     stride = plan.tp * plan.cp * plan.dp
     others = np.maximum(plan.pp - 1.0, 0.0)
     # The slowest boundary sets the pace: some stages may be neighbours only across the network.
@@ -180,7 +182,8 @@ def pass_stages(
     whole = micro_batches * moved
     # Interleaving overlaps a send with another piece's compute, but for those that fill and drain
     # the pipeline; without it each one is waited for.
-    longer = np.maximum(one - forward / plan.vpp, 0.0) + np.maximum(one - backward / plan.vpp, 0.0)
-    shown = micro_batches * plan.vpp * longer + 2.0 * one * others
+    longer = np.maximum(one - slow.forward / plan.vpp, 0.0)
+    longer = longer + np.maximum(one - slow.backward / plan.vpp, 0.0)
+    exposed = micro_batches * plan.vpp * longer + 2.0 * one * others
     hidden = np.asarray(plan.vpp) > 1
-    return Exchange(whole, np.where(hidden, np.minimum(shown, whole.seconds), whole.seconds))
+    return Exchange(whole, np.where(hidden, np.minimum(exposed, whole.seconds), whole.seconds))

@@ -180,7 +180,7 @@ def training_pass(plan: Plan, seq: int) -> Pass:
 
 def program_costs(program: Program, clock: Clock, placement: Placement) -> Costs:
     """Price every graph of a program."""
-    graphs = [*program.lean, program.embedding, program.head]
+    graphs = [*program.recomputing, program.embedding, program.head]
     pieces = [
         _piece(graph, price)
         for graph, price in zip(graphs, clock.price(graphs, placement), strict=True)

@@ -14,11 +14,11 @@ import numpy as np
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.kinds import Kind
-from trueflops.graph.rules import total_bytes, work
+from trueflops.graph.rules import work
 from trueflops.graph.variants import EagerKernel
 from trueflops.plan import BYTES, OPTIMIZERS, Plan
 from trueflops.profile import Profile
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
 CHUNK: Final = 65536 * 320
@@ -53,24 +53,27 @@ def updates_by_lists(profile: Profile, plan: Plan) -> bool:
     return bool(profile.curve("framework")["foreach"]) and plan.optimizer in OPTIMIZERS_BY_LISTS
 
 
-def update_seconds(clock: Clock, plan: Plan, own: Size) -> Size:
+class Update(NamedTuple):
+    """What an update takes, and the bytes that it reads and writes."""
+
+    seconds: Size
+    moved_bytes: Size
+
+
+def update_by_lists(clock: Clock, plan: Plan, own: Size) -> Update:
     """All launches over so many parameters."""
-    ops = _ops(plan, own)
-    return summed(clock.op_seconds(ops, [work(op) for op in ops]))
-
-
-def update_traffic(plan: Plan, own: Size) -> Size:
-    """Bytes that all launches read and write."""
-    return summed(total_bytes((*op.inputs, *op.outputs)) for op in _ops(plan, own))
+    ops = [_op(step, plan, own) for step in STEPS]
+    works = [work(op) for op in ops]
+    moved: Size = 0.0
+    seconds: Size = 0.0
+    for done, taken in zip(works, clock.op_seconds(ops, works), strict=True):
+        moved, seconds = moved + done.bytes_read + done.bytes_written, seconds + taken
+    return Update(seconds, moved)
 
 
 def temporary_bytes(plan: Plan, own: Size) -> Size:
     """The roots of the variances, whole, while the weights are updated."""
     return own * _moment_bytes(plan)
-
-
-def _ops(plan: Plan, own: Size) -> list[Op]:
-    return [_op(step, plan, own) for step in STEPS]
 
 
 def _op(step: Lists, plan: Plan, own: Size) -> Op:

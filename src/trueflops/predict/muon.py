@@ -45,9 +45,8 @@ def newton_schulz_seconds(model: Model, plan: Plan, held: Held, clock: Clock) ->
         _seconds_a_parameter(model, plan.wide_dtype, clock, routed=routed)
         for routed in (False, True)
     )
-    dense = Held(held.dense, 0.0, 0.0).own(plan, 1)
-    experts = Held(0.0, held.experts, 0.0).own(plan, 1)
-    return of_dense * dense + of_experts * experts
+    dense_ways, expert_ways = held.ways[0]
+    return of_dense * held.dense / dense_ways + of_experts * held.experts / expert_ways
 
 
 def products(matrix: Matrix, dtype: str = "bf16") -> tuple[Op, ...]:

@@ -3,29 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
 
-from trueflops.clock import CLOCKED_CAUSES
+from trueflops.clock import CLOCKED_CAUSES, Clock
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
-from trueflops.predict.stages import Stages, recomputed_share
-from trueflops.runtime import Ran, Stretch
+from trueflops.predict.stages import Stages
+from trueflops.runtime import Beside, Ran, Stretch, run_closed
+from trueflops.runtime.terms import at
 from trueflops.sizes import Size, summed
 
 USEFUL: Final = ("forward", "backward", "backward_weight")
 PHASES: Final = ("forward", "recompute", "backward", "backward_weight")
 
 
-def mean_stage(costs: Costs, plan: Plan, model: Model, exposed: Mapping[str, float]) -> Stretch:
-    """One micro-batch on the average stage: all layers, divided over the stages.
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """One micro-batch through all stages: on average, on the slowest, and what it is worth."""
 
-    `exposed` is the share of each cause that its stage waits for.
+    mean: Stretch
+    usual: Ran  # the mean stage as it really runs
+    slow: SlowestStage
+    exposed: Mapping[str, float]  # of the communication of each axis, the share that is waited for
+    links: tuple[Size, ...]  # seconds for which each tier's links are busy, on the busiest stage
+    work: StepWork  # of all micro-batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowestStage:
+    """The stage that sets the pace, plan by plan: its phases, and how many layers it has."""
+
+    seconds: dict[str, Size]
+    layers: Size
+
+    @property
+    def forward(self) -> Size:
+        """Seconds of one forward."""
+        return self.seconds["forward"]
+
+    @property
+    def backward(self) -> Size:
+        """Seconds of one backward, recomputation included."""
+        return self.total - self.forward
+
+    @property
+    def total(self) -> Size:
+        """Forward and back."""
+        return summed(self.seconds.values())
+
+
+def run_pipeline(
+    costs: Costs, plan: Plan, model: Model, stages: Stages, clock: Clock, beside: Beside, m: Size
+) -> Pipeline:
+    """Every stage's work, as it really runs: untuned shapes, the host and the power cap added."""
+    exposed = _exposed(plan, clock)
+    mean = _mean_stage(costs, plan, model, stages, exposed)
+    every = _every_stage(costs, stages, exposed)
+    lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
+    usual, each = (
+        run_closed(work, clock.power, gap=clock.host.gap, lost=lost, beside=beside)
+        for work in (mean, every)
+    )
+    return Pipeline(
+        mean=mean,
+        usual=usual,
+        slow=_slowest(each, stages),
+        exposed=exposed,
+        links=_busiest_links(costs, stages),
+        work=_step_work(costs, plan, model, stages, m, m * mean.joules, usual.clock_ratio),
+    )
+
+
+def _exposed(plan: Plan, clock: Clock) -> dict[str, float]:
+    """How much of a communication inside a layer makes its stage wait.
+
+    Split into pieces, a product can begin on those that have arrived (collective matmul).
+    DualPipe's point: a forward's all-to-all runs beside another micro-batch's backward.
     """
-    share = recomputed_share(plan, model.layers / plan.pp)
+    hidden = clock.profile.curve("framework")["hidden_tp"]
+    return {"tp": 1.0 - hidden, "ep": 0.0 if plan.schedule == "dualpipe" else 1.0}
+
+
+def _mean_stage(
+    costs: Costs, plan: Plan, model: Model, stages: Stages, exposed: Mapping[str, float]
+) -> Stretch:
+    """The average stage: all layers, divided over the stages."""
+    share = stages.recomputed_on_average
     by_cause: dict[tuple[str, str], Size] = {}
     seconds: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
     clocked: dict[str, Size] = dict.fromkeys(PHASES, 0.0)
@@ -54,13 +121,12 @@ def mean_stage(costs: Costs, plan: Plan, model: Model, exposed: Mapping[str, flo
 class _OfStages:
     """Sums over the pieces of each stage, [stage, plan]."""
 
-    def __init__(self, costs: Costs, plan: Plan, stages: Stages) -> None:
+    def __init__(self, costs: Costs, stages: Stages) -> None:
         self.costs, self.stages = costs, stages
-        self.share = stages.recomputed(plan)
 
     def __call__(self, of: Callable[[PieceCost, str], Size], phase: str) -> Size:
         """One size of one phase, of which only some layers run the recomputation."""
-        weight = self.share if phase == "recompute" else 1.0
+        weight = self.stages.recomputed if phase == "recompute" else 1.0
         found = self.stages.first * of(self.costs.embedding, phase)
         found = found + self.stages.last * of(self.costs.head, phase)
         for layers, block in zip(self.stages.layers, self.costs.blocks, strict=True):
@@ -68,11 +134,9 @@ class _OfStages:
         return found
 
 
-def every_stage_work(
-    costs: Costs, plan: Plan, stages: Stages, exposed: Mapping[str, float]
-) -> Stretch:
-    """One micro-batch on every stage, [stage, plan]."""
-    whole = _OfStages(costs, plan, stages)
+def _every_stage(costs: Costs, stages: Stages, exposed: Mapping[str, float]) -> Stretch:
+    """Every stage, [stage, plan]."""
+    whole = _OfStages(costs, stages)
     return Stretch(
         seconds={phase: whole(lambda piece, at: piece.of(at, exposed), phase) for phase in PHASES},
         clocked={phase: whole(PieceCost.clocked, phase) for phase in PHASES},
@@ -86,9 +150,9 @@ def _table(name: str) -> Callable[[PieceCost, str], Size]:
     return lambda piece, phase: getattr(piece, name).get(phase, 0.0)
 
 
-def busiest_links(costs: Costs, plan: Plan, stages: Stages) -> tuple[Size, ...]:
+def _busiest_links(costs: Costs, stages: Stages) -> tuple[Size, ...]:
     """Seconds for which a micro-batch keeps each tier's links busy, on the stage that does most."""
-    whole = _OfStages(costs, plan, stages)
+    whole = _OfStages(costs, stages)
     busy: dict[int, Size] = {}
     keys = {key for piece in (*costs.blocks, costs.embedding, costs.head) for key in piece.links}
     for phase, tier in sorted(keys):
@@ -100,15 +164,7 @@ def _link(tier: int) -> Callable[[PieceCost, str], Size]:
     return lambda piece, phase: piece.links.get((phase, tier), 0.0)
 
 
-@dataclass(frozen=True)
-class SlowestStage:
-    """The stage that sets the pace, plan by plan: its phases, and how many layers it has."""
-
-    seconds: dict[str, Size]
-    layers: Size
-
-
-def slowest_stage(ran: Ran, stages: Stages) -> SlowestStage:
+def _slowest(ran: Ran, stages: Stages) -> SlowestStage:
     """Find it among all stages as they really run."""
     whole = np.asarray(ran.total)
     at = np.argmax(whole, axis=0)[None]
@@ -117,12 +173,12 @@ def slowest_stage(ran: Ran, stages: Stages) -> SlowestStage:
         return np.take_along_axis(np.broadcast_to(rows, whole.shape), at, axis=0)[0]
 
     return SlowestStage(
-        {phase: chosen(size) for phase, size in ran.seconds.items()},
-        chosen(stages.all_layers),
+        seconds={phase: chosen(size) for phase, size in ran.seconds.items()},
+        layers=chosen(stages.all_layers),
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepWork:
     """What an accelerator does in one step, on average over the stages."""
 
@@ -134,17 +190,20 @@ class StepWork:
 
     def pick(self, index: int) -> StepWork:
         """The work of one plan out of many."""
-        values = (
-            self.model_flop, self.hardware_flop, self.peak_seconds, self.joules, self.clock_ratio
-        )  # fmt: skip
-        return StepWork(*(float(np.ravel(v)[index % np.size(v)]) for v in values))
+        return StepWork(**{f.name: at(getattr(self, f.name), index) for f in fields(self)})
 
 
-def step_work(
-    costs: Costs, plan: Plan, model: Model, micro_batches: Size, joules: Size, clock_ratio: Size
+def _step_work(
+    costs: Costs,
+    plan: Plan,
+    model: Model,
+    stages: Stages,
+    micro_batches: Size,
+    joules: Size,
+    clock_ratio: Size,
 ) -> StepWork:
     """Sum the work of all layers and divide it over the stages."""
-    share = recomputed_share(plan, model.layers / plan.pp)
+    share = stages.recomputed_on_average
     needed: Size = 0.0
     done: Size = 0.0
     at_peak: Size = 0.0
@@ -155,4 +214,10 @@ def step_work(
             done = done + weight * piece.matrix_flop.get(phase, 0.0)
             at_peak = at_peak + weight * piece.peak_seconds.get(phase, 0.0)
     each = micro_batches / plan.pp
-    return StepWork(needed * each, done * each, at_peak * each, joules, clock_ratio)
+    return StepWork(
+        model_flop=needed * each,
+        hardware_flop=done * each,
+        peak_seconds=at_peak * each,
+        joules=joules,
+        clock_ratio=clock_ratio,
+    )

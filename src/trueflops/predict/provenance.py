@@ -160,8 +160,8 @@ def step_provenance(trainer: Trainer, step: TrainingStep) -> Provenance:
     plan, model, clock = step.plan, trainer.model, trainer.clock
     ledger = _Ledger(trainer.profile)
     program = compile_program(model, plan, training_pass(plan, trainer.workload.seq))
-    counts = [model.pattern.count(kind) for kind in range(len(program.lean))]
-    graphs = (*program.lean, program.embedding, program.head)
+    counts = [model.pattern.count(kind) for kind in range(len(program.recomputing))]
+    graphs = (*program.recomputing, program.embedding, program.head)
     again = float(recomputed_share(plan, model.layers / plan.pp))
     sent: dict[str, list[CurveKey]] = defaultdict(list)
     ops: list[tuple[Op, float]] = []

@@ -15,16 +15,16 @@ from __future__ import annotations
 import numpy as np
 
 from trueflops.plan import Plan
+from trueflops.predict.pipeline import SlowestStage
 from trueflops.sizes import Size
 
 
-def bubble_seconds(
-    plan: Plan, micro_batches: Size, whole: Size, longest: Size, slow: dict[str, Size]
-) -> Size:
-    """Idle time of the slowest stage, which takes `longest`; `whole` is a micro-batch's time
-    through all stages, `slow` the slowest one's time by phase.
-    """
+def bubble_seconds(plan: Plan, micro_batches: Size, usual: Size, slowest: SlowestStage) -> Size:
+    """Idle time of the slowest stage; `usual` is a micro-batch's time on the average one."""
+    slow = slowest.seconds
     f, b, w = slow["forward"] + slow["recompute"], slow["backward"], slow["backward_weight"]
+    whole = usual * plan.pp  # through all stages
+    longest = np.maximum(slowest.total, usual)
     idle = np.maximum(whole - longest, 0.0)
     others = np.maximum(plan.pp - 1.0, 0.0)
     if plan.schedule == "zb-h1":

@@ -46,7 +46,7 @@ CHUNKS_AT_ONCE: Final = 4.0  # of a prompt in a pipeline: llama.cpp hands over 2
 MEMORY_SHARE: Final = 0.9  # of the accelerator's memory a server may use (vLLM, SGLang default)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServingPoint:
     """One plan at one concurrency."""
 
@@ -174,23 +174,23 @@ class Server:
             per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
             usd = per_hour.over(rate).times(1.0 / SECONDS_PER_HOUR)
         return ServingPoint(
-            self.model,
-            plan,
-            asked,
-            self.cluster,
-            self.profile,
-            self.weights,
-            self.cache_bits,
-            replicas,
-            batch,
-            running,
-            prefill,
-            decode,
-            memory,
-            self._capacity,
-            self._cache_per_request(Plan()),
-            per_request,
-            most,
+            model=self.model,
+            plan=plan,
+            workload=asked,
+            cluster=self.cluster,
+            profile=self.profile,
+            weights=self.weights,
+            cache_bits=self.cache_bits,
+            replicas=replicas,
+            batch=batch,
+            running=running,
+            prefill=prefill,
+            decode=decode,
+            memory=memory,
+            capacity_bytes=self._capacity,
+            cache_bytes_per_request=self._cache_per_request(Plan()),
+            cache_bytes_per_accelerator=per_request,
+            most_requests=most,
             ttft=self._first_token(prefill, packed, decode, whole, together, batch, running),
             tpot=tpot,
             tokens_per_second=rate,

@@ -18,7 +18,7 @@ from trueflops.plan import Plan
 from trueflops.sizes import Array, Size, distinct
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stages:
     """Representative stages: arrays [stage, plan]; `layers[k]` counts layers of block kind k."""
 
@@ -26,18 +26,21 @@ class Stages:
     layers: tuple[Array, ...]
     first: Array  # 1.0 where the stage holds the embedding
     last: Array  # 1.0 where it holds the head
+    recomputed: Size  # the part of each stage's layers that run again, [stage, plan]
+    recomputed_on_average: Size  # the same over all stages, [plan]
 
     @property
     def all_layers(self) -> Array:
         """Layers of each stage, of all kinds."""
-        total = np.zeros_like(self.index)
-        for layers in self.layers:
-            total = total + layers
-        return total
+        return all_layers(self.layers)
 
-    def recomputed(self, plan: Plan) -> Size:
-        """The part of each stage's layers that recompute."""
-        return recomputed_share(plan, self.all_layers)
+
+def all_layers(layers: tuple[Array, ...]) -> Array:
+    """Of all kinds together."""
+    total = np.zeros_like(layers[0])
+    for each in layers:
+        total = total + each
+    return total
 
 
 def recomputed_share(plan: Plan, layers: Size) -> Size:
@@ -64,7 +67,15 @@ def _stages(model: Model, plan: Plan, *, every: bool) -> Stages:
     # Pad with repeats of the first stage: a repeat can change neither a maximum nor an argmax.
     padded = np.array([[*t, *([t[0]] * (most - len(t)))] for t in tables], dtype=np.float64)
     rows = padded.transpose(2, 1, 0)[:, :, which]  # [column, stage, plan]
-    return Stages(rows[0], tuple(rows[3:]), rows[1], rows[2])
+    layers = tuple(rows[3:])
+    return Stages(
+        index=rows[0],
+        layers=layers,
+        first=rows[1],
+        last=rows[2],
+        recomputed=recomputed_share(plan, all_layers(layers)),
+        recomputed_on_average=recomputed_share(plan, model.layers / plan.pp),
+    )
 
 
 @lru_cache(maxsize=4096)

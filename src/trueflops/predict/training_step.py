@@ -17,7 +17,7 @@ from trueflops.sizes import Size
 from trueflops.workload import Training
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingStep:
     """What one step takes, and what the fullest accelerator holds."""
 

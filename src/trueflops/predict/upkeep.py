@@ -5,21 +5,56 @@ In: a plan and what a rank holds. Out: seconds beside those of the model's own g
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from trueflops.clock import Clock
 from trueflops.graph.program import NARROW
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
-from trueflops.predict.foreach import update_seconds, update_traffic, updates_by_lists
+from trueflops.predict.foreach import Update, update_by_lists, updates_by_lists
 from trueflops.predict.memory import Held
 from trueflops.predict.muon import newton_schulz_seconds
-from trueflops.profile import Profile
-from trueflops.runtime.terms import Term, leaf, total
+from trueflops.runtime import Beside, Term, leaf, total
 from trueflops.sizes import Size
 
 
-def weight_casts(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
+@dataclass(frozen=True, kw_only=True)
+class Upkeep:
+    """Of one step."""
+
+    update: Term
+    update_joules: Size  # at full clock
+    moved: Size  # seconds of casts, sums and copies
+    waited: Size  # seconds for what is offloaded and needed at once
+    streamed: Size  # seconds for what is offloaded and can hide
+    lane_bytes: Size  # that travel to or from the host, in the busier direction
+    host_bytes: Size  # that one accelerator keeps in host memory
+
+    def beside(self, micro_batches: Size) -> Beside:
+        """The update as the power cap sees it beside one micro-batch: it sees a step's mean power,
+        and an update only moves bytes.
+        """
+        return Beside(
+            seconds=self.update.value / micro_batches, joules=self.update_joules / micro_batches
+        )
+
+
+def maintain(clock: Clock, model: Model, plan: Plan, held: Held, m: Size) -> Upkeep:
+    """All of it, for m micro-batches."""
+    term, moved_bytes = _update(clock, model, plan, held)
+    moved = _weight_casts(clock, plan, held, m) + _accumulation(clock, plan, held, m)
+    offloaded = _offload(clock, plan, held, m)
+    return Upkeep(
+        update=term,
+        update_joules=clock.power.memory_joules(moved_bytes),
+        moved=moved + _gathered_copies(clock, plan, held, m),
+        **offloaded,
+    )
+
+
+def _weight_casts(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     """Weights narrowed for their products: by autocast for every micro-batch, and their gradients
     widened; to fp8 or fp4 once a step, in both layouts.
     """
@@ -32,7 +67,7 @@ def weight_casts(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     return m * clock.stream(2.0 * held.all * each, "cast", kernels=2.0)
 
 
-def accumulation(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
+def _accumulation(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     """Gradients added up over the micro-batches: read and written once more for each.
 
     A gradient wider than what the product writes is also widened every time. Those that are
@@ -40,12 +75,12 @@ def accumulation(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     """
     each = BYTES[plan.gradient_dtype]
     wider = 2.0 * max(each - BYTES["bf16"], 0.0)
-    own = held.own(plan, 2) * (1.0 - plan.offload_optimizer)
-    shown = clock.profile.curve("framework")["accumulation"]
-    return clock.stream(shown * own * ((m - 1.0) * 2.0 * each + m * wider), "")
+    own = held.gradients * (1.0 - plan.offload_optimizer)
+    exposed = clock.profile.curve("framework")["accumulation"]
+    return clock.stream(exposed * own * ((m - 1.0) * 2.0 * each + m * wider), "")
 
 
-def gathered_copies(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
+def _gathered_copies(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     """ZeRO-3 parameter by parameter: what was gathered is copied out of one buffer for every
     forward and backward, and gradients are copied into another before they are scattered.
     """
@@ -57,54 +92,51 @@ def gathered_copies(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     return np.where(np.asarray(plan.zero) >= 3, m * copied, 0.0)
 
 
-def update_bytes(profile: Profile, plan: Plan, held: Held) -> Size:
-    """What clipping and the update read and write."""
-    own = held.own(plan, 1)
-    if updates_by_lists(profile, plan):
-        return update_traffic(plan, own)
+def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, Size]:
+    """Clip, then update: read gradients, read and write states, write weights. Beside it the bytes
+    that move.
+    """
+    if updates_by_lists(clock.profile, plan):
+        seconds, moved = update_by_lists(clock, plan, held.states)
+        return leaf("optimizer", seconds, clock.profile.curve("eager"), "memory"), moved
+    seconds, moved = _fused_update(clock, plan, held)
+    law = clock.profile.curve("memory")
+    if plan.optimizer != "muon":
+        return leaf("optimizer", seconds, law, "memory"), moved
+    steps = newton_schulz_seconds(model, plan, held, clock)
+    products = leaf("Newton–Schulz", steps, clock.profile.curve("matmul"), "matmul")
+    return total("optimizer", leaf("update", seconds, law, "memory"), products), moved
+
+
+def _fused_update(clock: Clock, plan: Plan, held: Held) -> Update:
+    """Three passes over the list of tensors: their norm, its scaling, the update."""
     gradient, weight = BYTES[plan.gradient_dtype], BYTES[plan.parameter_dtype]
     clipping = 3.0 * gradient  # read once for the norm; read and written to be scaled
     each = clipping + gradient + weight + 2.0 * plan.state_bytes
     if not plan.has_master:
         each += weight  # the weights themselves are read and updated
-    return own * each
+    moved = held.states * each
+    return Update(clock.stream(moved, "optimizer", kernels=3.0), moved)
 
 
-def update(clock: Clock, model: Model, plan: Plan, held: Held) -> Term:
-    """Clip, then update: read gradients, read and write states, write weights."""
-    own = held.own(plan, 1)
-    if updates_by_lists(clock.profile, plan):
-        seconds = update_seconds(clock, plan, own)
-        return leaf("optimizer", seconds, clock.profile.curve("eager"), "memory")
-    law = clock.profile.curve("memory")
-    # Three walks over the list of tensors: their norm, its scaling, the update.
-    seconds = clock.stream(update_bytes(clock.profile, plan, held), "optimizer", kernels=3.0)
-    if plan.optimizer != "muon":
-        return leaf("optimizer", seconds, law, "memory")
-    steps = newton_schulz_seconds(model, plan, held, clock)
-    products = leaf("Newton–Schulz", steps, clock.profile.curve("matmul"), "matmul")
-    return total("optimizer", leaf("update", seconds, law, "memory"), products)
-
-
-def offload(
-    clock: Clock, plan: Plan, held: Held, kept: Size, m: Size, beside: Size
-) -> tuple[Term, Size]:
-    """What travels to host memory or drives and back: states are waited for; weights,
-    activations, and gradients on their way out can hide.
-
-    Beside it the bytes that travel in the busier direction.
+def _offload(clock: Clock, plan: Plan, held: Held, m: Size) -> dict[str, Size]:
+    """What travels to host memory or drives and back: states are waited for; weights, activations,
+    and gradients on their way out can hide.
     """
-    law, nvme = clock.profile.curve("host"), plan.offload_to == "nvme"
     if not plan.offloads:
-        return leaf("offload", 0.0, law, "host"), 0.0
-    states = held.own(plan, 1) * plan.state_bytes * plan.offload_optimizer
-    gradients = held.own(plan, 2) * BYTES[plan.gradient_dtype] * plan.offload_optimizer
-    weights = held.own(plan, 3) * BYTES[plan.parameter_dtype] * plan.offload_parameters
-    activations = kept * plan.offload_activations
+        return dict.fromkeys(("waited", "streamed", "lane_bytes", "host_bytes"), 0.0)
+    nvme = plan.offload_to == "nvme"
+    states = held.states * plan.state_bytes * plan.offload_optimizer
+    gradients = held.gradients * BYTES[plan.gradient_dtype] * plan.offload_optimizer
+    weights = held.weights * BYTES[plan.parameter_dtype] * plan.offload_parameters
+    activations = held.kept_bytes * plan.offload_activations
     waited = clock.host_copy(2.0 * states + gradients, nvme)  # the update needs the sums
     streamed = clock.host_copy(m * (2.0 * (weights + activations) + gradients), nvme)
-    # The host link is its own: compute, other communication and the bubble all hide it.
-    shown = np.maximum(streamed - beside, 0.0) if plan.overlap else streamed
     out = states + m * (activations + gradients)
     back = states + gradients + m * (activations + 2.0 * weights)  # for forward and backward
-    return leaf("offload", waited + shown, law, "host"), np.maximum(out, back)
+    return {
+        "waited": waited,
+        "streamed": streamed,
+        "lane_bytes": np.maximum(out, back),
+        "host_bytes": 0.0 if nvme else states + gradients + weights + activations,
+    }

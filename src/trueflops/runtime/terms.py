@@ -89,6 +89,17 @@ class Term:
         value, least = at(self.value, index), at(self.least, index)
         return replace(self, value=value, least=least, parts=parts)
 
+    def where_largest(self) -> Term:
+        """Of a tree [stage, plan] that of the stage where the whole is largest, plan by plan."""
+        size = np.asarray(self.value)
+        at = np.argmax(size, axis=0)[None]
+
+        def pick(value: Size) -> Size:
+            return np.take_along_axis(np.broadcast_to(value, size.shape), at, axis=0)[0]
+
+        parts = tuple(replace(part, value=pick(part.value)) for part in self.parts)
+        return replace(self, value=pick(size), parts=parts)
+
     def scaled(self, by: float) -> Term:
         """The same tree, every part multiplied."""
         parts = tuple(part.scaled(by) for part in self.parts)

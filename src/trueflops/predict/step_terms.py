@@ -1,0 +1,132 @@
+"""A training step as a tree of terms: what computes, what communicates, what waits.
+
+step = m · mean stage + uneven stages + bubble + exposed communication + optimizer + offload
+"""
+
+from __future__ import annotations
+
+from math import hypot
+
+import numpy as np
+
+from trueflops.clock import CLOCKED_CAUSES, Clock, Transfer
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.predict.communication import Communication, Exchange
+from trueflops.predict.pipeline import USEFUL, Pipeline
+from trueflops.predict.upkeep import Upkeep
+from trueflops.profile import Profile
+from trueflops.runtime import (
+    COMMUNICATION,
+    COMPUTE,
+    Term,
+    achievable,
+    busy_seconds,
+    floor_seconds,
+    leaf,
+    total,
+)
+from trueflops.sizes import Size, summed
+
+
+def step_term(
+    plan: Plan,
+    m: Size,
+    pipeline: Pipeline,
+    sent: Communication,
+    upkeep: Upkeep,
+    bubble: Size,
+    clock: Clock,
+    model: Model,
+) -> Term:
+    """A step of m micro-batches."""
+    profile, usual = clock.profile, pipeline.usual.total
+    uneven = m * (np.maximum(pipeline.slow.total, usual) - usual)
+    compute = _compute(pipeline, m, upkeep.moved, profile)
+    communication = _communication(plan, pipeline, m, sent, profile)
+    # The host link is its own: compute, other communication and the bubble all hide it.
+    beside = compute.value + communication.value + uneven + bubble
+    streamed = upkeep.streamed
+    waited = upkeep.waited + (np.maximum(streamed - beside, 0.0) if plan.overlap else streamed)
+    matmul, software = profile.curve("matmul"), profile.curve("framework")
+    terms = (
+        compute,
+        communication,
+        leaf("uneven stages", uneven, matmul, "matmul"),
+        leaf("pipeline bubble", bubble, matmul, "matmul"),
+        upkeep.update,
+        leaf("offload", waited, profile.curve("host"), "host"),
+        leaf("host, once a step", software["step"], software, "framework"),
+    )
+    # Whatever was hidden above, no step is shorter than its busiest link.
+    links = m * Transfer(0.0, pipeline.links) + sent.replicas.whole + sent.stages.whole
+    lane = upkeep.lane_bytes + sent.replicas.host_bytes
+    floor = floor_seconds(busy_seconds(clock.cluster, links.links, lane))
+    late = np.maximum(floor - sum(term.value for term in terms), 0.0)
+    return total(
+        "step",
+        *terms,
+        leaf("busiest link", late, profile.curve("collective"), "collective"),
+        cause="framework",
+        spread=hypot(software.error, software["experts_error"] * model.is_moe),
+        least=np.maximum(floor, _least(plan, m, pipeline, clock)),
+    )
+
+
+def _least(plan: Plan, m: Size, pipeline: Pipeline, clock: Clock) -> Size:
+    """All that is computed, as fast as large products are, or these where they are faster."""
+    reached = float(achievable(clock, plan.compute).high)
+    share = reached / clock.chip.peak_flop_per_second(plan.compute)
+    own: Size = 0.0
+    for cause in CLOCKED_CAUSES:
+        own = own + m * pipeline.mean.caused(cause, *USEFUL, "recompute")
+    return np.minimum(pipeline.work.peak_seconds / share, own)
+
+
+def _compute(pipeline: Pipeline, m: Size, moved: Size, profile: Profile) -> Term:
+    mean = pipeline.mean
+
+    def caused(*phases: str) -> list[Term]:
+        return [
+            leaf(label, m * mean.caused(cause, *phases), profile.curve(cause), cause)
+            for cause, label in COMPUTE.items()
+        ]
+
+    return total(
+        "compute",
+        *caused(*USEFUL),
+        total("recomputation", *caused("recompute")),
+        leaf("weights, gradients", moved, profile.curve("memory"), "memory"),
+        *pipeline.usual.added(profile, m),
+    )
+
+
+def _communication(
+    plan: Plan, pipeline: Pipeline, m: Size, sent: Communication, profile: Profile
+) -> Term:
+    law, mean, handed = profile.curve("collective"), pipeline.mean, sent.stages.exposed
+    inside = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
+    busy = summed(mean.by_cause.values()) - summed(inside.values())
+    inside["tp"] = inside["tp"] * pipeline.exposed["tp"]
+    if plan.schedule == "dualpipe":
+        longer = np.maximum(m * (inside["ep"] - busy) + sent.stages.whole.seconds, 0.0)
+        inside["ep"] = np.maximum(inside["ep"] - busy, 0.0)
+        handed = longer - m * inside["ep"]  # hides behind what the all-to-all leaves over
+    return total(
+        "exposed communication",
+        *(
+            leaf(label, m * inside[axis], law, "collective")
+            for axis, label in COMMUNICATION.items()
+        ),
+        leaf("data parallel", _between_replicas(sent.replicas, profile), law, "collective"),
+        leaf("pipeline sends", handed, law, "collective"),
+    )
+
+
+def _between_replicas(sent: Exchange, profile: Profile) -> Size:
+    """What data-parallel communication costs: its exposed part, and what its kernels and their
+    traffic take from the compute beside which the rest runs.
+    """
+    law = profile.curve("framework")
+    hidden = (sent.whole.seconds - sent.exposed) * law["hidden_dp"]
+    return sent.whole.seconds - hidden + law["contention"] * hidden
