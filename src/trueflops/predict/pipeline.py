@@ -62,7 +62,7 @@ def run_pipeline(
     """Every stage's work, as it really runs: untuned shapes, the host and the power cap added."""
     exposed = _exposed(plan, clock)
     mean = _mean_stage(costs, plan, model, stages, exposed)
-    every = _every_stage(costs, stages, exposed)
+    every = _every_stage(costs, stages, exposed, clock.host.gap)
     lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
     usual, each = (
         run_closed(work, clock.power, gap=clock.host.gap, lost=lost, beside=beside)
@@ -126,24 +126,43 @@ class _OfStages:
 
     def __call__(self, of: Callable[[PieceCost, str], Size], phase: str) -> Size:
         """One size of one phase, of which only some layers run the recomputation."""
-        weight = self.stages.recomputed if phase == "recompute" else 1.0
-        found = self.stages.first * of(self.costs.embedding, phase)
-        found = found + self.stages.last * of(self.costs.head, phase)
-        for layers, block in zip(self.stages.layers, self.costs.blocks, strict=True):
-            found = found + layers * weight * of(block, phase)
+        costs, stages = self.costs, self.stages
+        found: Size = 0.0
+        for held, piece in ((stages.first, costs.embedding), (stages.last, costs.head)):
+            size = of(piece, phase)
+            if _weighs(size):
+                found = found + held * size
+        for layers, block in zip(stages.layers, costs.blocks, strict=True):
+            size = of(block, phase)
+            if _weighs(size):
+                held = layers * stages.recomputed if phase == "recompute" else layers
+                found = found + held * size
         return found
 
 
-def _every_stage(costs: Costs, stages: Stages, exposed: Mapping[str, float]) -> Stretch:
-    """Every stage, [stage, plan]."""
+def _weighs(size: Size) -> bool:
+    """Whether it is more than a plain zero, whose sums a million plans need not pay for."""
+    return isinstance(size, np.ndarray) or size != 0.0
+
+
+def _every_stage(costs: Costs, stages: Stages, exposed: Mapping[str, float], gap: float) -> Stretch:
+    """Every stage, [stage, plan]. Kernels are counted only where there is a gap between them."""
     whole = _OfStages(costs, stages)
+
+    def of_phases(name: str) -> dict[str, Size]:
+        return {phase: whole(_table(name), phase) for phase in PHASES}
+
     return Stretch(
         seconds={phase: whole(lambda piece, at: piece.of(at, exposed), phase) for phase in PHASES},
         clocked={phase: whole(PieceCost.clocked, phase) for phase in PHASES},
-        kernels={phase: whole(_table("kernels"), phase) for phase in PHASES},
-        host={phase: whole(_table("host"), phase) for phase in PHASES},
-        joules=summed(whole(_table("joules"), phase) for phase in PHASES),
+        kernels=dict.fromkeys(PHASES, 0.0) if not gap else of_phases("kernels"),
+        host=of_phases("host"),
+        joules=whole(_useful_joules, "useful") + whole(_table("joules"), "recompute"),
     )
+
+
+def _useful_joules(piece: PieceCost, _: str) -> Size:
+    return summed(piece.joules.get(phase, 0.0) for phase in USEFUL)
 
 
 def _table(name: str) -> Callable[[PieceCost, str], Size]:
