@@ -9,7 +9,7 @@ left, so tests may run in any order and side by side. To add one:
 - No test asks how long something took: the machine may be busy. tests/made_up_cpu.py is a CPU
   whose seconds are counted and not waited for; what needs a real and quiet machine is a program in
   benchmarks/.
-- A door is asked in this process (`trueflops.cli.main`). A process of its own is for what only
+- A command is asked in this process (`trueflops.cli.main`). A process of its own is for what only
   it can show: signals, a bare folder, ranks. It is given many minutes before it is taken for hung.
 """
 

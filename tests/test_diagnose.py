@@ -546,7 +546,7 @@ def test_a_trace_may_say_anything(tmp_path: Path) -> None:
     assert answered > 20
 
 
-# ── the door ─────────────────────────────────────────────────────────────────────────────────────
+# ── the command ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_command(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

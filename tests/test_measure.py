@@ -372,7 +372,7 @@ def test_odd_budgets_are_refused(text: str) -> None:
 
 
 def test_collectives_join_a_profile_that_is_there(tmp_path: Path) -> None:
-    """Under torchrun, through the door."""
+    """Under torchrun, through the command."""
     path, device = tmp_path / "cpu.json", find_device("cpu")
     there = begin(path, device.identity, software(), 60.0)
     there.add("matmul", {"m": 1, "latency_us": 2.0})

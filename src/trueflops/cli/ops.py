@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> int:
             refused += [{"line": line, "reason": str(error)} for line in batch.lines]
     if not found:
         raise MissingFact(f"no row can be priced: {refused[0]['reason']}")
-    shown = None if options.json else LISTED  # no later row of a batch can be among the first
-    rows = [row for batch, priced in found for row in records(batch, priced, shown)]
-    rows = sorted(rows, key=lambda row: row["line"])[:shown]
+    most = None if options.json else LISTED  # no later row of a batch can be among the first
+    rows = [row for batch, priced in found for row in records(batch, priced, most)]
+    rows = sorted(rows, key=lambda row: row["line"])[:most]
     if options.json:
         answer: dict[str, Any] = {"on": where.name, "rows": rows, "refused": refused}
         if options.provenance:

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_flags(parser)
     options = parser.parse_args(arguments)
     if options.words:
-        parser.error("this door only measures; `trueflops measure show|fit FILE` does the rest")
+        parser.error("this command only measures; `trueflops measure show|fit FILE` does the rest")
     try:
         from trueflops.measure.start import sides_of_config, start
 

@@ -108,13 +108,13 @@ def show_graph(found: CapturedProgram, top: int) -> None:
     _show_fusion(out, found)
     ran = found.step.ran
     title = f"The graph, its first {4 * top} kernels (--json has them all)"
-    shown = grid(("", "right"), "op", "module", "phase", ("FLOP/B", "right"), title=title,
+    rows = grid(("", "right"), "op", "module", "phase", ("FLOP/B", "right"), title=title,
                  gives_way=2)  # fmt: skip
     for i, each in enumerate(ran[: 4 * top]):
         moved = float(each.kernel.work.bytes_read + each.kernel.work.bytes_written) or 1.0
         op = each.kernel.op
         name = "+".join(part.name for part in op.fused) if op and op.fused else each.kernel.name
         intensity = units.digits(float(each.kernel.work.flop) / moved)
-        shown.add_row(str(i), Text(name), Text(each.kernel.call.module), each.kernel.call.phase,
+        rows.add_row(str(i), Text(name), Text(each.kernel.call.module), each.kernel.call.phase,
                       intensity)  # fmt: skip
-    out.print(shown)
+    out.print(rows)

@@ -172,13 +172,13 @@ def _show_groups(out: Console, found: Diagnosis, top: int) -> None:
 
 
 def _show_slow(out: Console, found: Diagnosis, top: int) -> None:
-    shown = [g for g in found.slow if g.excess_seconds > NOTED * found.busy_seconds / 5][:top]
-    if not shown:
+    slow = [g for g in found.slow if g.excess_seconds > NOTED * found.busy_seconds / 5][:top]
+    if not slow:
         out.print("No kernel that matters is below its predicted range.\n")
         return
     table = grid("", ("n", "right"), ("each", "right"), ("predicted", "right"), ("ratio", "right"),
                  ("costs", "right"), title="Far below their limit", gives_way=0)  # fmt: skip
-    for group in shown:
+    for group in slow:
         each = float(group.predicted.value) / group.count if group.predicted else 0.0
         table.add_row(
             Text(group.label), f"{group.count:,}", _time(group.measured_seconds / group.count),
@@ -189,12 +189,12 @@ def _show_slow(out: Console, found: Diagnosis, top: int) -> None:
 
 
 def _show_pauses(out: Console, found: Diagnosis) -> None:
-    shown = [p for p in found.pauses if p.seconds > NOTED * found.window.seconds][:PAUSES]
-    if not shown:
+    pauses = [p for p in found.pauses if p.seconds > NOTED * found.window.seconds][:PAUSES]
+    if not pauses:
         return
     table = grid(("at", "right"), ("idle", "right"), "the host was in", "before",
                  title="Longest gaps", gives_way=3)  # fmt: skip
-    for pause in shown:
+    for pause in pauses:
         where = pause.host.replace("autograd::engine::evaluate_function: ", "")
         doing = where or ("" if pause.late else "(queued)")
         table.add_row(_time(pause.at_seconds), _time(pause.seconds), Text(doing),

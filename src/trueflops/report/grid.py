@@ -67,10 +67,10 @@ class Grid:
             yield Text(self.title, style="bold")
         every = list(range(len(self.heads)))
         without_bars = [i for i in every if not self._only_bars(i)]
-        for shown in (every, without_bars):
-            widths = self._widths(shown, options.max_width)
+        for visible in (every, without_bars):
+            widths = self._widths(visible, options.max_width)
             if widths is not None:
-                yield from self._lines(shown, widths)
+                yield from self._lines(visible, widths)
                 return
         for row in self.rows:
             yield from self._stacked(row, options.max_width)
@@ -85,25 +85,25 @@ class Grid:
             isinstance(c, Bar) or not c.plain for c in cells
         )
 
-    def _widths(self, shown: Sequence[int], most: int) -> list[int] | None:
-        """Widths of the columns shown that fit the terminal; None where nothing does."""
-        widths = [self._natural(i) for i in shown]
+    def _widths(self, visible: Sequence[int], most: int) -> list[int] | None:
+        """Widths at which these columns fit the terminal; None where nothing does."""
+        widths = [self._natural(i) for i in visible]
         over = sum(widths) + self.gap * (len(widths) - 1) - most
-        for i in self._yielding(shown):
+        for i in self._yielding(visible):
             if over <= 0:
                 break
-            at = shown.index(i)
+            at = visible.index(i)
             less = min(over, widths[at] - min(widths[at], self._least(i)))
             widths[at] -= less
             over -= less
         return widths if over <= 0 else None
 
-    def _yielding(self, shown: Sequence[int]) -> list[int]:
+    def _yielding(self, visible: Sequence[int]) -> list[int]:
         """Columns in the order in which they become narrower."""
-        bars = [i for i in shown if any(isinstance(c, Bar) for c in self._cells(i))]
-        texts = [i for i in reversed(shown) if self.heads[i][1] == "left" and i not in bars]
+        bars = [i for i in visible if any(isinstance(c, Bar) for c in self._cells(i))]
+        texts = [i for i in reversed(visible) if self.heads[i][1] == "left" and i not in bars]
         first = [self.gives_way] if self.gives_way in texts else []
-        rest = [i for i in shown if i not in bars and i not in texts]
+        rest = [i for i in visible if i not in bars and i not in texts]
         return [*bars, *first, *(i for i in texts if i not in first), *rest]
 
     def _natural(self, column: int) -> int:
@@ -120,22 +120,22 @@ class Grid:
         floor = TEXT_LEAST if any(texts) else BAR_LEAST
         return max([floor, *(cell_len(number) + HANG for number in numbers)])
 
-    def _lines(self, shown: Sequence[int], widths: Sequence[int]) -> Iterator[Text]:
-        heads: list[Cell] = [Text(self.heads[i][0], style="dim") for i in shown]
-        rows = [[row[i] for i in shown] for row in self.rows]
-        if any(self.heads[i][0] for i in shown):
+    def _lines(self, visible: Sequence[int], widths: Sequence[int]) -> Iterator[Text]:
+        heads: list[Cell] = [Text(self.heads[i][0], style="dim") for i in visible]
+        rows = [[row[i] for i in visible] for row in self.rows]
+        if any(self.heads[i][0] for i in visible):
             rows.insert(0, heads)
         scales = [
-            min(1.0, w / max(self._natural(i), 1)) for i, w in zip(shown, widths, strict=True)
+            min(1.0, w / max(self._natural(i), 1)) for i, w in zip(visible, widths, strict=True)
         ]
         for row in rows:
             cells = [
                 wrapped_cell(_text(cell, scale), width, 0 if i else HANG)
-                for i, cell, scale, width in zip(shown, row, scales, widths, strict=True)
+                for i, cell, scale, width in zip(visible, row, scales, widths, strict=True)
             ]
             for depth in range(max(map(len, cells))):
                 line = Text(no_wrap=True)
-                for i, lines, width in zip(shown, cells, widths, strict=True):
+                for i, lines, width in zip(visible, cells, widths, strict=True):
                     piece = lines[depth] if depth < len(lines) else Text()
                     space = Text(" " * (width - cell_len(piece.plain)))
                     right = self.heads[i][1] == "right"

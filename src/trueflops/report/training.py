@@ -84,8 +84,8 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
     for part in memory.parts:
         size = float(part.value)
         if size >= 0.05 * units.GIBI:
-            shown = f"{size / units.GIBI:,.1f}"
-            table.add_row(part.name, shown, Bar(size / longest, 40, "magenta"))
+            gibi = f"{size / units.GIBI:,.1f}"
+            table.add_row(part.name, gibi, Bar(size / longest, 40, "magenta"))
     sure = float(memory.estimate.high) <= capacity
     verdict = "fits" if sure else f"fits, but could need {_gib(float(memory.estimate.high))}"
     if whole > capacity:
@@ -197,11 +197,11 @@ def tree_table(tree: Term) -> RenderableType:
         value = float(term.value)
         if depth and value < 1e-6 * whole:
             return
-        shown, interval = ranged(term.estimate, dimension)
+        text, interval = ranged(term.estimate, dimension)
         certain = not term.deviations()
         table.add_row(
             "  " * depth + term.name,
-            shown,
+            text,
             f"{100 * value / whole:.1f} %",
             Text("exact" if certain else interval, style="dim"),
             Text(term.claim, style="dim"),

@@ -101,8 +101,8 @@ def label_of(op: TracedOp, call: Call, ops: tuple[Op, ...]) -> str:
         return f"attention{' backward' if back else ''} {shape}{causal}"
     if name.startswith(("foreach", "fused_a", "fused_s")):
         count = sum(a.elements for a in call.outputs)
-        shown = units.show(float(count), "count") if count >= 1000 else f"{count}"
-        return f"{name} {shown} {short_name(call.outputs[0].dtype)}"
+        elements = units.show(float(count), "count") if count >= 1000 else f"{count}"
+        return f"{name} {elements} {short_name(call.outputs[0].dtype)}"
     sizes = dict.fromkeys(_sizes(a.shape) for a in call.inputs if a.elements > 1)
     made = call.outputs[0]
     types = short_name(first.dtype) if first else short_name(made.dtype)

@@ -36,8 +36,8 @@ def show_limits(out: Console, p: KernelExplained, limit: Mapping[str, str]) -> N
     table = grid("", ("", "right"), "", "", title="What each limit alone would take")
     longest = max(p.limits.values())
     for name, taken in p.limits.items():
-        shown = units.show(taken, "seconds")
-        table.add_row(name, shown, Bar(taken / longest, 16, ""), limit[name])
+        text = units.show(taken, "seconds")
+        table.add_row(name, text, Bar(taken / longest, 16, ""), limit[name])
     out.print(table)
     together = units.show(float(p.seconds.value) / p.correction, "seconds")
     learnt = ""
