@@ -13,6 +13,7 @@ from dataclasses import replace
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
 from trueflops.graph.kinds import Function, Role
 from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, generated, joins
+from trueflops.sizes import summed
 
 
 def compile_graph(graph: Graph) -> Graph:
@@ -51,8 +52,8 @@ def _node(nodes: dict[int, Node], kernel: GeneratedKernel) -> Node:
     parts = [node for node in own if isinstance(node, Op)]
     made = generated(parts, tuple(kernel.reads.values()), tuple(kernel.writes.values()))
     weights = tuple({w.name: w for op in parts for w in op.weights}.values())
-    rows = sum(op.facts.get("rows_bytes", 0.0) for op in parts)
-    facts = {**made.facts, "rows_bytes": rows} if rows else made.facts
+    looked_up = [op.facts["rows_bytes"] for op in parts if "rows_bytes" in op.facts]
+    facts = {**made.facts, "rows_bytes": summed(looked_up)} if looked_up else made.facts
     return replace(made, weights=weights, facts=facts)
 
 
