@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,14 @@ from trueflops.catalog import cluster
 
 ROOT = Path(__file__).parent.parent
 COMMAND = re.compile(r"^\$ (trueflops .*)$", re.MULTILINE)
+DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("[!C]*.md")),
+             ROOT / "CONTRIBUTING.md"]  # fmt: skip
+"""All but the changelog, which says what there was."""
+FENCED = re.compile(r"```.*?```", re.DOTALL)
+NAMED = re.compile(r"`([\w.-]*(?:/[\w.-]+)*(?:/|\.(?:py|toml|csv|json|md|png)))`")
+LINKED = re.compile(r"\]\((?!https?:)([^)#]+)")
+MADE_UP = ("/X100.toml", "/Helium-2B.toml", "/NAME.toml", "mine.toml", "config.json")
+"""Files that an example adds, and those that users bring."""
 
 
 @pytest.mark.parametrize("page", generate.PAGES, ids=lambda page: page.name)
@@ -20,6 +29,26 @@ def test_a_readme_shows_what_is_printed(page: Path, monkeypatch: pytest.MonkeyPa
     """What is stale, `python docs/generate.py` writes anew."""
     monkeypatch.setenv("COLUMNS", "80")  # which generate sets, here put back
     assert generate.filled(page.read_text()) == page.read_text()
+
+
+@cache
+def repository() -> str:
+    """Every file and folder of the repository, a line each: its path below the root."""
+    rooms = [ROOT / name for name in ("src", "docs", "tests", "benchmarks", "truth", "examples")]
+    found = [*ROOT.glob("*.*"), *rooms, *(path for room in rooms for path in room.rglob("*"))]
+    paths = ("/" + path.relative_to(ROOT).as_posix() + "/" * path.is_dir() for path in found)
+    return "\n".join([*paths, ""])
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_the_files_that_a_page_names_are_there(page: Path) -> None:
+    """A path may leave out the folders that it lies in: `graph/ir.py`, or only `ir.py`."""
+    text = page.read_text()
+    named = {name for name in NAMED.findall(FENCED.sub("", text)) if name.strip("/")}
+    missing = [n for n in named if f"/{n}\n" not in repository() and not n.endswith(MADE_UP)]
+    assert not missing, f"{page.name} names what is not there: {sorted(missing)}"
+    links = [link for link in LINKED.findall(text) if not (page.parent / link).exists()]
+    assert not links, f"{page.name} links to what is not there: {links}"
 
 
 def test_both_readmes_ask_the_same_six_questions() -> None:

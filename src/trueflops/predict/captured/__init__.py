@@ -4,7 +4,7 @@ program.py   all of it: fuse what was compiled, price, run, replay the memory
 compiled.py  regions of torch.compile, fused
 lowering.py  the kernels of every call, found once
 prices.py    calls -> kernels with their seconds, by the one clock
-step.py      two clocks: the host issues, the device's streams run; waits between them
+step.py      a recorded step: priced, replayed by the runtime, told as a tree
 memory.py    every storage through the caching allocator: peaks, timeline, what was alive
 groups.py    kernels, alike ones together
 fitting.py   whether it fits, and what would save memory
