@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trueflops.calibrate.measured import device_chip, fit_record, limits_of
+from trueflops.calibrate.device import device_chip, limits_of
+from trueflops.calibrate.measured import fit_record
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
 from trueflops.graph.kinds import CollectiveKind

@@ -12,7 +12,7 @@ from trueflops.errors import TrueflopsError
 from trueflops.graph.passes import format_named
 from trueflops.model import read_model
 from trueflops.profile import Profile, from_datasheet
-from trueflops.records.chips import chip_of, cluster_of
+from trueflops.records.chips import chip_of, cluster_of_cut
 from trueflops.records.tables import read_table
 from trueflops.verify.findings import Finding, Findings
 from trueflops.verify.inference import inference_findings
@@ -318,7 +318,7 @@ def test_cores_memory_and_form_come_from_the_row() -> None:
     assert cut.need("peak.fp16") == pytest.approx(0.75 * whole.need("peak.fp16"))
     assert cut.need("memory.bandwidth") == whole.need("memory.bandwidth")
     assert cut.need("memory.capacity") == 32e9
-    assert cluster_of(cut, 1).accelerator is cut
+    assert cluster_of_cut(cut, 1).accelerator is cut
     assert chip_of("A100 80GB", 80.0, "PCIe, no NVLink").name == "A100-PCIe-80GB"
     assert chip_of("A100 80GB", 80.0, "").name == "A100-SXM4-80GB"
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from trueflops.catalog.facts import read_toml
 from trueflops.profile import FittedRows
+from trueflops.records.measured import Record
 from trueflops.records.tables import Row, Table
 
 _DATASETS: Final = Path(__file__).parent / "datasets.toml"
@@ -73,3 +74,13 @@ def rows_of(sources: Iterable[RowSource]) -> tuple[FittedRows, ...]:
     counted = Counter((row.table, row.chip, row.software, row.date) for row in sources)
     most_first = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     return tuple(FittedRows(*said, count) for said, count in most_first)
+
+
+def record_dataset(record: Record) -> Dataset:
+    """Under which conditions: the words that stand beside every curve."""
+    said = record.software
+    versions = ", ".join(f"{name} {said[name]}" for name in ("torch", "cuda", "hip", "driver")
+                         if name in said)  # fmt: skip
+    when = record.started.partition("T")[0]
+    what = f"measured on {record.device['name']}, {versions}, {when}, method {record.method}"
+    return Dataset(what, versions, when)

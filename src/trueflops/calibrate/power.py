@@ -18,7 +18,8 @@ from trueflops.calibrate.datasets import Dataset, RowSource, row_sources, rows_o
 from trueflops.calibrate.kernels import summarise
 from trueflops.catalog import Accelerator, accelerator
 from trueflops.errors import BadInput, shorten
-from trueflops.profile import Curve, CurveKey
+from trueflops.profile import Curve, CurveKey, read_profile
+from trueflops.profile.stored import DATA, shipped
 from trueflops.records.rows import by_chip
 from trueflops.records.tables import Row, Table, number_in
 from trueflops.sizes import Array
@@ -140,3 +141,10 @@ def _clocked(rows: list[Row], ratio: Array, seconds: Array, like: Curve | None) 
         return like["clocked"]
     slope, whole = np.polyfit(1.0 / ratio[same], seconds[same], 1)
     return float(np.clip(slope / (slope + whole), 0.0, 1.0))
+
+
+def shipped_power(chip: Accelerator) -> Curve | None:
+    """The power curve that is shipped for the chip, or for any, as shares of the cap."""
+    known = shipped(chip.name)
+    across = read_profile(DATA / "transfer.json").curves.get(CurveKey("power"))
+    return known.curves.get(CurveKey("power"), across) if known else across

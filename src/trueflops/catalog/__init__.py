@@ -19,6 +19,8 @@ from trueflops.catalog.accelerators import accelerator as accelerator
 from trueflops.catalog.accelerators import accelerators as accelerators
 from trueflops.catalog.clusters import Cluster as Cluster
 from trueflops.catalog.clusters import cluster as cluster
+from trueflops.catalog.clusters import cluster_of as cluster_of
+from trueflops.catalog.clusters import host_bandwidth as host_bandwidth
 from trueflops.catalog.errata import errata_about as errata_about
 from trueflops.catalog.fabric import PROTOCOLS as PROTOCOLS
 from trueflops.catalog.fabric import Tier as Tier

@@ -83,6 +83,18 @@ def cluster(text: str) -> Cluster:
     return _of_accelerators(text, accelerator(what), first, per_node)
 
 
+def cluster_of(chip: Accelerator, count: int = 1) -> Cluster:
+    """So many of a chip, in the nodes that are usual for it."""
+    return _of_accelerators(f"{count}x{chip.name}", chip, count, None)
+
+
+def host_bandwidth(chip: Accelerator, host: Node | None = None) -> float | None:
+    """Of the way to host memory, in this node or the one that is usual for the chip."""
+    host = host or default_node(chip)
+    name = host.link_name("host.link") if host else chip.text("links.host")
+    return link(name).values.get("bandwidth") if name else None
+
+
 def cluster_measured(chip: Accelerator, count: int) -> Cluster:
     """So many ranks of a device that no catalog knows, joined as was measured."""
     joined: tuple[Tier, ...] = ()
@@ -162,8 +174,6 @@ def _assemble(
     per_node: int,
     given: Given = {},  # noqa: B006  (never changed)
 ) -> Cluster:
-    host_link = host.link_name("host.link") if host else chip.text("links.host")
-    bandwidth = link(host_link).values.get("bandwidth") if host_link else None
     values: Given = {**(host.values if host else {}), **given}
     return Cluster(
         name=text.strip(),
@@ -172,7 +182,7 @@ def _assemble(
         nodes=nodes,
         per_node=per_node,
         tiers=tiers(chip, host, nodes, per_node, given),
-        host_bandwidth=given.get("host.bandwidth") or bandwidth,
+        host_bandwidth=given.get("host.bandwidth") or host_bandwidth(chip, host),
         node_memory_bytes=values.get("host.memory"),
         node_nvme_bandwidth=values.get("host.nvme_bandwidth"),
         watts=_share(values.get("power.maximum"), host, per_node),

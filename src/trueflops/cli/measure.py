@@ -69,7 +69,7 @@ def _measure(options: argparse.Namespace) -> int:
 def _limits(device: dict[str, Any]) -> dict[str, float]:
     """The datasheet's figures of what torch calls the device, if the catalog knows it."""
     try:
-        from trueflops.calibrate.measured import device_chip, limits_of
+        from trueflops.calibrate.device import device_chip, limits_of
 
         return limits_of(device_chip(Record(device, {})))
     except (TrueflopsError, ModuleNotFoundError):  # no such chip; no scipy yet: judged when fitted

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
+from trueflops.catalog import Accelerator, Cluster, accelerator, cluster_of
 from trueflops.catalog.names import find
 from trueflops.errors import BadInput, UnknownName
 from trueflops.units import GIGA
@@ -49,10 +49,9 @@ def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accel
     return _with_memory(chip, size)
 
 
-def cluster_of(chip: Accelerator, devices: int) -> Cluster:
-    """So many of them, in the node that is usual for the chip."""
-    whole = cluster(f"{devices}x{chip.whole}")
-    return replace(whole, accelerator=chip)
+def cluster_of_cut(chip: Accelerator, devices: int) -> Cluster:
+    """So many of them, in the node that is usual for the whole chip."""
+    return replace(cluster_of(accelerator(chip.whole), devices), accelerator=chip)
 
 
 def _spellings(name: str, plain: str, size: float | None, prefer_card: bool) -> Iterator[str]:

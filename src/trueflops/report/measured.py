@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
-from trueflops.catalog import Accelerator, cluster
+from trueflops.catalog import Accelerator, host_bandwidth
 from trueflops.errors import printable
 from trueflops.profile import CurveKey, HeldOut, Profile
 from trueflops.records.ceilings import cell, drift
@@ -76,7 +76,7 @@ def conditions(record: Record) -> Numbers:
 
 def host(record: Record, chip: Accelerator) -> dict[str, Numbers]:
     """The best copies over the link to the host, by way."""
-    link = cluster(chip.name).host_bandwidth if chip.status != "measured" else None
+    link = host_bandwidth(chip) if chip.status != "measured" else None
     best: dict[tuple[str, bool], float] = {}
     for row in record.tables.get("host", ()):
         key = str(row["way"]), bool(row["pinned"])

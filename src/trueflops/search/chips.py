@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Generic, TypeVar
 
-from trueflops.catalog import Accelerator, Cluster, cluster
+from trueflops.catalog import Accelerator, Cluster, cluster_of
 from trueflops.errors import TrueflopsError
 from trueflops.graph.passes import format_named
 from trueflops.model import Model
@@ -118,7 +118,7 @@ class _Attempt:
         space = Space(
             vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base
         )
-        where = cluster(f"{count}x{self.chip.name}")
+        where = cluster_of(self.chip, count)
         batch = max(BATCH_TOKENS // self.seq // count, 1) * count
         asked = Training(self.seq, batch, float(BATCH_TOKENS))
         profile = profile_of(self.chip, USUAL, self.given)
@@ -128,7 +128,7 @@ class _Attempt:
 
     def serve(self, count: int) -> ServingPoint | None:
         """The best cut that fits, or none."""
-        where: Cluster = cluster(f"{count}x{self.chip.name}")
+        where: Cluster = cluster_of(self.chip, count)
         prompt = max(min(PROMPT, self.model.max_positions - OUTPUT), 1)
         asked = Serving(prompt, OUTPUT, REQUESTS_PER_CHIP * count)
         profile = profile_of(self.chip, SERVING, self.given)

@@ -10,7 +10,7 @@ from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.profile import Profile
-from trueflops.records.chips import cluster_of
+from trueflops.records.chips import cluster_of_cut
 from trueflops.runtime.terms import Estimate
 from trueflops.verify.profiles import Profiles
 from trueflops.workload import Serving
@@ -103,7 +103,7 @@ class Bench:
             server = Server(
                 run.model,
                 Serving(1, 1, 1),
-                cluster_of(run.chip, run.layout.devices),
+                cluster_of_cut(run.chip, run.layout.devices),
                 self._profile(run.chip, run.framework),
                 weights=run.weights,
                 cache_bits=run.cache_bits,
