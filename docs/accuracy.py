@@ -18,7 +18,7 @@ from trueflops.records.tables import read_table
 from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known
-from trueflops.verify.recognise import known, verify_tables
+from trueflops.verify.recognise import reader_of, verify_tables
 from trueflops.verify.regimes import REGIMES, Reached, Regime, reach
 from trueflops.verify.score import summary
 
@@ -101,7 +101,7 @@ def truth_folder() -> Path | None:
 def judge(folder: Path) -> Findings:
     """Every table of the folder and our own."""
     paths = sorted([*folder.rglob("*.csv"), *(ROOT / "truth" / "h200").glob("*.csv")])
-    tables = [table for table in map(read_table, paths) if known(table)]
+    tables = [table for table in map(read_table, paths) if reader_of(table)]
     unseen = map(read_table, sorted((ROOT / "truth" / "h200_unseen").glob("*.csv")))
     return verify_tables(tables, best_known).extend([judge_measured(unseen, "H200-SXM-141GB")])
 

@@ -19,8 +19,8 @@ from trueflops.profile import Profile
 from trueflops.runtime.terms import Term, leaf
 from trueflops.sizes import Size, summed
 
-TOGETHER: Final = (("forward",), ("recompute", "backward", "backward_weight"))
-"""Phases whose kernels alternate, layer by layer: the host's lead in one helps the next."""
+TOGETHER: Final = (("forward",), ("recompute", "backward"), ("backward_weight",))
+"""Phases whose short kernels alternate, layer by layer: the host's lead in one helps the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
