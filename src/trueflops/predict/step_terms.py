@@ -42,7 +42,7 @@ def step_term(
     """A step of m micro-batches."""
     profile, usual = clock.profile, pipeline.usual.total
     uneven = m * (np.maximum(pipeline.slow.total, usual) - usual)
-    compute = _compute(pipeline, m, upkeep.moved, profile)
+    compute = _compute(plan, pipeline, m, upkeep.moved, profile)
     communication = _communication(plan, pipeline, m, sent, profile)
     # The host link is its own: compute, other communication and the bubble all hide it.
     beside = compute.value + communication.value + uneven + bubble
@@ -83,12 +83,15 @@ def _least(plan: Plan, m: Size, pipeline: Pipeline, clock: Clock) -> Size:
     return np.minimum(pipeline.work.peak_seconds / share, own)
 
 
-def _compute(pipeline: Pipeline, m: Size, moved: Size, profile: Profile) -> Term:
+def _compute(plan: Plan, pipeline: Pipeline, m: Size, moved: Size, profile: Profile) -> Term:
     mean = pipeline.mean
+    laws = {cause: profile.curve(cause) for cause in COMPUTE}
+    if plan.implementation != "library":  # its memory-bound kernels are PyTorch's own
+        laws["memory"] = profile.curve("eager")
 
     def caused(*phases: str) -> list[Term]:
         return [
-            leaf(label, m * mean.caused(cause, *phases), profile.curve(cause), cause)
+            leaf(label, m * mean.caused(cause, *phases), laws[cause], cause)
             for cause, label in COMPUTE.items()
         ]
 
