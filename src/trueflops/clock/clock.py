@@ -214,7 +214,7 @@ class Clock:
                 at_peak = done.flop / self.chip.peak_flop_per_second(node.dtype)
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak
                 if phase == "forward":
-                    priced.model_flop = priced.model_flop + model_flop(node)
+                    priced.model_flop = priced.model_flop + model_flop(node, done)
         for (
             phase_,
             taken,

@@ -14,16 +14,9 @@ from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
 from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
 from trueflops.graph.ir import Op
-from trueflops.graph.kinds import EAGER_KINDS, LAID_OUT_ATTENTION, PRODUCTS, Kind
+from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
 from trueflops.graph.rules import Work, total_bytes
-from trueflops.graph.shapes import (
-    AttentionShape,
-    ExpertShape,
-    MatmulShape,
-    attention_shape,
-    expert_shape,
-    matmul_shape,
-)
+from trueflops.graph.shapes import AttentionShape, ExpertShape, attention_shape
 from trueflops.graph.variants import (
     AttentionKernel,
     EagerKernel,
@@ -45,8 +38,7 @@ LAWS: Final[dict[str, Law]] = {
 }
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
-_CAST, _PRODUCT_BACKWARD = Kind.CAST, Kind.PRODUCT_BACKWARD  # bound once: see graph/kinds.py
-_FUSED_LOSS = Kind.FUSED_CROSS_ENTROPY
+_CAST, _FUSED_LOSS = Kind.CAST, Kind.FUSED_CROSS_ENTROPY  # bound once: see graph/kinds.py
 FALLBACK: Final = AttentionKernel.TRITON  # takes any shape, where no faster attention does
 # Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
@@ -114,10 +106,9 @@ def streamed(op: Op, done: Work) -> Size:
 
     Of experts only those that one token chooses: all tokens may choose the same.
     """
-    fresh = op.inputs[0].bytes if op_class(op).startswith("attention") else total_bytes(op.inputs)
     if "chosen" in op.facts and op.inputs[0].has("routed"):
         return op.facts["chosen"] * total_bytes(op.weights)
-    return np.maximum(done.bytes_read - fresh, 0.0)
+    return np.maximum(done.bytes_read - done.activation_bytes, 0.0)
 
 
 def law_work(kind: str, ops: Sequence[Op], works: Sequence[Work]) -> Any:
@@ -146,38 +137,25 @@ def _columns(rows: Sequence[tuple[Size, ...]]) -> tuple[Array, ...]:
 def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
     rows = []
     for op, done in zip(ops, works, strict=True):
-        shape, others = _product_shape(op), total_bytes(op.inputs) + done.bytes_written
+        others = done.activation_bytes + done.bytes_written
         weights = done.bytes_read + done.bytes_written - others  # of experts, those touched
-        rows.append((*shape, weights, others, op.facts.get("copies", EVER_COLD)))
+        rows.append((*done.shape, weights, others, op.facts.get("copies", EVER_COLD)))
     return MatmulWork(ops[0].dtype, *_columns(rows))
-
-
-def _product_shape(op: Op) -> MatmulShape:
-    """[m,k]·[k,n] of any product; those of unfused attention are one per sequence and head."""
-    if op.kind not in LAID_OUT_ATTENTION and op.kind is not _PRODUCT_BACKWARD:
-        return matmul_shape(op)
-    forward = op.of or op
-    size = dict((forward.outputs[0] if forward.kind is Kind.SCORES else forward.inputs[0]).dims)
-    both = 2.0 if op.kind is _PRODUCT_BACKWARD else 1.0  # a product has two gradients
-    batch = both * size["batch"] * size["heads"]
-    if forward.kind is Kind.SCORES:
-        return MatmulShape(batch, size["seq"], size["keys"], op.facts["inner"])
-    return MatmulShape(batch, size["seq"], op.facts["inner"], size["keys"])
 
 
 def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
     rows = []
     for op, done in zip(ops, works, strict=True):
-        others = op.inputs[0].bytes + done.bytes_written
+        others = done.activation_bytes + done.bytes_written
         products = 2.5 if op.kind is Kind.ATTENTION_BACKWARD else 1.0
         cache = done.bytes_read + done.bytes_written - others
-        rows.append((*attention_shape(op), cache, others, products))
+        rows.append((*done.shape, cache, others, products))
     *shape, cached, moved, times = _columns(rows)
     return AttentionWork(AttentionShape(*shape), cached, moved, times, ops[0].dtype)
 
 
 def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
-    rows = [(*expert_shape(op), op.facts.get("skewed", 0.0)) for op in ops]
+    rows = [(*done.shape, op.facts.get("skewed", 0.0)) for op, done in zip(ops, works, strict=True)]
     *shape, skewed = _columns(rows)
     return ExpertWork(ExpertShape(*shape), ops[0].weights[-1].bits, skewed, ops[0].dtype)
 

@@ -31,6 +31,7 @@ class Tensor:
     bits: float = 16.0
     role: Role = Role.ACTIVATION
     elements: Size = field(init=False)
+    bytes: Size = field(init=False)
 
     def __post_init__(self) -> None:
         """Multiply the dims once; every reader needs the product."""
@@ -38,11 +39,7 @@ class Tensor:
         for _, size in self.dims:
             count = count * size
         self.elements = count
-
-    @property
-    def bytes(self) -> Size:
-        """Size in memory."""
-        return self.elements * (self.bits / BITS_PER_BYTE)
+        self.bytes = count * (self.bits / BITS_PER_BYTE)
 
     def has(self, *names: str) -> bool:
         """Whether any of these dimensions is one of the tensor's."""
