@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -55,35 +56,47 @@ _EAGER_INDEX: Final[dict[Variant | None, float]] = {
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
+class Pricing(NamedTuple):
+    """How an op is priced."""
+
+    kind: str  # its class: whose law gives its seconds
+    cause: str  # under which heading they are shown
+    key: CurveKey  # the curve whose parameters the law is given
+
+
+def pricing_of(op: Op) -> Pricing:
+    """Law, heading and curve of an op."""
+    kind = op_class(op)
+    if kind in ("matmul", "experts"):
+        grouped = kind == "matmul" and (op.of or op).inputs[0].has("routed")
+        key = _product_key(kind, op.dtype, op.variant, grouped)
+        return Pricing(kind, "experts" if grouped else kind, key)
+    if kind.startswith("attention"):
+        return Pricing(kind, "attention", _attention_key(kind, op))
+    return Pricing(kind, "memory", _stream_key(kind, op.variant if op.kind is _CAST else None))
+
+
 def op_class(op: Op) -> str:
     """Which law prices an op."""
     return _CLASSES[op.kind]
 
 
-def cause_of(op: Op) -> str:
-    """Under which heading its seconds are shown."""
-    kind = op_class(op)
-    if kind == "matmul" and (op.of or op).inputs[0].has("routed"):
-        return "experts"
-    if kind.startswith("attention"):
-        return "attention"
-    return "memory" if kind == "eager" else kind
-
-
 def curve_key(op: Op) -> CurveKey:
     """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
-    kind = op_class(op)
-    if kind in ("matmul", "experts"):
-        dtype, form = "" if op.dtype in _HALVES else op.dtype, variant_name(op.variant)
-        window = form if form in CONVOLUTIONS else ""
-        stored = "" if form in (dtype, window) else form
-        grouped = kind == "matmul" and cause_of(op) == "experts"
-        return CurveKey(kind, dtype=dtype, format=stored, kernel=window, grouped=grouped)
-    if op.kind is _CAST and op.variant:
-        return CurveKey("cast", format=variant_name(op.variant))
-    if kind.startswith("attention"):
-        return _attention_key(kind, op)
-    return CurveKey(kind)
+    return pricing_of(op).key
+
+
+@lru_cache(maxsize=1024)
+def _product_key(kind: str, computed: str, variant: Variant | None, grouped: bool) -> CurveKey:
+    dtype, form = "" if computed in _HALVES else computed, variant_name(variant)
+    window = form if form in CONVOLUTIONS else ""
+    stored = "" if form in (dtype, window) else form
+    return CurveKey(kind, dtype=dtype, format=stored, kernel=window, grouped=grouped)
+
+
+@lru_cache(maxsize=1024)
+def _stream_key(kind: str, narrowed: Variant | None) -> CurveKey:
+    return CurveKey("cast", format=variant_name(narrowed)) if narrowed else CurveKey(kind)
 
 
 def _attention_key(kind: str, op: Op) -> CurveKey:
@@ -121,6 +134,11 @@ def stack(sizes: Sequence[Size]) -> Array:
     if not any(isinstance(s, np.ndarray) for s in sizes):
         return np.array(sizes, dtype=np.float64)
     return np.stack([np.asarray(a, np.float64) for a in np.broadcast_arrays(*sizes)])
+
+
+def peak_seconds(works: Sequence[Work], peak: float) -> Array:
+    """Seconds that matrix ops take at the peak rate: no kernel is faster, whatever a fit says."""
+    return stack([done.flop for done in works]) / peak
 
 
 def align(*arrays: Array) -> tuple[Array, ...]:

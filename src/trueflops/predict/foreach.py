@@ -14,7 +14,7 @@ import numpy as np
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.kinds import Kind
-from trueflops.graph.rules import total_bytes, work
+from trueflops.graph.rules import total_bytes
 from trueflops.graph.variants import EagerKernel
 from trueflops.plan import BYTES, OPTIMIZERS, Plan
 from trueflops.profile import Profile
@@ -55,8 +55,7 @@ def updates_by_lists(profile: Profile, plan: Plan) -> bool:
 
 def update_seconds(clock: Clock, plan: Plan, own: Size) -> Size:
     """All launches over so many parameters."""
-    ops = _ops(plan, own)
-    return summed(clock.op_seconds(ops, [work(op) for op in ops]))
+    return summed(launch.seconds for launch in clock.price_ops(_ops(plan, own)))
 
 
 def update_traffic(plan: Plan, own: Size) -> Size:
