@@ -105,13 +105,19 @@ def _attention_key(kind: str, op: Op) -> CurveKey:
     Rows of a table name their kernel. For a model whose head dimension those kernels do not
     support, the engine's settings say whether the fallback runs (`odd_heads`).
     """
-    narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
-    kernel = variant_name(op.variant)
-    if kernel != FALLBACK and (kernel or not narrow):
-        return CurveKey(kind, kernel=kernel)
+    narrow, kernel = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS, op.variant
+    if kernel is not FALLBACK and (kernel or not narrow):
+        return _kernel_key(kind, kernel)
     heads = attention_shape(op).head_dim
     odd = not kernel and np.ndim(heads) == 0 and heads not in SERVED_HEADS
-    return CurveKey(kind, cache8=bool(narrow), kernel=kernel, odd_heads=odd)
+    return _kernel_key(kind, kernel, bool(narrow), odd)
+
+
+@lru_cache(maxsize=1024)
+def _kernel_key(
+    kind: str, kernel: Variant | None, cache8: bool = False, odd_heads: bool = False
+) -> CurveKey:
+    return CurveKey(kind, cache8=cache8, kernel=variant_name(kernel), odd_heads=odd_heads)
 
 
 def streamed(op: Op, done: Work) -> Size:
