@@ -29,7 +29,6 @@ from trueflops.clock.works import (
     peak_seconds,
     pricing_of,
     stack,
-    streamed,
 )
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
@@ -107,10 +106,10 @@ class Clock:
 
     def price_ops(self, ops: Sequence[Op]) -> list[PricedOp]:
         """Price each op, all of one class, curve and dtype in one call of their law."""
+        done = list(map(work, ops))
         classes: dict[tuple[Pricing, str], list[tuple[int, Op, Work]]] = defaultdict(list)
         for i, op in enumerate(ops):
-            done = work(op)
-            classes[pricing_of(op), op.dtype].append((i, op, done))
+            classes[pricing_of(op), op.dtype].append((i, op, done[i]))
         found: dict[int, PricedOp] = {}
         for (pricing, dtype), members in classes.items():
             at, alike, works = zip(*members, strict=True)
@@ -218,7 +217,7 @@ class Clock:
             burnt = self.power.joules(done.flop, moved, node.dtype, matrix=matrix)
             priced.joules[phase] = priced.joules[phase] + burnt
             if matrix:
-                priced.streamed_bytes[phase] = priced.streamed_bytes[phase] + streamed(node, done)
+                priced.streamed_bytes[phase] = priced.streamed_bytes[phase] + done.streamed_bytes
                 priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak
                 if phase == "forward":

@@ -16,7 +16,7 @@ from trueflops.clock.matmul import MATMUL, MatmulWork
 from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
-from trueflops.graph.rules import Work, total_bytes
+from trueflops.graph.rules import Work
 from trueflops.graph.shapes import AttentionShape, ExpertShape, attention_shape
 from trueflops.graph.variants import (
     AttentionKernel,
@@ -68,7 +68,7 @@ def pricing_of(op: Op) -> Pricing:
     """Law, heading and curve of an op."""
     kind = op_class(op)
     if kind in ("matmul", "experts"):
-        grouped = kind == "matmul" and (op.of or op).inputs[0].has("routed")
+        grouped = kind == "matmul" and "routed" in dict((op.of or op).inputs[0].dims)
         key = _product_key(kind, op.dtype, op.variant, grouped)
         return Pricing(kind, "experts" if grouped else kind, key)
     if kind.startswith("attention"):
@@ -118,16 +118,6 @@ def _kernel_key(
     kind: str, kernel: Variant | None, cache8: bool = False, odd_heads: bool = False
 ) -> CurveKey:
     return CurveKey(kind, cache8=cache8, kernel=variant_name(kernel), odd_heads=odd_heads)
-
-
-def streamed(op: Op, done: Work) -> Size:
-    """Bytes of weights and cached keys that a product or an attention must read.
-
-    Of experts only those that one token chooses: all tokens may choose the same.
-    """
-    if "chosen" in op.facts and op.inputs[0].has("routed"):
-        return op.facts["chosen"] * total_bytes(op.weights)
-    return np.maximum(done.bytes_read - done.activation_bytes, 0.0)
 
 
 def law_work(kind: str, ops: Sequence[Op], works: Sequence[Work]) -> Any:
@@ -186,7 +176,8 @@ def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
     moved = stack([done.bytes_read + done.bytes_written for done in works])
-    return StreamWork(moved, stack([kind_index(stream_kind(op)) for op in ops]))
+    kinds = [stream_kind(op) for op in ops]
+    return StreamWork(moved, stack(list(map(kind_index, kinds))))
 
 
 def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:

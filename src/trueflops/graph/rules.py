@@ -42,6 +42,7 @@ class Work(NamedTuple):
     bytes_written: Size
     # Of matrix ops alone:
     activation_bytes: Size = 0.0  # of those read; the others are weights and cached keys
+    streamed_bytes: Size = 0.0  # these others, of experts only those that one token chooses
     shape: MatmulShape | AttentionShape | ExpertShape | tuple[()] = ()
 
 
@@ -83,9 +84,16 @@ def total_bytes(tensors: tuple[Tensor, ...]) -> Size:
 def _matmul_work(op: Op) -> Work:
     shape, touched = matmul_shape(op), touched_experts(op)
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
-    activations = total_bytes(op.inputs)
-    read = activations + total_bytes(op.weights) * touched
-    return Work(flop, read, total_bytes(op.outputs), activations, shape)
+    activations, weights = total_bytes(op.inputs), total_bytes(op.weights)
+    read = activations + weights * touched
+    streamed = _chosen_bytes(op, weights, read - activations)
+    return Work(flop, read, total_bytes(op.outputs), activations, streamed, shape)
+
+
+def _chosen_bytes(op: Op, weights: Size, read: Size) -> Size:
+    """Bytes of weights that are read at least: all tokens may choose the same experts."""
+    routed = "chosen" in op.facts and "routed" in dict(op.inputs[0].dims)
+    return op.facts["chosen"] * weights if routed else read
 
 
 def _matmul_backward(op: Op) -> tuple[Op, ...]:
@@ -113,9 +121,10 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
 def _experts_work(op: Op) -> Work:
     e = expert_shape(op)
     flop = 2.0 * e.rows * e.hidden * e.width * (e.up_ways + 1.0)
-    weights = total_bytes(op.weights) * e.touched / e.experts
-    activations = total_bytes(op.inputs)
-    return Work(flop, activations + weights, total_bytes(op.outputs), activations, e)
+    activations, weights = total_bytes(op.inputs), total_bytes(op.weights)
+    read = activations + weights * e.touched / e.experts
+    streamed = _chosen_bytes(op, weights, read - activations)
+    return Work(flop, read, total_bytes(op.outputs), activations, streamed, e)
 
 
 # ── attention, whole (flash) or laid out as scores, softmax, context ─────────────────────────────
@@ -132,15 +141,15 @@ def _attention_work(op: Op) -> Work:
     bits = op.facts.get("key_bits", k.bits)
     cache = a.batch * a.keys * a.kv_heads * (a.head_dim + a.value_dim) * bits / BITS_PER_BYTE
     cache = op.facts.get("cache_bytes", cache)  # a latent cache is shared by all heads
-    flop, written = _attention_flop(a, 1, 1), total_bytes(op.outputs)
-    return Work(flop, q.bytes + cache, written, q.bytes, a)
+    flop, read, written = _attention_flop(a, 1, 1), q.bytes + cache, total_bytes(op.outputs)
+    return Work(flop, read, written, q.bytes, read - q.bytes, a)
 
 
 def _attention_backward_work(op: Op) -> Work:
     # FlashAttention-2 backward: QKᵀ again, dV = PᵀdO, dP = dOVᵀ, dQ = dS·K, dK = dSᵀQ
     a = attention_shape(op)
-    flop, queries = _attention_flop(a, 3, 2), op.inputs[0].bytes
-    return Work(flop, total_bytes(op.inputs), total_bytes(op.outputs), queries, a)
+    flop, read, queries = _attention_flop(a, 3, 2), total_bytes(op.inputs), op.inputs[0].bytes
+    return Work(flop, read, total_bytes(op.outputs), queries, read - queries, a)
 
 
 def _attention_backward(op: Op) -> tuple[Op, ...]:
@@ -166,7 +175,7 @@ def _product_work(op: Op) -> Work:
     times = 2.0 if op.of else 1.0  # a product has two gradients, each as large
     flop = 2.0 * wide.elements * op.facts["inner"] * times
     read, shape = total_bytes(op.inputs), laid_out_shape(op)
-    return Work(flop, read, total_bytes(op.outputs), read, shape)
+    return Work(flop, read, total_bytes(op.outputs), read, 0.0, shape)
 
 
 def _product_backward(op: Op) -> tuple[Op, ...]:
