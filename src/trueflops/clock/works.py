@@ -73,7 +73,8 @@ def pricing_of(op: Op) -> Pricing:
         return Pricing(kind, "experts" if grouped else kind, key)
     if kind.startswith("attention"):
         return Pricing(kind, "attention", _attention_key(kind, op))
-    return Pricing(kind, "memory", _stream_key(kind, op.variant if op.kind is _CAST else None))
+    key = _stream_key(kind, op.variant if op.kind is _CAST else None)
+    return Pricing(kind, "memory" if kind == "eager" else kind, key)
 
 
 def op_class(op: Op) -> str:
