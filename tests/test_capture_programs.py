@@ -65,11 +65,10 @@ def check(recording: Recording, clock: Clock) -> None:
     calls = list(recording.calls())
     assert calls
     ops = [op for call in calls for op in lower(call) if op.kind is not Kind.HOST_COPY]
-    works = [work(op) for op in ops]
-    for op, done, seconds in zip(ops, works, clock.op_seconds(ops, works), strict=True):
-        assert isfinite(float(done.flop)), op
-        assert done.bytes_read + done.bytes_written > 0, op
-        assert 0.0 < float(seconds) < 1.0, op
+    for op, priced in zip(ops, clock.price_ops(ops), strict=True):
+        assert isfinite(float(priced.work.flop)), op
+        assert priced.work.bytes_read + priced.work.bytes_written > 0, op
+        assert 0.0 < float(priced.seconds) < 1.0, op
 
 
 @pytest.mark.parametrize("build", programs.MODELS, ids=lambda f: f.__name__)

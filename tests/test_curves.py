@@ -45,7 +45,7 @@ def test_work_outside_a_graph_is_priced_by_the_law_of_streams() -> None:
         for way, count in (("in", 4), ("out", 3))
     )
     adamw = Op("adamw", Kind.OPTIMIZER, inputs, outputs)
-    by_law = clock.op_seconds([adamw], [work(adamw)])[0]
+    by_law = clock.price_ops([adamw])[0].seconds
     assert clock.stream(28e6, "optimizer") == pytest.approx(by_law)
     several = clock.stream(np.array([28e6, 56e6]), "optimizer", kernels=2.0)
     assert several == pytest.approx(2.0 * clock.stream(np.array([14e6, 28e6]), "optimizer"))
@@ -92,7 +92,7 @@ def test_a_latent_prompt_reads_no_narrow_cache() -> None:
     narrow, wide = (attention_of("DeepSeek-V3", cache_bits=bits) for bits in (8.0, 16.0))
     assert curve_key(narrow) == curve_key(wide) == CurveKey("attention")
     clock = clock_on("8xB200")
-    seconds = clock.op_seconds([narrow, wide], [work(narrow), work(wide)])
+    seconds = [priced.seconds for priced in clock.price_ops([narrow, wide])]
     assert seconds[0] == pytest.approx(seconds[1])
     assert work(wide).flop / seconds[1] > 0.3 * clock.chip.peak_flop_per_second("bf16")
 
@@ -111,8 +111,8 @@ def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("\n".join(rows))
     ops = [batch.ops[-1] for batch in read_kernels(tmp_path / "rows.csv")]
     assert [str(curve_key(op)) for op in ops] == ["attention.kv8.triton", "attention.kv8"]
-    slow, fast = clock_on("1xB200").op_seconds(ops, [work(op) for op in ops])
-    assert np.sum(slow) > 5.0 * np.sum(fast)
+    slow, fast = clock_on("1xB200").price_ops(ops)
+    assert np.sum(slow.seconds) > 5.0 * np.sum(fast.seconds)
 
 
 def test_a_convolution_names_its_way_and_nothing_else(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_slow_tensor_cores_do_not_slow_what_memory_bounds() -> None:
     y = Tensor("y", (("rows", rows), ("columns", 13824.0)))
     op = Op("ffn", Kind.MATMUL, (x,), (y,), weights=(w,))
     h20, h100 = (
-        np.asarray(clock_on(name).op_seconds([op], [work(op)])[0]) for name in ("1xH20", "1xH100")
+        np.asarray(clock_on(name).price_ops([op])[0].seconds) for name in ("1xH20", "1xH100")
     )
     assert (h100 / h20 > 1.05).all()
     asked, steps = Serving(1024, 1024, 16), {}

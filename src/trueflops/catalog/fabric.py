@@ -61,8 +61,9 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
         return []
     if bandwidth is None:
         raise MissingFact(
-            f"how {chip.name} are joined inside a node is not known; write a cluster TOML with "
-            '[scale_up] bandwidth = "64 GB/s" (one direction, per accelerator)'
+            f"how {chip.name} are joined is not known: the catalog has neither a node of it nor its "
+            'host link; write a cluster TOML with [scale_up] bandwidth = "64 GB/s" (one direction, '
+            "per accelerator)"
         )
     claims: list[Origin] = ["assumed"]
     unconfirmed = False

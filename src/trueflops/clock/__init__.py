@@ -15,6 +15,7 @@ transfer.py     what a communication takes, and how long its links are busy
 from trueflops.clock.clock import PHYSICS as PHYSICS
 from trueflops.clock.clock import Clock as Clock
 from trueflops.clock.clock import Priced as Priced
+from trueflops.clock.clock import PricedOp as PricedOp
 from trueflops.clock.collectives import Placement as Placement
 from trueflops.clock.power import CLOCKED_CAUSES as CLOCKED_CAUSES
 from trueflops.clock.power import PowerLaw as PowerLaw

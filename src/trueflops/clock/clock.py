@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,19 +23,18 @@ from trueflops.clock.transfer import Transfer
 from trueflops.clock.works import (
     LAWS,
     MOVING,
+    Pricing,
     align,
-    cause_of,
-    curve_key,
     law_work,
-    op_class,
+    peak_seconds,
+    pricing_of,
     stack,
-    streamed,
 )
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind, Role
-from trueflops.graph.rules import RULES, Work, model_flop, work
-from trueflops.profile import CurveKey, Profile
+from trueflops.graph.rules import Work, model_flop, work
+from trueflops.profile import Curve, CurveKey, Profile
 from trueflops.sizes import Array, Size
 
 # Rows, columns and depth of the product whose rate is called achievable: that of the sustained
@@ -43,6 +43,16 @@ LARGE_SIDE = 8192.0
 # Nothing may run faster than this times a physical limit: what is above is an error of a timer, by
 # the rule that `trueflops measure` rejects rows by (records/limits.py).
 PHYSICS = 1.02
+
+
+class PricedOp(NamedTuple):
+    """One op alone on the accelerator, its caches cold, and what its seconds were made of."""
+
+    seconds: Size
+    least: Size  # seconds at the peak of its dtype; 0 where no matrix engine runs it
+    work: Work
+    pricing: Pricing
+    curve: Curve
 
 
 @dataclass
@@ -91,28 +101,31 @@ class Clock:
         nodes = {id(node): node for graph in graphs for _, node in graph.phases()}.values()
         ops = [node for node in nodes if isinstance(node, Op)]
         sent = [node for node in nodes if isinstance(node, Collective)]
-        works = [work(op) for op in ops]
-        seconds = dict(zip(map(id, ops), self.op_seconds(ops, works), strict=True))
+        priced = dict(zip(map(id, ops), self.price_ops(ops), strict=True))
         moved = dict(zip(map(id, sent), self.transfers(sent, placement), strict=True))
-        done = dict(zip(map(id, ops), works, strict=True))
-        return [self._sum(graph, seconds, moved, done) for graph in graphs]
+        return [self._sum(graph, priced, moved) for graph in graphs]
 
-    def op_seconds(self, ops: Sequence[Op], works: Sequence[Work]) -> list[Size]:
-        """Seconds of each op, alone on the accelerator and its caches cold."""
-        classes: dict[tuple[str, CurveKey, str], list[int]] = defaultdict(list)
+    def price_ops(self, ops: Sequence[Op]) -> list[PricedOp]:
+        """Price each op, all of one class, curve and dtype in one call of their law."""
+        done = list(map(work, ops))
+        classes: dict[tuple[Pricing, str], list[tuple[int, Op, Work]]] = defaultdict(list)
         for i, op in enumerate(ops):
-            classes[op_class(op), curve_key(op), op.dtype].append(i)
-        seconds: list[Size] = [0.0] * len(ops)
-        for (kind, key, dtype), members in classes.items():
-            chosen = [works[i] for i in members]
-            asked = law_work(kind, [ops[i] for i in members], chosen)
-            priced = LAWS[kind].seconds(asked, self.silicon, self.profile.curve(key))
+            classes[pricing_of(op), op.dtype].append((i, op, done[i]))
+        found: dict[int, PricedOp] = {}
+        for (pricing, dtype), members in classes.items():
+            at, alike, works = zip(*members, strict=True)
+            kind, curve = pricing.kind, self.profile.curve(pricing.key)
+            asked = law_work(kind, alike, works)
+            seconds: Array = LAWS[kind].seconds(asked, self.silicon, curve)
+            least = np.zeros(())
             if kind not in MOVING:
-                flop = stack([done.flop for done in chosen])
-                priced = _within_physics(flop, priced, self.chip.peak_flop_per_second(dtype))
-            for row, i in enumerate(members):
-                seconds[i] = priced[row]
-        return seconds
+                peak = self.chip.peak_flop_per_second(dtype)
+                least, seconds = align(peak_seconds(works, peak), seconds)
+                seconds = np.maximum(seconds, least)
+            least = np.broadcast_to(least, seconds.shape)
+            for row, i in enumerate(at):
+                found[i] = PricedOp(seconds[row], least[row], works[row], pricing, curve)
+        return [found[i] for i in range(len(ops))]
 
     def matmul_rate(self, dtype: str) -> float:
         """Flop per second that a large, square product reaches for a moment: what is achievable."""
@@ -127,8 +140,8 @@ class Clock:
         )
         made = Tensor("made", (("rows", LARGE_SIDE), ("columns", LARGE_SIDE)))
         op = Op("large", Kind.MATMUL, (side,), (made,), weights=(weight,), dtype=dtype)
-        done = work(op)
-        return float(done.flop / self.op_seconds([op], [done])[0])
+        (priced,) = self.price_ops([op])
+        return float(priced.work.flop / priced.seconds)
 
     def transfers(self, sent: Sequence[Collective], placement: Placement) -> list[Transfer]:
         """What each collective takes, alone on its links."""
@@ -182,11 +195,7 @@ class Clock:
         return kernels * each[()]
 
     def _sum(
-        self,
-        graph: Graph,
-        seconds: dict[int, Size],
-        transfers: dict[int, Transfer],
-        works: dict[int, Work],
+        self, graph: Graph, ops: dict[int, PricedOp], transfers: dict[int, Transfer]
     ) -> Priced:
         priced = Priced(host=self.host.graph_seconds(graph))
         beside: dict[str, Size] = defaultdict(float)
@@ -203,24 +212,22 @@ class Clock:
                     axis = phase, node.axis
                     priced.seconds[axis] = priced.seconds[axis] + sent.seconds
                 continue
-            taken = seconds[id(node)]
+            taken, at_peak, done, (kind, cause, _), _ = ops[id(node)]
             priced.kernels[phase] += 1.0
-            done, cause = works[id(node)], cause_of(node)
             priced.seconds[phase, cause] = priced.seconds[phase, cause] + taken
             if node.part == "core":
                 core[phase] = core[phase] + taken
             moved = done.bytes_read + done.bytes_written
             priced.moved_bytes[phase] = priced.moved_bytes[phase] + moved
-            matrix = RULES[node.kind].matrix
+            matrix = kind not in MOVING
             burnt = self.power.joules(done.flop, moved, node.dtype, matrix=matrix)
             priced.joules[phase] = priced.joules[phase] + burnt
             if matrix:
-                priced.streamed_bytes[phase] = priced.streamed_bytes[phase] + streamed(node, done)
+                priced.streamed_bytes[phase] = priced.streamed_bytes[phase] + done.streamed_bytes
                 priced.matrix_flop[phase] = priced.matrix_flop[phase] + done.flop
-                at_peak = done.flop / self.chip.peak_flop_per_second(node.dtype)
                 priced.peak_seconds[phase] = priced.peak_seconds[phase] + at_peak
                 if phase == "forward":
-                    priced.model_flop = priced.model_flop + model_flop(node)
+                    priced.model_flop = priced.model_flop + model_flop(node, done)
         for (
             phase_,
             taken,
@@ -232,9 +239,3 @@ class Clock:
 # Bytes a second of a node's drives. Assumed: four data-centre drives on PCIe 4, striped, at 6 GB/s
 # each. Of the catalog's nodes only Frontier's publishes a figure (two drives, 5.5 GB/s).
 _NVME_PER_NODE = 24e9
-
-
-def _within_physics(flop: Array, seconds: Array, peak: float) -> Array:
-    """Limit seconds to what physics allows: no rate is above the peak, whatever a fit says."""
-    flop, seconds = align(flop, seconds)
-    return np.maximum(seconds, flop / peak)

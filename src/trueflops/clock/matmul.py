@@ -159,9 +159,8 @@ def _features(w: MatmulWork, chip: Silicon) -> Array:
         return np.log2(np.clip(np.ceil(waves) / waves, 1.0, 4.0))
 
     ragged = (np.asarray(w.m) % 8 != 0) & (np.asarray(w.m) > 16)  # rows that no vector load fits
-    return stacked(
-        log2(w.m), log2(w.n), log2(w.k), ragged * 1.0, loss(128, 128), loss(256, 128), loss(64, 64)
-    )
+    losses = (loss(128, 128), loss(256, 128), loss(64, 64))
+    return stacked(log2(w.m), log2(w.n), log2(w.k), ragged * 1.0, *losses)
 
 
 MATMUL: Final = Law(

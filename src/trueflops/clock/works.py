@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,16 +15,9 @@ from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, MatmulWork
 from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
 from trueflops.graph.ir import Op
-from trueflops.graph.kinds import EAGER_KINDS, LAID_OUT_ATTENTION, PRODUCTS, Kind
-from trueflops.graph.rules import Work, total_bytes
-from trueflops.graph.shapes import (
-    AttentionShape,
-    ExpertShape,
-    MatmulShape,
-    attention_shape,
-    expert_shape,
-    matmul_shape,
-)
+from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
+from trueflops.graph.rules import Work
+from trueflops.graph.shapes import AttentionShape, ExpertShape, attention_shape
 from trueflops.graph.variants import (
     AttentionKernel,
     EagerKernel,
@@ -45,8 +39,7 @@ LAWS: Final[dict[str, Law]] = {
 }
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
-_CAST, _PRODUCT_BACKWARD = Kind.CAST, Kind.PRODUCT_BACKWARD  # bound once: see graph/kinds.py
-_FUSED_LOSS = Kind.FUSED_CROSS_ENTROPY
+_CAST, _FUSED_LOSS = Kind.CAST, Kind.FUSED_CROSS_ENTROPY  # bound once: see graph/kinds.py
 FALLBACK: Final = AttentionKernel.TRITON  # takes any shape, where no faster attention does
 # Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
@@ -63,35 +56,48 @@ _EAGER_INDEX: Final[dict[Variant | None, float]] = {
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
+class Pricing(NamedTuple):
+    """How an op is priced."""
+
+    kind: str  # its class: whose law gives its seconds
+    cause: str  # under which heading they are shown
+    key: CurveKey  # the curve whose parameters the law is given
+
+
+def pricing_of(op: Op) -> Pricing:
+    """Law, heading and curve of an op."""
+    kind = op_class(op)
+    if kind in ("matmul", "experts"):
+        grouped = kind == "matmul" and "routed" in dict((op.of or op).inputs[0].dims)
+        key = _product_key(kind, op.dtype, op.variant, grouped)
+        return Pricing(kind, "experts" if grouped else kind, key)
+    if kind.startswith("attention"):
+        return Pricing(kind, "attention", _attention_key(kind, op))
+    key = _stream_key(kind, op.variant if op.kind is _CAST else None)
+    return Pricing(kind, "memory" if kind == "eager" else kind, key)
+
+
 def op_class(op: Op) -> str:
     """Which law prices an op."""
     return _CLASSES[op.kind]
 
 
-def cause_of(op: Op) -> str:
-    """Under which heading its seconds are shown."""
-    kind = op_class(op)
-    if kind == "matmul" and (op.of or op).inputs[0].has("routed"):
-        return "experts"
-    if kind.startswith("attention"):
-        return "attention"
-    return "memory" if kind == "eager" else kind
-
-
 def curve_key(op: Op) -> CurveKey:
     """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
-    kind = op_class(op)
-    if kind in ("matmul", "experts"):
-        dtype, form = "" if op.dtype in _HALVES else op.dtype, variant_name(op.variant)
-        window = form if form in CONVOLUTIONS else ""
-        stored = "" if form in (dtype, window) else form
-        grouped = kind == "matmul" and cause_of(op) == "experts"
-        return CurveKey(kind, dtype=dtype, format=stored, kernel=window, grouped=grouped)
-    if op.kind is _CAST and op.variant:
-        return CurveKey("cast", format=variant_name(op.variant))
-    if kind.startswith("attention"):
-        return _attention_key(kind, op)
-    return CurveKey(kind)
+    return pricing_of(op).key
+
+
+@lru_cache(maxsize=1024)
+def _product_key(kind: str, computed: str, variant: Variant | None, grouped: bool) -> CurveKey:
+    dtype, form = "" if computed in _HALVES else computed, variant_name(variant)
+    window = form if form in CONVOLUTIONS else ""
+    stored = "" if form in (dtype, window) else form
+    return CurveKey(kind, dtype=dtype, format=stored, kernel=window, grouped=grouped)
+
+
+@lru_cache(maxsize=1024)
+def _stream_key(kind: str, narrowed: Variant | None) -> CurveKey:
+    return CurveKey("cast", format=variant_name(narrowed)) if narrowed else CurveKey(kind)
 
 
 def _attention_key(kind: str, op: Op) -> CurveKey:
@@ -100,24 +106,19 @@ def _attention_key(kind: str, op: Op) -> CurveKey:
     Rows of a table name their kernel. For a model whose head dimension those kernels do not
     support, the engine's settings say whether the fallback runs (`odd_heads`).
     """
-    narrow = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS
-    kernel = variant_name(op.variant)
-    if kernel != FALLBACK and (kernel or not narrow):
-        return CurveKey(kind, kernel=kernel)
+    narrow, kernel = op.facts.get("key_bits", op.inputs[1].bits) == EIGHT_BITS, op.variant
+    if kernel is not FALLBACK and (kernel or not narrow):
+        return _kernel_key(kind, kernel)
     heads = attention_shape(op).head_dim
     odd = not kernel and np.ndim(heads) == 0 and heads not in SERVED_HEADS
-    return CurveKey(kind, cache8=bool(narrow), kernel=kernel, odd_heads=odd)
+    return _kernel_key(kind, kernel, bool(narrow), odd)
 
 
-def streamed(op: Op, done: Work) -> Size:
-    """Bytes of weights and cached keys that a product or an attention must read.
-
-    Of experts only those that one token chooses: all tokens may choose the same.
-    """
-    fresh = op.inputs[0].bytes if op_class(op).startswith("attention") else total_bytes(op.inputs)
-    if "chosen" in op.facts and op.inputs[0].has("routed"):
-        return op.facts["chosen"] * total_bytes(op.weights)
-    return np.maximum(done.bytes_read - fresh, 0.0)
+@lru_cache(maxsize=1024)
+def _kernel_key(
+    kind: str, kernel: Variant | None, cache8: bool = False, odd_heads: bool = False
+) -> CurveKey:
+    return CurveKey(kind, cache8=cache8, kernel=variant_name(kernel), odd_heads=odd_heads)
 
 
 def law_work(kind: str, ops: Sequence[Op], works: Sequence[Work]) -> Any:
@@ -130,6 +131,11 @@ def stack(sizes: Sequence[Size]) -> Array:
     if not any(isinstance(s, np.ndarray) for s in sizes):
         return np.array(sizes, dtype=np.float64)
     return np.stack([np.asarray(a, np.float64) for a in np.broadcast_arrays(*sizes)])
+
+
+def peak_seconds(works: Sequence[Work], peak: float) -> Array:
+    """Seconds that matrix ops take at the peak rate: no kernel is faster, whatever a fit says."""
+    return stack([done.flop for done in works]) / peak
 
 
 def align(*arrays: Array) -> tuple[Array, ...]:
@@ -146,45 +152,33 @@ def _columns(rows: Sequence[tuple[Size, ...]]) -> tuple[Array, ...]:
 def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
     rows = []
     for op, done in zip(ops, works, strict=True):
-        shape, others = _product_shape(op), total_bytes(op.inputs) + done.bytes_written
+        others = done.activation_bytes + done.bytes_written
         weights = done.bytes_read + done.bytes_written - others  # of experts, those touched
-        rows.append((*shape, weights, others, op.facts.get("copies", EVER_COLD)))
+        rows.append((*done.shape, weights, others, op.facts.get("copies", EVER_COLD)))
     return MatmulWork(ops[0].dtype, *_columns(rows))
-
-
-def _product_shape(op: Op) -> MatmulShape:
-    """[m,k]·[k,n] of any product; those of unfused attention are one per sequence and head."""
-    if op.kind not in LAID_OUT_ATTENTION and op.kind is not _PRODUCT_BACKWARD:
-        return matmul_shape(op)
-    forward = op.of or op
-    size = dict((forward.outputs[0] if forward.kind is Kind.SCORES else forward.inputs[0]).dims)
-    both = 2.0 if op.kind is _PRODUCT_BACKWARD else 1.0  # a product has two gradients
-    batch = both * size["batch"] * size["heads"]
-    if forward.kind is Kind.SCORES:
-        return MatmulShape(batch, size["seq"], size["keys"], op.facts["inner"])
-    return MatmulShape(batch, size["seq"], op.facts["inner"], size["keys"])
 
 
 def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
     rows = []
     for op, done in zip(ops, works, strict=True):
-        others = op.inputs[0].bytes + done.bytes_written
+        others = done.activation_bytes + done.bytes_written
         products = 2.5 if op.kind is Kind.ATTENTION_BACKWARD else 1.0
         cache = done.bytes_read + done.bytes_written - others
-        rows.append((*attention_shape(op), cache, others, products))
+        rows.append((*done.shape, cache, others, products))
     *shape, cached, moved, times = _columns(rows)
     return AttentionWork(AttentionShape(*shape), cached, moved, times, ops[0].dtype)
 
 
 def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
-    rows = [(*expert_shape(op), op.facts.get("skewed", 0.0)) for op in ops]
+    rows = [(*done.shape, op.facts.get("skewed", 0.0)) for op, done in zip(ops, works, strict=True)]
     *shape, skewed = _columns(rows)
     return ExpertWork(ExpertShape(*shape), ops[0].weights[-1].bits, skewed, ops[0].dtype)
 
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
     moved = stack([done.bytes_read + done.bytes_written for done in works])
-    return StreamWork(moved, stack([kind_index(stream_kind(op)) for op in ops]))
+    kinds = [stream_kind(op) for op in ops]
+    return StreamWork(moved, stack(list(map(kind_index, kinds))))
 
 
 def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:

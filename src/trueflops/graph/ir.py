@@ -31,6 +31,7 @@ class Tensor:
     bits: float = 16.0
     role: Role = Role.ACTIVATION
     elements: Size = field(init=False)
+    bytes: Size = field(init=False)
 
     def __post_init__(self) -> None:
         """Multiply the dims once; every reader needs the product."""
@@ -38,11 +39,7 @@ class Tensor:
         for _, size in self.dims:
             count = count * size
         self.elements = count
-
-    @property
-    def bytes(self) -> Size:
-        """Size in memory."""
-        return self.elements * (self.bits / BITS_PER_BYTE)
+        self.bytes = count * (self.bits / BITS_PER_BYTE)
 
     def has(self, *names: str) -> bool:
         """Whether any of these dimensions is one of the tensor's."""
@@ -136,18 +133,16 @@ class Graph:
     kept: tuple[Kept, ...] = ()
 
     def __iter__(self) -> Iterator[Node]:
-        yield from self.forward
-        yield from self.backward
+        return iter((*self.forward, *self.backward))
 
-    def phases(self) -> Iterator[tuple[Phase, Node]]:
+    def phases(self) -> list[tuple[Phase, Node]]:
         """Every node as often as it runs, with the phase it runs in."""
-        for node in self.forward:
-            yield "forward", node
-        for node in self.recompute:
-            yield "recompute", node
+        found: list[tuple[Phase, Node]] = [("forward", node) for node in self.forward]
+        found += [("recompute", node) for node in self.recompute]
         for node in self.backward:
             is_weight = isinstance(node, Op) and node.kind is _WGRAD
-            yield "backward_weight" if is_weight else "backward", node
+            found.append(("backward_weight" if is_weight else "backward", node))
+        return found
 
     @property
     def weights(self) -> tuple[Tensor, ...]:

@@ -15,8 +15,11 @@ from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import LAID_OUT_ATTENTION, Kind, Role
 from trueflops.graph.shapes import (
     AttentionShape,
+    ExpertShape,
+    MatmulShape,
     attention_shape,
     expert_shape,
+    laid_out_shape,
     matmul_shape,
     touched_experts,
 )
@@ -37,6 +40,10 @@ class Work(NamedTuple):
     flop: Size
     bytes_read: Size
     bytes_written: Size
+    # Of matrix ops alone:
+    activation_bytes: Size = 0.0  # of those read; the others are weights and cached keys
+    streamed_bytes: Size = 0.0  # these others, of experts only those that one token chooses
+    shape: MatmulShape | AttentionShape | ExpertShape | tuple[()] = ()
 
 
 @dataclass(frozen=True)
@@ -55,15 +62,12 @@ def work(op: Op) -> Work:
     return RULES[op.kind].work(op)
 
 
-def model_flop(op: Op) -> Size:
-    """The part of a forward op's flop that the model needs: no key that the mask hides."""
-    if not RULES[op.kind].matrix:
-        return 0.0
-    flop = RULES[op.kind].work(op).flop
+def model_flop(op: Op, done: Work) -> Size:
+    """The part of a forward matrix op's flop that the model needs: no key that the mask hides."""
     if op.kind in LAID_OUT_ATTENTION:
         wide = op.outputs[0] if op.kind is Kind.SCORES else op.inputs[0]
-        return flop * op.facts["seen"] / dict(wide.dims)["keys"]
-    return flop
+        return done.flop * op.facts["seen"] / dict(wide.dims)["keys"]
+    return done.flop
 
 
 def total_bytes(tensors: tuple[Tensor, ...]) -> Size:
@@ -78,10 +82,18 @@ def total_bytes(tensors: tuple[Tensor, ...]) -> Size:
 
 
 def _matmul_work(op: Op) -> Work:
-    shape = matmul_shape(op)
+    shape, touched = matmul_shape(op), touched_experts(op)
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
-    read = total_bytes(op.inputs) + total_bytes(op.weights) * touched_experts(op)
-    return Work(flop, read, total_bytes(op.outputs))
+    activations, weights = total_bytes(op.inputs), total_bytes(op.weights)
+    read = activations + weights * touched
+    streamed = _chosen_bytes(op, weights, read - activations)
+    return Work(flop, read, total_bytes(op.outputs), activations, streamed, shape)
+
+
+def _chosen_bytes(op: Op, weights: Size, read: Size) -> Size:
+    """Bytes of weights that are read at least: all tokens may choose the same experts."""
+    routed = "chosen" in op.facts and "routed" in dict(op.inputs[0].dims)
+    return op.facts["chosen"] * weights if routed else read
 
 
 def _matmul_backward(op: Op) -> tuple[Op, ...]:
@@ -109,8 +121,10 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
 def _experts_work(op: Op) -> Work:
     e = expert_shape(op)
     flop = 2.0 * e.rows * e.hidden * e.width * (e.up_ways + 1.0)
-    weights = total_bytes(op.weights) * e.touched / e.experts
-    return Work(flop, total_bytes(op.inputs) + weights, total_bytes(op.outputs))
+    activations, weights = total_bytes(op.inputs), total_bytes(op.weights)
+    read = activations + weights * e.touched / e.experts
+    streamed = _chosen_bytes(op, weights, read - activations)
+    return Work(flop, read, total_bytes(op.outputs), activations, streamed, e)
 
 
 # ── attention, whole (flash) or laid out as scores, softmax, context ─────────────────────────────
@@ -127,13 +141,15 @@ def _attention_work(op: Op) -> Work:
     bits = op.facts.get("key_bits", k.bits)
     cache = a.batch * a.keys * a.kv_heads * (a.head_dim + a.value_dim) * bits / BITS_PER_BYTE
     cache = op.facts.get("cache_bytes", cache)  # a latent cache is shared by all heads
-    return Work(_attention_flop(a, 1, 1), q.bytes + cache, total_bytes(op.outputs))
+    flop, read, written = _attention_flop(a, 1, 1), q.bytes + cache, total_bytes(op.outputs)
+    return Work(flop, read, written, q.bytes, read - q.bytes, a)
 
 
 def _attention_backward_work(op: Op) -> Work:
     # FlashAttention-2 backward: QKᵀ again, dV = PᵀdO, dP = dOVᵀ, dQ = dS·K, dK = dSᵀQ
     a = attention_shape(op)
-    return Work(_attention_flop(a, 3, 2), total_bytes(op.inputs), total_bytes(op.outputs))
+    flop, read, queries = _attention_flop(a, 3, 2), total_bytes(op.inputs), op.inputs[0].bytes
+    return Work(flop, read, total_bytes(op.outputs), queries, read - queries, a)
 
 
 def _attention_backward(op: Op) -> tuple[Op, ...]:
@@ -158,7 +174,8 @@ def _product_work(op: Op) -> Work:
     wide = forward.outputs[0] if forward.kind is Kind.SCORES else forward.inputs[0]
     times = 2.0 if op.of else 1.0  # a product has two gradients, each as large
     flop = 2.0 * wide.elements * op.facts["inner"] * times
-    return Work(flop, total_bytes(op.inputs), total_bytes(op.outputs))
+    read, shape = total_bytes(op.inputs), laid_out_shape(op)
+    return Work(flop, read, total_bytes(op.outputs), read, 0.0, shape)
 
 
 def _product_backward(op: Op) -> tuple[Op, ...]:

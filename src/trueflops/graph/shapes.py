@@ -8,7 +8,7 @@ from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind
 from trueflops.sizes import Size
 
-_DGRAD, _WGRAD = Kind.DGRAD, Kind.WGRAD  # bound once: see graph/kinds.py
+_DGRAD, _WGRAD, _SCORES = Kind.DGRAD, Kind.WGRAD, Kind.SCORES  # bound once: see graph/kinds.py
 
 
 class MatmulShape(NamedTuple):
@@ -38,12 +38,13 @@ class AttentionShape(NamedTuple):
 def matmul_shape(op: Op) -> MatmulShape:
     """[m,k]·[k,n] of a forward, input-gradient or weight-gradient product."""
     forward = op.of or op
-    x, y, matrices = forward.inputs[0], forward.outputs[0], matrices_of(forward)
+    x, matrices = forward.inputs[0], matrices_of(forward)
     inner = {name for name, _ in matrices[0].dims}
+    made = {name for name, _ in forward.outputs[0].dims}
     batch: Size = next((size for name, size in matrices[0].dims if name == "experts"), 1.0)
     k: Size = 1.0
     for name, size in x.dims:
-        if name in inner and y.has(name):
+        if name in inner and name in made:
             batch = batch * size  # one product per head: the absorbed projections of MLA
         elif name in inner:
             k = k * size
@@ -61,7 +62,8 @@ def matmul_shape(op: Op) -> MatmulShape:
 def matrices_of(op: Op) -> list[Tensor]:
     """The weights that are multiplied with, biases left out."""
     inner = {name for name, _ in op.inputs[0].dims}
-    return [w for w in op.weights if not w.name.endswith(".bias") and w.has(*inner)]
+    weights = [w for w in op.weights if not w.name.endswith(".bias")]
+    return [w for w in weights if not inner.isdisjoint(dict(w.dims))]
 
 
 def products_of(op: Op) -> list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]:
@@ -77,17 +79,31 @@ def products_of(op: Op) -> list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]:
     return [((made,), own) for made, own in zip(op.outputs, held, strict=True)]
 
 
+def laid_out_shape(op: Op) -> MatmulShape:
+    """Scores = QKᵀ or context = PV of an unfused attention: a product per sequence and head.
+
+    A backward is twice as many: a product has two gradients, each as large.
+    """
+    forward = op.of or op
+    scores = forward.kind is _SCORES
+    size = dict((forward.outputs[0] if scores else forward.inputs[0]).dims)
+    batch = (2.0 if op.of else 1.0) * size["batch"] * size["heads"]
+    if scores:
+        return MatmulShape(batch, size["seq"], size["keys"], op.facts["inner"])
+    return MatmulShape(batch, size["seq"], op.facts["inner"], size["keys"])
+
+
 def touched_experts(op: Op) -> Size:
     """Which part of the experts a batch reaches when tokens fall evenly: 1 − (1 − k/E)^tokens.
 
     A token's k choices are distinct; a decode step of few tokens reads only the chosen ones.
     """
-    x = op.inputs[0]
-    if not (x.has("routed") and op.weights):
+    size = dict(op.inputs[0].dims)
+    if "routed" not in size or not op.weights:
         return 1.0
     experts = dict(matrices_of(op)[0].dims)["experts"]
     chosen = op.facts["chosen"]  # k/E: how likely one token is to choose one expert
-    return reached(chosen, dict(x.dims)["routed"] / experts / chosen)
+    return reached(chosen, size["routed"] / experts / chosen)
 
 
 def reached(chosen: Size, tokens: Size) -> Size:

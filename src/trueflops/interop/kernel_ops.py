@@ -9,7 +9,7 @@ import numpy as np
 
 from trueflops import dtypes
 from trueflops.graph.build import Pass
-from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format, format_named
+from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format
 from trueflops.graph.ir import Collective, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.routing import load
@@ -45,6 +45,7 @@ COLLECTIVES: Final[Mapping[str, CollectiveKind]] = {
     "send_recv": CollectiveKind.SEND_RECV,
     "sendrecv": CollectiveKind.SEND_RECV,
 }
+_TF32: Final = Format("tf32", 32.0, compute="tf32")
 Columns = Mapping[str, Array]
 Built = tuple[tuple[Op, ...], Collective | None]
 
@@ -68,47 +69,42 @@ class TableKind(NamedTuple):
     build: Callable[[Columns, Form], Built]
 
 
-def _product(
-    x: Tensor, w: Tensor, y: Tensor, numbers: Format, form: Form, **facts: Size
-) -> tuple[Op, ...]:
-    """A matmul in a format: narrowed inputs are cast first, narrow weights are read as such."""
-    ops = []
-    if numbers.input_bits:
-        narrow = Tensor(f"{x.name}.narrow", x.dims, numbers.input_bits)
-        if form.cast:
-            ops.append(Op("matmul.cast", Kind.CAST, (x,), (narrow,), variant=numbers))
-        x = narrow
+def _matmul(c: Columns, form: Form) -> Built:
+    """A product in a format: narrowed inputs are cast first, narrow weights are read as such."""
+    numbers = format_of(form.name)
     dtype = numbers.compute or ("fp16" if numbers.name == "fp16" else "bf16")
     variant = form.kernel or (None if numbers.name == dtype else numbers)
     if numbers.compute in EIGHT_BITS and not form.cast:
         variant = ProductKernel.STORED
+    wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
+    x = Tensor("x", (("rows", c["m"]), ("inner", c["k"])), _input_bits(c, wide))
+    w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, role=Role.WEIGHT)
+    y = Tensor("y", (("rows", c["m"]), ("columns", c["n"])), wide)
+    casts: tuple[Op, ...] = ()
+    if numbers.input_bits:
+        narrow = Tensor("x.narrow", x.dims, numbers.input_bits)
+        if form.cast:
+            casts = (Op("matmul.cast", Kind.CAST, (x,), (narrow,), variant=numbers),)
+        x = narrow
+    facts: dict[str, Size] = {"copies": c["copies"]}
     product = Op(
         "matmul", Kind.MATMUL, (x,), (y,), weights=(w,), dtype=dtype, facts=facts, variant=variant
     )
-    return (*ops, product)
+    return (*casts, product), None
 
 
-def _matmul(c: Columns, form: Form) -> Built:
-    numbers = format_of(form.name)
-    wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
-    x = _read("x", c, wide)
-    w = Tensor("w", (("columns", c["n"]), ("inner", c["k"])), numbers.weight_bits, role=Role.WEIGHT)
-    y = Tensor("y", (("rows", c["m"]), ("columns", c["n"])), wide)
-    return _product(x, w, y, numbers, form, copies=c["copies"]), None
+def _input_bits(c: Columns, bits: float) -> Any:
+    """Bits of an element of x; a convolution reads less than the windows that it multiplies.
 
-
-def _read(name: str, c: Columns, bits: float) -> Tensor:
-    """The first operand; a convolution reads less than the windows it multiplies."""
-    rows, given = (("rows", c["m"]), ("inner", c["k"])), c["input_bytes"]
-    each: Any = bits
-    if np.any(given):
-        each = given * BITS_PER_BYTE / (c["m"] * c["k"])  # one number a row, like all sizes here
-    return Tensor(name, rows, each)
+    One number a row, like all sizes here, although tensors elsewhere have one for all.
+    """
+    given = c["input_bytes"]
+    return given * BITS_PER_BYTE / (c["m"] * c["k"]) if np.any(given) else bits
 
 
 def format_of(name: str) -> Format:
     """A format of the quantise pass, or tf32, which narrows nothing that is stored."""
-    return Format("tf32", 32.0, compute="tf32") if name == "tf32" else format_named(name)
+    return _TF32 if name == "tf32" else FORMATS[name]
 
 
 def _attention(c: Columns, form: Form) -> Built:

@@ -14,7 +14,6 @@ import numpy as np
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.kinds import Kind
-from trueflops.graph.rules import work
 from trueflops.graph.variants import EagerKernel
 from trueflops.plan import BYTES, OPTIMIZERS, Plan
 from trueflops.profile import Profile
@@ -62,12 +61,11 @@ class Update(NamedTuple):
 
 def update_by_lists(clock: Clock, plan: Plan, own: Size) -> Update:
     """All launches over so many parameters."""
-    ops = [_op(step, plan, own) for step in STEPS]
-    works = [work(op) for op in ops]
     moved: Size = 0.0
     seconds: Size = 0.0
-    for done, taken in zip(works, clock.op_seconds(ops, works), strict=True):
-        moved, seconds = moved + done.bytes_read + done.bytes_written, seconds + taken
+    for launch in clock.price_ops([_op(step, plan, own) for step in STEPS]):
+        moved = moved + launch.work.bytes_read + launch.work.bytes_written
+        seconds = seconds + launch.seconds
     return Update(seconds, moved)
 
 

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.catalog import weakest
-from trueflops.clock import Clock, curve_key, eager, op_class
+from trueflops.clock import Clock, PricedOp, eager
 from trueflops.clock.attention import decode_limits, prompt_limits
 from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
 from trueflops.graph.ir import Collective, Op
-from trueflops.graph.rules import Work, work
 from trueflops.interop.kernels import Batch
-from trueflops.profile import Curve, CurveKey
+from trueflops.profile import CurveKey
 from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Array, Size
 
@@ -57,8 +56,7 @@ def batch_seconds(clock: Clock, batch: Batch) -> Estimate:
     rows, (ops, collective) = batch.kernels, batch.distinct()
     if collective is not None:
         return _collective_seconds(clock, collective, rows).take(batch.kernel)
-    works = [work(op) for op in ops]
-    return _in_sequence(clock, ops, works, clock.op_seconds(ops, works), rows).take(batch.kernel)
+    return _in_sequence(clock.price_ops(ops), rows).take(batch.kernel)
 
 
 def price_kernels(
@@ -69,46 +67,41 @@ def price_kernels(
         sent = _collective_seconds(clock, collective, rows)
         payload = np.broadcast_to(collective.payload.bytes, (rows,)).astype(np.float64)
         return KernelPrice(sent, np.zeros(rows), payload, np.full(rows, "links"))
-    works = [work(op) for op in ops]
-    seconds = clock.op_seconds(ops, works)
+    priced = clock.price_ops(ops)
     flop, moved = np.zeros(rows), np.zeros(rows)
     limits = dict.fromkeys(LIMITS, np.zeros(rows))
-    for op, done, taken in zip(ops, works, seconds, strict=True):
-        law = clock.profile.curve(curve_key(op))
+    for op, each in zip(ops, priced, strict=True):
+        done = each.work
         flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
-        for name, seconds_alone in _limits(clock, op, done, taken, law).items():
+        for name, seconds_alone in _limits(clock, op, each).items():
             limits[name] = limits[name] + seconds_alone
     longest = np.argmax(np.stack([np.broadcast_to(limits[n], (rows,)) for n in LIMITS]), axis=0)
     return KernelPrice(
-        _in_sequence(clock, ops, works, seconds, rows),
+        _in_sequence(priced, rows),
         np.broadcast_to(flop, (rows,)),
         np.broadcast_to(moved, (rows,)),
         np.array(LIMITS)[longest],
     )
 
 
-def _in_sequence(
-    clock: Clock, ops: Sequence[Op], works: Sequence[Work], seconds: Sequence[Size], rows: int
-) -> Estimate:
+def _in_sequence(priced: Sequence[PricedOp], rows: int) -> Estimate:
     """Ops one after another, with the errors of the curves that priced them."""
     whole, least = np.zeros(rows), np.zeros(rows)
     deviations: dict[str, Size] = {}
     origins = []
-    for op, done, taken in zip(ops, works, seconds, strict=True):
-        kind = op_class(op)
-        law = clock.profile.curve(curve_key(op))
-        origins.append(law.origin)
-        whole = whole + taken
-        deviations[kind] = deviations.get(kind, 0.0) + taken * law.error
-        if kind not in MOVING:
-            least = least + done.flop / clock.chip.peak_flop_per_second(op.dtype)
+    for op in priced:
+        kind = op.pricing.kind
+        origins.append(op.curve.origin)
+        whole, least = whole + op.seconds, least + op.least
+        deviations[kind] = deviations.get(kind, 0.0) + op.seconds * op.curve.error
     spreads = {kind: d / whole for kind, d in deviations.items()}
     return Estimate(whole, spreads, weakest(origins), np.minimum(least, whole))
 
 
-def _limits(clock: Clock, op: Op, done: Work, taken: Size, law: Curve) -> dict[str, Size]:
+def _limits(clock: Clock, op: Op, priced: PricedOp) -> dict[str, Size]:
     """Seconds that each limit alone would take: by its law where that has them, else roughly."""
-    kind, chip = op_class(op), clock.silicon
+    taken, _, done, (kind, _, _), law = priced
+    chip = clock.silicon
     if kind == "matmul":
         asked = law_work(kind, [op], [done])
         found = best_limits(asked, chip, law.values)

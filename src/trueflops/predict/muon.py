@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.kinds import Kind, Role
-from trueflops.graph.rules import work
 from trueflops.model import Model
 from trueflops.model.parameters import Parameter
 from trueflops.plan import BYTES, Plan
@@ -95,8 +94,8 @@ def _seconds_a_parameter(model: Model, dtype: str, clock: Clock, *, routed: bool
     if not matrices:
         return 0.0
     ops = [op for matrix in matrices for op in products(matrix, dtype)]
-    taken = clock.op_seconds(ops, [work(op) for op in ops])
-    each = [sum(map(float, taken[at : at + 3])) for at in range(0, len(ops), 3)]
+    taken = [float(priced.seconds) for priced in clock.price_ops(ops)]
+    each = [sum(taken[at : at + 3]) for at in range(0, len(ops), 3)]
     spent = sum(s * n for s, n in zip(each, matrices.values(), strict=True))
     return STEPS * spent / elements
 

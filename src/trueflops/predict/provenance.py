@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from trueflops.clock import Clock, curve_key, op_class
+from trueflops.clock import Clock
 from trueflops.clock.matmul import VECTOR
 from trueflops.clock.works import LAWS
 from trueflops.graph import Op, compile_program
 from trueflops.graph.ir import Collective
-from trueflops.graph.rules import work
 from trueflops.plan import Plan
 from trueflops.predict.costs import training_pass
 from trueflops.predict.stages import recomputed_share
@@ -136,9 +135,9 @@ def table_provenance(
             )
             every = np.broadcast_to(taken.seconds, (count,))
             ledger.add("collective", _key_of(sent), float(every.sum()), count)
-        for op, seconds in zip(ops, clock.op_seconds(ops, [work(op) for op in ops]), strict=True):
-            every = np.broadcast_to(seconds, (count,))
-            ledger.add(op_class(op), curve_key(op), float(every.sum()), count)
+        for op in clock.price_ops(ops):
+            every = np.broadcast_to(op.seconds, (count,))
+            ledger.add(op.pricing.kind, op.pricing.key, float(every.sum()), count)
     return ledger.closed("all rows, one after another")
 
 
@@ -174,10 +173,10 @@ def step_provenance(trainer: Trainer, step: TrainingStep) -> Provenance:
             else:
                 ops.append((node, often * (again if phase == "recompute" else 1.0)))
     distinct = list({id(op): op for op, _ in ops}.values())
-    seconds = clock.op_seconds(distinct, [work(op) for op in distinct])
-    each = dict(zip(map(id, distinct), seconds, strict=True))
+    each = dict(zip(map(id, distinct), clock.price_ops(distinct), strict=True))
     for op, often in ops:
-        ledger.add(op_class(op), curve_key(op), often * float(each[id(op)]), often)
+        seconds, _, _, (kind, _, key), _ = each[id(op)]
+        ledger.add(kind, key, often * float(seconds), often)
     sent["data parallel"] = list(_data_parallel(plan))
     sent["pipeline sends"] = [_sending("send_recv"), *([] if plan.sp else [_sending("all_gather")])]
     for leaf in step.step.leaves():

@@ -35,8 +35,7 @@ def by_chip(table: Table) -> Iterator[tuple[str, Table]]:
     rows: dict[str, list[int]] = defaultdict(list)
     for at, (chip,) in enumerate(table.cells("gpu")):
         rows[str(chip).strip()].append(at)
-    for chip, members in rows.items():
-        yield chip, table.take(members)
+    return zip(rows, map(table.take, rows.values()), strict=True)
 
 
 def measured_seconds(row: Row) -> float:

@@ -24,20 +24,18 @@ COLUMNS: Final = ("gpu", MEASURED)
 
 def verify_kernels(table: Table, profiles: Profiles) -> Findings:
     """Every kernel predicted on the chip that its row names."""
-    findings = Findings()
+    findings, file = Findings(), table.where
     for name, rows in by_chip(table):
         try:
             chip = accelerator(name)
             profile = profiles(chip, "")
             batches, refused = batch_kernels(rows)
         except TrueflopsError as error:
-            findings.refused += [
-                Refusal(table.where, identity(row), str(error)) for _, row in rows.rows
-            ]
+            findings.refused += [Refusal(file, identity(row), str(error)) for _, row in rows.rows]
             continue
-        findings.refused += [Refusal(table.where, identity(r.row), r.reason) for r in refused]
+        findings.refused += [Refusal(file, identity(r.row), r.reason) for r in refused]
         for batch in batches:
-            _judge(findings, table.where, name, chip, profile, batch)
+            _judge(findings, file, name, chip, profile, batch)
     return findings
 
 
@@ -49,21 +47,21 @@ def _judge(
     except TrueflopsError as error:
         findings.refused += [Refusal(file, identity(row), str(error)) for row in batch.rows]
         return
-    rows = batch.table.distinct
+    rows, ends = batch.table.distinct, (priced.value, priced.low, priced.high)
     about = KernelRow(name, batch.form.name, batch.kind)
     abouts = [about] * len(rows)
     if batch.kind == "matmul":
         sizes = zip(*(batch.columns[c][batch.kernel].tolist() for c in ("n", "k")), strict=True)
         abouts = [replace(about, n=n, k=k) for n, k in sizes]
-    ends = (priced.value, priced.low, priced.high)
     columns = (np.broadcast_to(a, len(rows)).tolist() for a in ends)
     judged: list[Finding | Refusal] = []
     for row, about, *found in zip(rows, abouts, *columns, strict=True):
+        kernel = identity(row)
         try:
             seconds = measured_seconds(row)
-            judged.append(Finding(file, identity(row), about, "op_seconds", seconds, *found))
+            judged.append(Finding(file, kernel, about, "op_seconds", seconds, *found))
         except BadInput as error:
-            judged.append(Refusal(file, identity(row), str(error)))
+            judged.append(Refusal(file, kernel, str(error)))
     for each in map(judged.__getitem__, batch.table.at.tolist()):
         if isinstance(each, Finding):
             findings.rows.append(each)

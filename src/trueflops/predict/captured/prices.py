@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trueflops.capture.lower import base_name
-from trueflops.clock import CLOCKED_CAUSES, Clock, curve_key
-from trueflops.clock.works import cause_of
+from trueflops.clock import CLOCKED_CAUSES, Clock
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.rules import RULES, Work, work
@@ -71,18 +70,15 @@ def price_events(events: Sequence[Event], clock: Clock, lowering: Lowering) -> l
         else:
             lowered += [(i, event, op) for op in lowering(event)]
     ops = [op for _, _, op in lowered if op.kind is not Kind.HOST_COPY]
-    works = [work(op) for op in ops]
-    seconds = iter(zip(works, clock.op_seconds(ops, works), strict=True))
+    priced = iter(clock.price_ops(ops))
     for i, call, op in lowered:
         if op.kind is Kind.HOST_COPY:
             found[i].append(_copied(call, op, clock))
             continue
-        done, taken = next(seconds)
-        law = clock.profile.curve(curve_key(op))
+        taken, _, done, (_, cause, key), law = next(priced)
         found[i].append(
             Kernel(
-                base_name(call.op), call, cause_of(op), float(taken), done, law.error,
-                str(curve_key(op)), op,
+                base_name(call.op), call, cause, float(taken), done, law.error, str(key), op
             )
         )  # fmt: skip
     return found

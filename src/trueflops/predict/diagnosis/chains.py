@@ -17,7 +17,7 @@ from trueflops.capture.lower import lower, tensor
 from trueflops.clock import Clock
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.passes.compiled import CompiledRegion, generated, joins
-from trueflops.graph.rules import total_bytes, work
+from trueflops.graph.rules import total_bytes
 from trueflops.predict.diagnosis.groups import Pricer
 from trueflops.records.recording import Call, RecordedTensor
 from trueflops.records.trace import NOBODY, Launch, Trace, TracedKernel
@@ -115,7 +115,7 @@ def fusable(trace: Trace, kernels: Sequence[TracedKernel], clock: Clock) -> Fusa
     for chain in chains(trace, kernels):
         if len(chain.launches) > 1:
             ops = chain.fused()
-            seconds = sum(map(float, clock.op_seconds(ops, [work(op) for op in ops])))
+            seconds = sum(float(priced.seconds) for priced in clock.price_ops(ops))
             if seconds < chain.seconds:
                 kept.append((chain, ops, seconds))
     return Fusable(
