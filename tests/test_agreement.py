@@ -33,8 +33,8 @@ DIFFERS = {
 """Parts that may differ by more, and why; never by more than TELLING of the step."""
 TELLING = 0.02
 TWO_PEAKS = ("gradients", "activations and temporaries")
-"""A step with recomputation peaks twice, before the first layer's backward and while the optimizer
-holds its temporaries, about equally high: which is the higher one decides what is alive."""
+"""A step peaks twice, as its backward begins and while the optimizer holds its temporaries, and
+where little is kept about equally high: which is the higher one decides what is alive."""
 
 
 @cache

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from trueflops.catalog import cluster
+from trueflops.graph.build import Pass
 from trueflops.graph.formats import Format
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Function, Kind, Role
 from trueflops.graph.passes import Degrees, differentiate, format_named, fuse, quantise, shard
 from trueflops.graph.passes.recompute import recompute
+from trueflops.graph.program import compile_program
 from trueflops.graph.variants import AttentionKernel
 from trueflops.model import read_model
 from trueflops.plan import Plan
+from trueflops.plan.plan import Implementation, Recompute
 from trueflops.predict import Trainer
 from trueflops.profile import profile_of
 from trueflops.workload import Training
@@ -72,7 +75,7 @@ def test_the_nodes_of_this_file_have_no_field_at_its_default() -> None:
 def test_the_gradient_of_a_collective_keeps_its_copies_and_library() -> None:
     graph = differentiate(Graph("g", (SENT,), X))
     (back,) = (node for node in graph.backward if isinstance(node, Collective))
-    unchanged(SENT, back, "name", "kind", "payload")
+    unchanged(SENT, back, "name", "kind", "source", "outputs", "payload")
 
 
 def test_the_gradients_of_a_product_keep_its_form_and_facts() -> None:
@@ -132,3 +135,22 @@ def test_backward_tokens_of_experts_are_sent_once_a_node_too() -> None:
     deduplicated = trainer.predict_one(once).step["exposed communication"]["expert all-to-all"]
     # Of eight copies 5.3 go to different ones of eight nodes: 8·(1 − (7/8)⁸), one of which is near.
     assert float(deduplicated.value) < 0.75 * float(plain.value)
+
+
+@pytest.mark.parametrize("implementation", ["library", "eager", "compiled"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_tensor_and_sequence_parallelism_halve_what_a_layer_keeps(
+    implementation: Implementation, recompute: Recompute
+) -> None:
+    """What a collective gathers is gathered again, and never kept, however ops are written."""
+    model = read_model("Llama-3.1-8B")
+
+    def kept(tp: int) -> dict[str, float]:
+        plan = Plan(tp=tp, sp=tp > 1, implementation=implementation, recompute=recompute)
+        (layer,) = compile_program(model, plan, Pass(1.0, 4096.0)).recomputing
+        return {tensor.name: float(tensor.bytes) for tensor in layer.kept_tensors}
+
+    alone, two = kept(1), kept(2)
+    assert sum(two.values()) == pytest.approx(0.5 * sum(alone.values()))
+    if recompute == "full":
+        assert list(alone) == list(two) == ["block.in"]

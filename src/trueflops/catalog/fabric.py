@@ -61,8 +61,8 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
         return []
     if bandwidth is None:
         raise MissingFact(
-            f"how {chip.name} are joined is not known: the catalog has neither a node of it nor its "
-            'host link; write a cluster TOML with [scale_up] bandwidth = "64 GB/s" (one direction, '
+            f"how {chip.name} are joined is not known: the catalog has no node of it and no host "
+            'link; write a cluster TOML with [scale_up] bandwidth = "64 GB/s" (one direction, '
             "per accelerator)"
         )
     claims: list[Origin] = ["assumed"]

@@ -16,21 +16,10 @@ import numpy as np
 
 from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
-from trueflops.graph.variants import EagerKernel
+from trueflops.graph.variants import INDEXED, EagerKernel
 from trueflops.sizes import Array, Size
 
 KINDS: Final = tuple(EagerKernel)
-INDEXED: Final = (
-    EagerKernel.MATH,
-    EagerKernel.WIDEN,
-    EagerKernel.STRIDED,
-    EagerKernel.RANDOM,
-    EagerKernel.CAT,
-    EagerKernel.GATHER,
-    EagerKernel.SCATTER,
-    EagerKernel.FOREACH,
-    EagerKernel.FUSED_OPTIMIZER,
-)
 # A row must be summed before its result can be written; a list of tensors is dealt out in chunks.
 _WAITS: Final = np.array([float(k.startswith(("reduce", "softmax", "norm"))) for k in KINDS])
 _LISTS: Final = np.array(

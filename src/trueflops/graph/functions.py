@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from trueflops.graph.ir import Dims, Op, Tensor
 from trueflops.graph.kinds import Function, Kind, Role
-from trueflops.graph.variants import EagerKernel
+from trueflops.graph.variants import INDEXED, EagerKernel
 from trueflops.sizes import Size
 
 _VECTOR, _WIDEN = EagerKernel.VECTOR, EagerKernel.WIDEN
@@ -22,10 +22,6 @@ POINTWISE: Final = (
     EagerKernel.VECTOR, EagerKernel.MATH, EagerKernel.WIDEN, EagerKernel.STRIDED, EagerKernel.FILL,
     EagerKernel.RANDOM,
 )  # fmt: skip
-INDEXED: Final = (
-    EagerKernel.MATH, EagerKernel.WIDEN, EagerKernel.STRIDED, EagerKernel.RANDOM, *MOVING,
-)  # fmt: skip
-"""Classes whose elements are looked up, or computed, one by one."""
 
 
 class Derivative(NamedTuple):

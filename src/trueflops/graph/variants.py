@@ -11,6 +11,7 @@ None is the usual one: the dtype's own product, the chip's best attention.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from trueflops.graph.formats import Format
 
@@ -63,6 +64,19 @@ class EagerKernel(StrEnum):
     FOREACH = "foreach"  # one op over a list of tensors
     FUSED_OPTIMIZER = "fused_optimizer"  # a whole step over lists of tensors
 
+
+INDEXED: Final = (
+    EagerKernel.MATH,
+    EagerKernel.WIDEN,
+    EagerKernel.STRIDED,
+    EagerKernel.RANDOM,
+    EagerKernel.CAT,
+    EagerKernel.GATHER,
+    EagerKernel.SCATTER,
+    EagerKernel.FOREACH,
+    EagerKernel.FUSED_OPTIMIZER,
+)
+"""Eager kernels whose elements are looked up, or computed, one by one."""
 
 Variant = Format | ProductKernel | AttentionKernel | Activation | EagerKernel
 

@@ -85,14 +85,14 @@ def _least(plan: Plan, m: Size, pipeline: Pipeline, clock: Clock) -> Size:
 
 def _compute(plan: Plan, pipeline: Pipeline, m: Size, moved: Size, profile: Profile) -> Term:
     mean = pipeline.mean
-    laws = {cause: profile.curve(cause) for cause in COMPUTE}
+    curves = {cause: cause for cause in COMPUTE}
     if plan.implementation != "library":  # its memory-bound kernels are PyTorch's own
-        laws["memory"] = profile.curve("eager")
+        curves["memory"] = "eager"
 
     def caused(*phases: str) -> list[Term]:
         return [
-            leaf(label, m * mean.caused(cause, *phases), laws[cause], cause)
-            for cause, label in COMPUTE.items()
+            leaf(label, m * mean.caused(cause, *phases), profile.curve(name), name)
+            for (cause, name), label in zip(curves.items(), COMPUTE.values(), strict=True)
         ]
 
     return total(

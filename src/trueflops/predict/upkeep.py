@@ -98,7 +98,7 @@ def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, S
     """
     if updates_by_lists(clock.profile, plan):
         seconds, moved = update_by_lists(clock, plan, held.states)
-        return leaf("optimizer", seconds, clock.profile.curve("eager"), "memory"), moved
+        return leaf("optimizer", seconds, clock.profile.curve("eager"), "eager"), moved
     seconds, moved = _fused_update(clock, plan, held)
     law = clock.profile.curve("memory")
     if plan.optimizer != "muon":

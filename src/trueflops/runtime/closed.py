@@ -89,7 +89,7 @@ def run_closed(
     }
     waited: dict[str, Size] = {}
     gaps: Size = 0.0
-    for phases in (phases for phases in TOGETHER if phases[0] in device):
+    for phases in ([phase for phase in group if phase in device] for group in TOGETHER):
         busy = summed(device[phase] for phase in phases)
         waits = waiting_for_host(summed(work.host[phase] for phase in phases), busy)
         share = waits / np.maximum(busy, 1e-300)

@@ -111,6 +111,8 @@ def _product(
 def attention(call: Call) -> list[Op]:
     """One fused kernel: queries, keys and values in, their mixture out."""
     q, k, v = call.inputs[:3]
+    if not q.elements:
+        return []
     said = flags(call)
     # cuDNN's and the memory-efficient kernel are first asked whether to keep the log-sum-exp.
     asked = said[1:] if "cudnn" in call.op or "efficient" in call.op else said
@@ -120,6 +122,8 @@ def attention(call: Call) -> list[Op]:
 def attention_backward(call: Call) -> list[Op]:
     """grad_out, query, key, value, out, …"""
     grad, q, k, v = call.inputs[:4]
+    if not q.elements:
+        return []
     forward = _attend(call, q, k, v, grad, causal=any(flags(call)[:1]))
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)

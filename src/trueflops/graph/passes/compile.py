@@ -87,9 +87,17 @@ def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
         return versions[tensor.name][-1]
 
     backward: list[Node] = []
+    before = set(map(id, graph.forward))
     for node in graph.backward:
         if isinstance(node, Collective):
-            backward.append(node)
+            source = None if node.source is None else now(node.source)
+            if id(node) in before:  # what was gathered for the forward is gathered once more
+                outputs = tuple(replace(t, name=f"{t.name}~again") for t in node.outputs)
+                for was, made in zip(node.outputs, outputs, strict=True):
+                    versions[was.name].append(made)
+            else:
+                outputs = tuple(make(t) for t in node.outputs)
+            backward.append(replace(node, source=source, outputs=outputs))
         elif node.name.endswith(".sum_gradients"):
             d = node.outputs[0]
             mine = versions[d.name]
@@ -121,10 +129,10 @@ def _once_more(graph: Graph) -> dict[str, str]:
 
 
 def _renamed(node: Node, names: dict[str, str]) -> Node:
-    if isinstance(node, Collective):
-        return node
-
     def each(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(replace(t, name=names.get(t.name, t.name)) for t in tensors)
 
+    if isinstance(node, Collective):
+        (source,) = each(node.inputs) or (None,)
+        return replace(node, source=source, outputs=each(node.outputs))
     return replace(node, inputs=each(node.inputs), outputs=each(node.outputs))

@@ -74,7 +74,14 @@ def _reverse(node: Collective) -> Collective:
     payload = node.payload
     if node.kind is CollectiveKind.SEND_RECV:
         payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
-    return replace(node, name=f"d_{node.name}", kind=DUAL[node.kind], payload=payload)
+    return replace(
+        node,
+        name=f"d_{node.name}",
+        kind=DUAL[node.kind],
+        payload=payload,
+        source=node.outputs[0].gradient() if node.outputs else None,
+        outputs=(node.source.gradient(),) if node.source is not None else (),
+    )
 
 
 def _sums(tensors: tuple[Tensor, ...], readers: Counter[str], eager: bool) -> list[Op]:

@@ -46,11 +46,11 @@ def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Gra
         if t.name not in made and t.role is _ACTIVATION
     }
     # What the region made is dropped, except what the gradient of an op outside reads. Under the
-    # policy `products` such a gradient reads what is recomputed, so nothing of the region stays.
+    # other policies such a gradient reads what is recomputed, so nothing of the region stays.
     stays = [
         k
         for k in graph.kept
-        if k.tensor.name not in made or (region != "products" and k.needed_by not in ops)
+        if k.tensor.name not in made or (region == "selective" and k.needed_by not in ops)
     ]
     stays += [Kept(t, "recompute") for t in entries.values()]
     return replace(graph, kept=tuple(stays), recompute=tuple(inside))

@@ -98,7 +98,13 @@ def _without_repeats(step: list[Event]) -> list[Event]:
     instead: dict[int, int] = {}
     changed: dict[int, int] = defaultdict(int)  # how often a storage was written in place
     found: list[Event] = []
+    places: list[int] = []  # from a place in the step to one in what is found
     for event in step:
+        places.append(len(found))
+        if isinstance(event, Waited):
+            at = places[event.at] if event.at < len(places) else len(found)
+            found.append(event._replace(at=at))
+            continue
         if not isinstance(event, Call):
             if not (isinstance(event, (Allocated, Freed)) and event.storage in instead):
                 found.append(event)

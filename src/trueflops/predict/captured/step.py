@@ -107,7 +107,7 @@ def captured_step(
         gap_seconds=gaps,
         exposed_seconds=float(sent.value) + late,
         clock_ratio=found.clock_ratio,
-        added_by_cap=found.capped,
+        added_by_cap=capped,
         joules=joules,
         watts=watts,
     )
