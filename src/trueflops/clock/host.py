@@ -82,4 +82,5 @@ def waiting_for_host(host: Size, device: Size) -> Size:
     Stretches of short kernels wait even where the whole is device-bound: a smooth maximum.
     """
     share = host / np.maximum(device, 1e-300)
-    return device * np.expm1(np.log1p(share**SHARPNESS) / SHARPNESS)
+    sharp = np.square(np.square(np.square(share)))  # to the power of SHARPNESS, many times faster
+    return device * np.expm1(np.log1p(sharp) / SHARPNESS)

@@ -74,8 +74,10 @@ class PowerLaw:
         # x = 1 every step stays below the root.
         room = max(self.cap - self.law["static_watts"], LEAST_ROOM * self.cap)
         exponent = self.law["exponent"]
-        slowed = np.ones(np.shape(whole))
-        for _ in range(STEPS):
+        slope = exponent * joules + room * follows  # the first step is from full clock
+        slowed = 1.0 + np.maximum(joules - room * whole, 0.0) / np.maximum(slope, 1e-300)
+        slowed = np.minimum(slowed, 1.0 / SLOWEST)
+        for _ in range(STEPS - 1):
             drawn = joules * slowed**-exponent
             over = drawn - room * (whole + follows * (slowed - 1.0))
             slope = exponent * drawn / slowed + room * follows
