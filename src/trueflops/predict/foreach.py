@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from trueflops.capture.lower import CHUNK
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.kinds import Kind
@@ -20,8 +21,6 @@ from trueflops.profile import Profile
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
-CHUNK: Final = 65536 * 320
-"""Elements that one launch of torch's foreach kernels walks over (MultiTensorApply.cuh)."""
 OPTIMIZERS_BY_LISTS: Final = ("adamw", "adamw-bf16")
 
 

@@ -19,6 +19,7 @@ from trueflops.profile.profile import Curve, Lineage, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"  # that trains, where none is named
+DISPATCHES: Final = ("calls", "generated")  # how PyTorch issues kernels: clock/host.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
@@ -102,7 +103,7 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
     """
     said = {**_settings()[USUAL], **_section(framework)}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
-    numbers |= _launches(said.get("dispatches", ""), numbers["launch"], profile.curve("dispatch"))
+    numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
     memory, slack = profile.curve("memory"), profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
     held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}
@@ -145,21 +146,6 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
                 free = replace(cast, values={"start_cycles": 0.0, "bandwidth": 1.0})
                 curves[key] = free.because(f"{framework} casts inside the kernel before")
     return profile.having(curves)
-
-
-def _launches(dispatches: str, launch: float, law: Curve) -> dict[str, float]:
-    """What a kernel costs the host: the framework's own figure, or that of PyTorch's dispatcher.
-
-    Views and modules a call are as counted in the layers of Hugging Face's Llama.
-    """
-    if dispatches == "calls":
-        forward = law["call"] + law["view"] + 0.3 * law["module"]
-        back, again = law["backward"] + law["view"], law["checkpoint"]
-        return {"launch": forward, "launch_backward": back, "gap": law["gap"], "checkpoint": again}
-    if dispatches == "generated":
-        each = law["generated"]
-        return {"launch": each, "launch_backward": each, "gap": law["gap"], "checkpoint": 0.0}
-    return {"launch": launch, "launch_backward": launch, "gap": 0.0, "checkpoint": 0.0}
 
 
 def _run_by(profile: Profile, key: CurveKey, kernel: str, framework: str) -> Curve:
