@@ -1,4 +1,4 @@
-"""Run a program under the recorder: FILE.py:FUNCTION -> Recording."""
+"""Run a program under the recorder: FILE.py:FUNCTION, or a whole script, -> Recording."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -23,6 +25,7 @@ from trueflops.capture.pretend.reads import reads
 from trueflops.capture.ranks.distributed import as_rank, note_world
 from trueflops.capture.ranks.messages import Messages, follow_pipelines
 from trueflops.capture.recorder import Recorder
+from trueflops.capture.script import ScriptSteps, run_script
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
 from trueflops.records.recording import HOST, Recording
@@ -63,19 +66,34 @@ def capture(
 
     As rank `rank` of `world`, `per_node` of which share a node.
     """
+    return _as_rank(partial(_run_step, build), machine, rank, world, per_node)
+
+
+def capture_script(
+    path: Path,
+    words: list[str],
+    machine: Machine,
+    *,
+    world: int = 1,
+    rank: int = 0,
+    per_node: int = 8,
+) -> Recording:
+    """Run a script with these arguments until the first of its steps that is like the others."""
+    return _as_rank(partial(_run_script, path, words), machine, rank, world, per_node)
+
+
+Run = Callable[[Recorder, ExitStack], None]
+
+
+def _as_rank(run: Run, machine: Machine, rank: int, world: int, per_node: int) -> Recording:
     messages = Messages()
     return messages.run_as(
-        rank, lambda place: _capture(build, machine, place, world, per_node, messages)
+        rank, lambda place: _capture(run, machine, place, world, per_node, messages)
     )
 
 
 def _capture(
-    build: Callable[[], Callable[[], Step]],
-    machine: Machine,
-    rank: int,
-    world: int,
-    per_node: int,
-    messages: Messages,
+    run: Run, machine: Machine, rank: int, world: int, per_node: int, messages: Messages
 ) -> Recording:
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
@@ -86,30 +104,49 @@ def _capture(
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_fakes())
         stack.enter_context(recorder.places.followed())
-        stack.enter_context(FunctionOverrides(reads(recorder)))
+        overrides = FunctionOverrides(reads(recorder))
+        stack.enter_context(overrides.in_backward())
+        stack.enter_context(overrides)
         stack.enter_context(recorder)
-        function = build()
-        with _told("building the program"):
-            step = function()
-        if not callable(step):
-            raise BadInput(
-                f"{getattr(function, '__name__', 'the function')} returned "
-                f"{type(step).__name__}; it must return the step, a function without arguments"
-            )
-        _name_parameters(recorder)
-        follow_pipelines(stack)
-        recorder.begin("warmup", listening=False)
-        with _told("the first step"):
-            while recorder.collectives.warmup_steps > 0:
-                recorder.collectives.warmup_steps -= 1
-                step()
-        recorder.begin("step", listening=True)
-        with _told("the recorded step"):
-            step()
-        recorder.ended = True
+        run(recorder, stack)
         note_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
     return recorder.recording
+
+
+def _run_step(
+    build: Callable[[], Callable[[], Step]], recorder: Recorder, stack: ExitStack
+) -> None:
+    """Build the program and run the step that it returns."""
+    function = build()
+    with _told("building the program"):
+        step = function()
+    if not callable(step):
+        raise BadInput(
+            f"{getattr(function, '__name__', 'the function')} returned "
+            f"{type(step).__name__}; it must return the step, a function without arguments"
+        )
+    _name_parameters(recorder)
+    follow_pipelines(stack)
+    recorder.begin("warmup", listening=False)
+    done = 0
+    with _told("the first step"):
+        while not recorder.collectives.is_warm(done):
+            step()
+            done += 1
+    recorder.begin("step", listening=True)
+    with _told("the recorded step"):
+        step()
+    recorder.ended = True
+
+
+def _run_script(path: Path, words: list[str], recorder: Recorder, stack: ExitStack) -> None:
+    """Run the script until one of its steps is recorded."""
+    steps = ScriptSteps(recorder, lambda: _name_parameters(recorder))
+    follow_pipelines(stack)
+    with steps.followed(), _told(f"running {path.name}"):
+        run_script(path, words)
+    steps.end()
 
 
 def _name_parameters(recorder: Recorder) -> None:

@@ -27,6 +27,8 @@ from trueflops.records.recording import HOST, Recording
 COLLECTIVES: Final = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 FIRST_GROUP_STREAM: Final = 1000
 """Streams of process groups are numbered from here; those that the program makes, from 1."""
+MOST_WARMUP_STEPS: Final = 3
+"""Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
 _PEER: Final = {"send": "dst", "isend": "dst", "recv_": "src", "irecv": "src"}
 
 
@@ -107,6 +109,13 @@ class Collectives:
             batch[1].extend(held)
         work = self._work((), []) if batch is not None else self._work(marks, held)
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())
+
+    def is_warm(self, steps: int) -> bool:
+        """Whether the steps after these are like one another.
+
+        A program that makes its DDP anew in every step is never asked for more than it takes one.
+        """
+        return steps >= min(self.warmup_steps, MOST_WARMUP_STEPS)
 
     def _work(self, marks: tuple[StreamMark, ...], held: list[torch.Tensor]) -> CollectiveWork:
         if marks:

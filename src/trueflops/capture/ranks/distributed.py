@@ -21,14 +21,13 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 from torch.distributed import distributed_c10d as c10d
 
+from trueflops.capture.ranks.collectives import MOST_WARMUP_STEPS
 from trueflops.capture.ranks.dtensors import wrapped_tensors
 from trueflops.capture.ranks.messages import Messages
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture, where
 from trueflops.errors import BadInput
 
-DDP_WARMUP_STEPS: Final = 3
-"""Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
 _FAKE: Final = "cpu:fake,cuda:fake"
 _NCCL, _CUDA = (2, 27, 5), "12.8"  # such as torch is built with
 _STORE_SECONDS: Final = 5.0  # a key that another rank would set never comes
@@ -239,7 +238,7 @@ def _data_parallel(recorder: Recorder) -> Patches:
 
     def reducer(*args: Any, **kwargs: Any) -> Any:
         """Its buckets are made on the device that C++ sees; they count as the accelerator's."""
-        recorder.collectives.warmup_steps = DDP_WARMUP_STEPS
+        recorder.collectives.warmup_steps = MOST_WARMUP_STEPS
         outer, recorder.stepping = recorder.stepping, True
         try:
             return kind(*args, **kwargs)
