@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from trueflops.capture.pretend.compiled import marked_compile
 from trueflops.capture.pretend.machine import Machine, pretended
 from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
+from trueflops.capture.ranks.board import CAN_FORK, Board
 from trueflops.capture.ranks.distributed import as_rank, note_world
-from trueflops.capture.ranks.messages import Messages, follow_pipelines
+from trueflops.capture.ranks.messages import Messages, NotYetSent, follow_pipelines
 from trueflops.capture.recorder import Recorder
+from trueflops.capture.roles import Roles
 from trueflops.capture.script import ScriptSteps, run_script
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
@@ -66,7 +69,14 @@ def capture(
 
     As rank `rank` of `world`, `per_node` of which share a node.
     """
-    return _as_rank(partial(_run_step, build), machine, rank, world, per_node)
+    record = partial(_capture, partial(_run_step, build), machine, world, per_node)
+    try:
+        return record(rank, Messages())
+    except NotYetSent:
+        if not CAN_FORK:
+            raise
+    gc.collect()  # the program so far, before it is built again
+    return Board(record).record(rank)[rank]
 
 
 def capture_script(
@@ -79,21 +89,17 @@ def capture_script(
     per_node: int = 8,
 ) -> Recording:
     """Run a script with these arguments until the first of its steps that is like the others."""
-    return _as_rank(partial(_run_script, path, words), machine, rank, world, per_node)
+    record = partial(_capture, partial(_run_script, path, words), machine, world, per_node)
+    if world == 1 or not CAN_FORK:
+        return record(rank, Messages())
+    return Board(record).record(rank)[rank]
 
 
 Run = Callable[[Recorder, ExitStack], None]
 
 
-def _as_rank(run: Run, machine: Machine, rank: int, world: int, per_node: int) -> Recording:
-    messages = Messages()
-    return messages.run_as(
-        rank, lambda place: _capture(run, machine, place, world, per_node, messages)
-    )
-
-
 def _capture(
-    run: Run, machine: Machine, rank: int, world: int, per_node: int, messages: Messages
+    run: Run, machine: Machine, world: int, per_node: int, rank: int, messages: Messages
 ) -> Recording:
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
@@ -104,6 +110,7 @@ def _capture(
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_fakes())
         stack.enter_context(recorder.places.followed())
+        stack.enter_context(Roles(recorder).followed())
         overrides = FunctionOverrides(reads(recorder))
         stack.enter_context(overrides.in_backward())
         stack.enter_context(overrides)
@@ -143,6 +150,8 @@ def _run_step(
 def _run_script(path: Path, words: list[str], recorder: Recorder, stack: ExitStack) -> None:
     """Run the script until one of its steps is recorded."""
     steps = ScriptSteps(recorder, lambda: _name_parameters(recorder))
+    with suppress(ImportError):  # the script may use them, but has not imported them yet
+        importlib.import_module("torch.distributed.pipelining.stage")
     follow_pipelines(stack)
     with steps.followed(), _told(f"running {path.name}"):
         run_script(path, words)
@@ -153,7 +162,7 @@ def _name_parameters(recorder: Recorder) -> None:
     """Which storages are weights: every Parameter that is alive once the program is built."""
     found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     inner = {id(child) for module in found for child in module.children()}
-    recording, counted = recorder.recording, set()
+    recording, roles, counted = recorder.recording, Roles(recorder), set()
     for module in found:
         if id(module) in inner:
             continue
@@ -163,6 +172,7 @@ def _name_parameters(recorder: Recorder) -> None:
             if number is None:  # of another program in this process, or on the host
                 continue
             recording.parameters[number] = name
+            roles.ask_parameter(parameter)
             if id(parameter) not in counted:
                 counted.add(id(parameter))
                 recording.parameter_count += parameter.numel()

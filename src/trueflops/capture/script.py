@@ -1,9 +1,10 @@
 """A user's script, run as it is: its steps are found by the optimizer that closes them.
 
-A step ends with the optimizer's step, and the next begins when a module is first called after it:
-what a framework does in between (copies of weights, gathering them, the next batch) lies inside one
-or the other, and every step of a loop has it once. Where several optimizers are stepped, as those of
-dense and of expert weights or of two networks, the one that was stepped first counts.
+A step ends with the optimizer's step, and the next begins when after it a module is first called,
+or a message between stages of a pipeline is sent or received: what a framework does in between
+(copies of weights, gathering them, the next batch) every step of a loop has once. Where several
+optimizers are stepped, as those of dense and of expert weights or of two networks, the one that was
+stepped first counts.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class ScriptSteps:
                 modules.register_module_forward_pre_hook(self._called),
             ):
                 stack.callback(handle.remove)
+            told = mock.patch.object(self._recorder.collectives, "before_message", self._called)
+            stack.enter_context(told)
             yield
 
     def end(self) -> None:

@@ -163,6 +163,7 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
         if claimed_device(tensor) is None:
             return base.tolist(tensor)
         recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.tell_assumed()
         value = recorder.values.of(tensor)
         return _lists(tensor) if value is None else base.tolist(value)
 

@@ -53,7 +53,7 @@ class Values:
     ) -> None:
         """Run the op on the known values too, or forget the values that it overwrites."""
         results = _tuple(made)
-        small = all(isinstance(t, torch.Tensor) and _is_small(t) for t in (*tensors, *results))
+        small = all(isinstance(t, torch.Tensor) and is_small(t) for t in (*tensors, *results))
         if small and not traits.random:
             known, answer = self.answer(func, args, kwargs)
             if known:
@@ -92,7 +92,8 @@ class Values:
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
-def _is_small(tensor: torch.Tensor) -> bool:
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether the values of such a tensor are followed."""
     return tensor.numel() <= (MOST_FLOATS if tensor.is_floating_point() else MOST_INTEGERS)
 
 

@@ -66,6 +66,7 @@ class Collectives:
         self.recorder = recorder
         self.world: tuple[int, int] | None = None  # (rank, world size) that the program opened
         self.warmup_steps = 1  # steps to run before every step is like the last
+        self.before_message: Callable[[], None] = lambda: None  # told of every send and receive
         self.reduction = "sum"  # the reduceOp of the options made last
         self._group_streams: dict[tuple[str, ...], int] = {}
         # storage -> the marks that its values wait for, and the tensors kept alive until then
@@ -80,6 +81,8 @@ class Collectives:
     ) -> Any:
         """Record a collective and make its results; nothing is sent."""
         name = func._schema.name.partition("::")[2]
+        if name in _PEER:
+            self.before_message()
         if name == "_wrap_tensor_autograd":
             return _async_tensor(args[0])
         if name == "check_for_nan":
@@ -148,6 +151,7 @@ class Collectives:
 
     def begin_batch(self, group: dist.ProcessGroup) -> None:
         """Transfers from here on are coalesced into one kernel: they run side by side."""
+        self.before_message()
         self._batches[group.group_name] = ([], [])
         streams = [self._stream_of(group, way) for way in ("send", "receive")]
         for stream, other in (streams, streams[::-1]):

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
@@ -49,6 +50,7 @@ def as_rank(
     # Most of them are attributes of both modules.
     patches += [(dist, name, value) for name, value in functions.items() if hasattr(dist, name)]
     patches += _coalescing(recorder) + _reductions(recorder) + _data_parallel(recorder)
+    patches += [(owner, "ProcessGroupNCCL", _Nccl) for owner in (c10d, dist)]
     patches += [(sys, "excepthook", sys.excepthook), (torch.cuda.nccl, "version", lambda: _NCCL)]
     if world > 1:  # DDP compresses gradients only where there is CUDA
         patches += [(torch.version, "cuda", _CUDA)]
@@ -121,6 +123,16 @@ class _Store(native.HashStore):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Ignored: the short timeout stays."""
+
+
+class _Nccl:
+    """The class of NCCL's groups, which a CPU build lacks; no group is one."""
+
+    class Options:
+        """What a program may choose for a communicator: kept, and never asked for."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.config = SimpleNamespace()
 
 
 def _have_fakes() -> None:
