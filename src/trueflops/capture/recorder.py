@@ -105,7 +105,9 @@ class Recorder(TorchDispatchMode):
         made = self._run_fake(traits, func, args, kwargs, target)
         self.values.follow(traits, func, args, kwargs, tensors, made)
         if chosen_evenly(func, args, kwargs, made):
-            self._assumed.append(f"topk{where()} is taken to choose evenly: nobody knows the values")
+            self._assumed.append(
+                f"topk{where()} is taken to choose evenly: nobody knows the values"
+            )
         return made
 
     def _target(self, asked: torch.device | None, claimed: list[str | None]) -> str | None:

@@ -39,7 +39,9 @@ class Messages:
     def receive(self, count: int, sender: int) -> list[Any]:
         """The next objects of another rank."""
         if self._line is None:
-            raise NotYetSent(f"rank {dist.get_rank()} waits for an object of rank {sender}{where()}")
+            raise NotYetSent(
+                f"rank {dist.get_rank()} waits for an object of rank {sender}{where()}"
+            )
         self._line.send(("receives", sender, count))
         received: list[Any] = self._line.recv()
         return received
