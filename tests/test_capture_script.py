@@ -176,6 +176,22 @@ def test_buffers_of_gradients_and_copies_of_weights_are_named() -> None:
     assert held["optimizer state"] == 3 * 4 * count  # weights in fp32 and two moments
 
 
+def test_weights_without_a_module_are_parameters() -> None:
+    def program() -> Any:
+        weight = torch.randn(WIDTH, WIDTH, device="cuda", requires_grad=True)
+        optimizer = torch.optim.SGD([weight], momentum=0.9)
+
+        def step() -> None:
+            (weight @ weight).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    held = captured_memory(capture(lambda: program, H100)).by("category")
+    assert held["parameters"] == held["optimizer state"] == 4 * WIDTH * WIDTH
+
+
 def test_the_backward_of_a_users_own_function_may_ask_for_the_device() -> None:
     class Own(torch.autograd.Function):
         @staticmethod
