@@ -178,7 +178,7 @@ def test_buffers_of_gradients_and_copies_of_weights_are_named() -> None:
 
 def test_weights_without_a_module_are_parameters() -> None:
     def program() -> Any:
-        weight = torch.randn(WIDTH, WIDTH, device="cuda", requires_grad=True)
+        weight: Any = torch.randn(WIDTH, WIDTH, device="cuda", requires_grad=True)
         optimizer = torch.optim.SGD([weight], momentum=0.9)
 
         def step() -> None:
