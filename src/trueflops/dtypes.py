@@ -58,7 +58,8 @@ DTYPES: Final = (
     Dtype("fp4", 4, format="fp4_e2m1", product="fp4"),
     Dtype("float4_e2m1fn_x2", 8, torch="float4_e2m1fn_x2"),  # two fp4 in a byte
     Dtype("float8_e8m0fnu", 8, torch="float8_e8m0fnu"),  # exponents: scales of blocks
-    Dtype("int4", 4),
+    Dtype("int4", 4, torch="int4"),
+    Dtype("uint4", 4, torch="uint4"),
     Dtype("int8", 8, torch="int8", scalar="Char", cpp=("signed char",), product="int8"),
     Dtype("uint8", 8, torch="uint8", scalar="Byte", cpp=("unsigned char",)),
     Dtype("bool", 8, torch="bool", scalar="Bool", cpp=("bool",)),

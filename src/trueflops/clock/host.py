@@ -85,6 +85,10 @@ class HostLaw:
         taken += law["backward" if phase == "backward" else "call"]
         return taken + max(0, kernels - 1) * law["launch"]
 
+    def engine_seconds(self, kernels: int) -> float:
+        """Seconds of an engine that walks over a graph in C++: a launch for each kernel."""
+        return kernels * self.law["launch"]
+
     def between_calls(self, views: float, modules: float) -> float:
         """What a CPU that computes itself does beside its kernels, whose own dispatch was timed."""
         return views * self.law["view"] + modules * self.law["module"]

@@ -31,12 +31,19 @@ def ops_flags(p: argparse.ArgumentParser) -> None:
 def capture_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops capture`."""
     p.add_argument(
-        "program", metavar="FILE.py:FUNCTION", help="builds all and returns the step, a callable"
+        "program",
+        metavar="FILE.py:FUNCTION",
+        help="builds all and returns the step, a callable; or a model, FILE.onnx",
     )
     p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
     p.add_argument("--world", type=whole, metavar="N", help="ranks (default: as --on has chips)")
     p.add_argument("--rank", type=integer, metavar="R", help="which of them (default 0)")
+    asked = p.add_argument_group("FILE.onnx", "sizes that the file leaves open; may be repeated")
+    asked.add_argument("--dim", action="append", metavar="NAME=N", help="of a dimension: batch=8")
+    asked.add_argument(
+        "--shape", action="append", metavar="NAME=SHAPE", help="of a tensor: pixels=1x3x224x224"
+    )
     top_flags(p)
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
     p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")

@@ -67,7 +67,8 @@ def captured_step(
     kernels = [k for each in priced for k in each]
     joules = sum(_joules(k, clock) for k in kernels)
     law, alone = clock.host.law, clock.chip.is_cpu
-    issues = _issues(events, priced, clock.host, one_thread=alone)
+    engine = recording.by_engine
+    issues = _issues(events, priced, clock.host, one_thread=alone, engine=engine)
     found = replay(issues, law, clock.power, joules, one_thread=alone)
     # Streams that share a link run side by side here; the link still carries them all.
     floor = _busiest_link(kernels, clock)
@@ -114,7 +115,12 @@ def captured_step(
 
 
 def _issues(
-    events: Sequence[Event], priced: list[list[Kernel]], host: HostLaw, *, one_thread: bool
+    events: Sequence[Event],
+    priced: list[list[Kernel]],
+    host: HostLaw,
+    *,
+    one_thread: bool,
+    engine: bool,
 ) -> list[Issue[Kernel]]:
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
@@ -126,6 +132,8 @@ def _issues(
             found.append(Issue())
         elif one_thread:
             found.append(Issue(host.between_calls(event.views, event.modules), kernels))
+        elif engine:
+            found.append(Issue(host.engine_seconds(len(kernels)), kernels, event.stream))
         else:
             taken = host.call_seconds(
                 event.phase,
