@@ -58,8 +58,7 @@ DTYPES: Final = (
     Dtype("fp4", 4, format="fp4_e2m1", product="fp4"),
     Dtype("float4_e2m1fn_x2", 8, torch="float4_e2m1fn_x2"),  # two fp4 in a byte
     Dtype("float8_e8m0fnu", 8, torch="float8_e8m0fnu"),  # exponents: scales of blocks
-    Dtype("int4", 4, torch="int4"),
-    Dtype("uint4", 4, torch="uint4"),
+    Dtype("int4", 4),
     Dtype("int8", 8, torch="int8", scalar="Char", cpp=("signed char",), product="int8"),
     Dtype("uint8", 8, torch="uint8", scalar="Byte", cpp=("unsigned char",)),
     Dtype("bool", 8, torch="bool", scalar="Bool", cpp=("bool",)),
@@ -82,8 +81,11 @@ _BY_TORCH: Final[Mapping[str, Dtype]] = {d.torch: d for d in DTYPES if d.torch}
 
 
 def of_torch(name: str) -> Dtype:
-    """A type by torch's name; one that this table lacks is taken for fp32."""
-    return _BY_TORCH.get(name, BY_NAME["fp32"])
+    """A type by torch's name, or by ours where torch stores none such (int4, fp4).
+
+    One that this table lacks is taken for fp32.
+    """
+    return _BY_TORCH.get(name) or BY_NAME.get(name, BY_NAME["fp32"])
 
 
 def short_name(torch: str) -> str:

@@ -27,7 +27,7 @@ class HostLaw:
 
     def __init__(self, profile: Profile) -> None:
         self.framework, self.law = profile.curve("framework"), profile.curve("dispatch")
-
+        self.session = profile.curve("session")  # of a graph that no Python runs
         self.by_calls = bool(self.framework["by_calls"])
         self.by_generated = bool(self.framework["by_generated"])
 
@@ -84,10 +84,6 @@ class HostLaw:
             taken += law["checkpoint"]
         taken += law["backward" if phase == "backward" else "call"]
         return taken + max(0, kernels - 1) * law["launch"]
-
-    def engine_seconds(self, kernels: int) -> float:
-        """Seconds of an engine that walks over a graph in C++: a launch for each kernel."""
-        return kernels * self.law["launch"]
 
     def between_calls(self, views: float, modules: float) -> float:
         """What a CPU that computes itself does beside its kernels, whose own dispatch was timed."""

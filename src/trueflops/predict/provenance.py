@@ -149,7 +149,7 @@ def captured_provenance(step: CapturedStep, profile: Profile) -> Provenance:
         key = CurveKey.parse(kernel.curve)
         ledger.add(key.kind, key, kernel.seconds, 1.0)
     waits = step.idle_seconds + step.gap_seconds
-    ledger.part("waits for the host", (CurveKey("dispatch"),), waits)
+    ledger.part("waits for the host", (CurveKey(step.step.cause),), waits)
     ledger.part("power cap", (CurveKey("power"),), step.added_by_cap)
     return ledger.closed("the step's kernels, each alone, and what is added")
 

@@ -125,7 +125,7 @@ class Recording:
     modules: dict[str, str] = field(default_factory=dict)  # path -> class
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each compiled region, the storages it returns whose gradients autograd will ask for."""
-    by_engine: bool = False  # an engine walks over a graph: no Python between two calls
+    by_session: bool = False  # a session runs a graph, as onnxruntime does: no Python between calls
 
     def step(self) -> list[Event]:
         """The events of the recorded step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ def read_model(path: Path) -> Any:
         raise BadInput(f"{where}: not an ONNX file ({shorten(str(error))})") from None
     if not model.graph.node or not model.graph.output:
         raise BadInput(f"{where}: no graph in it; is it an ONNX model, and whole?")
+    if not all(isinstance(name, str) for name in _names(model.graph, model.opset_import)):
+        raise BadInput(f"{where}: names in it are no texts; is the file damaged?")
     if model.functions:
         try:
             model = inliner.inline_local_functions(model)
@@ -43,6 +46,23 @@ def read_model(path: Path) -> Any:
     if len(model.graph.node) > MOST_NODES:
         raise BadInput(f"{where}: more than {MOST_NODES:,} nodes")
     return model
+
+
+def _names(graph: Any, opsets: Any = ()) -> Iterator[object]:
+    """Every name of a graph: protobuf gives bytes for what is not UTF-8."""
+    yield from (opset.domain for opset in opsets)
+    yield from (tensor.name for tensor in graph.initializer)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for entry in node.metadata_props:
+            yield from (entry.key, entry.value)
+        for attribute in node.attribute:
+            yield attribute.name
+            if attribute.HasField("g"):
+                yield from _names(attribute.g)
 
 
 def _line(error: Exception) -> str:

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 from trueflops.records.recording import RecordedTensor
 
 Shape = tuple[int, ...]
-# Of torch, in the order of TensorProto.DataType.
+# Of torch, or ours where it has none, in the order of TensorProto.DataType.
 DTYPES: Final = (
     "", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "", "bool", "float16",
     "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8_e4m3fn",
-    "float8_e4m3fn", "float8_e5m2", "float8_e5m2", "uint4", "int4", "int4", "float8_e8m0fnu",
+    "float8_e4m3fn", "float8_e5m2", "float8_e5m2", "int4", "int4", "fp4", "float8_e8m0fnu",
 )  # fmt: skip
 
 

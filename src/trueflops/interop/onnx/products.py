@@ -16,7 +16,7 @@ from trueflops.interop.onnx.nodes import (
 )
 from trueflops.records.recording import RecordedTensor
 
-FOUR_BITS: Final = ("int4", "uint4")
+FOUR_BITS: Final = ("int4", "fp4")
 _GATES: Final = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _MODES: Final = {"RNN": 0, "LSTM": 2, "GRU": 3}  # cuDNN's numbers
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 _PRODUCTS: Final = ("MatMul", "Gemm", "Conv", "ConvTranspose", "FusedMatMul", "FusedConv")
-_FOUR_BITS: Final = (21, 22)  # UINT4 and INT4 of TensorProto
+_FOUR_BITS: Final = (21, 22, 23)  # UINT4, INT4 and FLOAT4E2M1 of TensorProto
 
 
 class Dequantised:

@@ -31,7 +31,9 @@ from trueflops.records.recording import (
 )
 from trueflops.units import BITS_PER_BYTE
 
-_COUNTED: Final = ("bool", "int64", "int32")  # constants of these types are no parameters
+_NOT_COUNTED: Final = ("bool", "int64", "int32")  # constants of these types are no parameters
+_WRONG: Final = (BadNode, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_PACKED: Final = ("MatMulNBits", "MatMulBnb4")
 _CONTROL: Final = ("Loop", "Scan", "SequenceMap")
 
 
@@ -51,6 +53,7 @@ class _Reading:
         self.inputs: set[int] = set()
         self.calls: list[Call] = []
         self.guessed: dict[str, int] = {}
+        self.weights: dict[str, int] = {}  # parameters that each initializer holds
         self.warnings: list[str] = []
         self._storages = 0
 
@@ -73,14 +76,17 @@ class _Reading:
         return Recording(
             self._events(set(kept)),
             dict(self.parameters),
-            self._parameter_count(),
+            sum(self.weights.values()),
             warnings=self.warnings,
-            by_engine=True,
+            by_session=True,
         )
 
     def _walk(self, graph: Any) -> None:
         for tensor in graph.initializer:
-            self._define(tensor.name, self.infer.initializer(tensor))
+            value = self.infer.initializer(tensor)
+            self._define(tensor.name, value)
+            counts = value.dtype not in _NOT_COUNTED and value.elements > 1
+            self.weights[tensor.name] = value.elements if counts else 0
         if len(graph.sparse_initializer):
             raise BadInput(f"{self.where}: sparse weights are not read")
         kinds = {name: value.kind for name, value in self.values.items()}
@@ -96,6 +102,8 @@ class _Reading:
 
     def _visit(self, node: Any, dequantised: Dequantised) -> None:
         called = f"{self.where}: {printable(node.op_type)} {printable(node.name)!r}"
+        if not any(node.output):
+            raise BadInput(f"{called} makes nothing")
         missing = [name for name in node.input if name and name not in self.values]
         if missing:
             raise BadInput(f"{called} reads {printable(missing[0])!r}, which nothing has made")
@@ -140,7 +148,7 @@ class _Reading:
         """The branch that is known to run, or else the longer one."""
         branches = {a.name: a.g for a in node.attribute if a.name.endswith("_branch")}
         asked = values[0].data if values and values[0] is not None else None
-        if len(branches) != 2:
+        if branches.keys() != {"then_branch", "else_branch"}:
             raise BadInput(f"{self.where}: If {printable(node.name)!r} has not two branches")
         if asked is not None:
             taken = branches["then_branch" if bool(asked.reshape(-1)[0]) else "else_branch"]
@@ -191,12 +199,16 @@ class _Reading:
         )
         rule = RULES.get(node.op_type)
         try:
+            if node.op_type in _PACKED:  # several to a byte, and scales that are none
+                packed = seen.whole("N") * seen.whole("K")
+                counts = dict.fromkeys(names[1:5], 0) | {names[1]: packed}
+                self.weights |= {n: count for n, count in counts.items() if n in self.weights}
             calls = rule(seen) if rule else self._by_bytes(seen)
             where = _module(node)
             found = [self._call(call, where) for call in calls]
             for each in found:  # lowering trusts its recorder; a file may say anything
                 lower(each)
-        except (BadNode, ValueError, IndexError, KeyError, TypeError, ZeroDivisionError):
+        except _WRONG:
             raise self.infer.trouble(node, values) from None
         self.calls += found
 
@@ -244,10 +256,6 @@ class _Reading:
             if value.constant:
                 self.parameters[self.arrays[name].storage] = name
         return self.arrays[name]
-
-    def _parameter_count(self) -> int:
-        kept = (self.values[name] for name in self.parameters.values())
-        return sum(v.elements for v in kept if v.dtype not in _COUNTED and v.elements > 1)
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ from trueflops.clock import Clock
 from trueflops.clock.host import LISTS, HostLaw
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import Kernel, price_events
+from trueflops.profile import Curve
 from trueflops.records.recording import Call, Event, Recording, StepPhase, Waited
 from trueflops.runtime import COMPUTE, Estimate, Term, busy_seconds, floor_seconds, leaf, total
 from trueflops.runtime.replay import Issue, Placed, Wait, replay, shares
@@ -66,9 +67,10 @@ def captured_step(
     priced = price_events(events, clock, lowering or Lowering())
     kernels = [k for each in priced for k in each]
     joules = sum(_joules(k, clock) for k in kernels)
-    law, alone = clock.host.law, clock.chip.is_cpu
-    engine = recording.by_engine
-    issues = _issues(events, priced, clock.host, one_thread=alone, engine=engine)
+    alone = clock.chip.is_cpu
+    law = clock.host.session if recording.by_session else clock.host.law
+    session = law if recording.by_session else None
+    issues = _issues(events, priced, clock.host, one_thread=alone, session=session)
     found = replay(issues, law, clock.power, joules, one_thread=alone)
     # Streams that share a link run side by side here; the link still carries them all.
     floor = _busiest_link(kernels, clock)
@@ -95,7 +97,7 @@ def captured_step(
         sent,
         *(part for part in parts if part.name == UPDATE),
         Term("busiest link", late),
-        cause="dispatch",
+        cause="session" if recording.by_session else "dispatch",
         spread=law.error * min(behind, end) / end if end else 0.0,
         least=min(floor, end),
     )
@@ -120,7 +122,7 @@ def _issues(
     host: HostLaw,
     *,
     one_thread: bool,
-    engine: bool,
+    session: Curve | None,
 ) -> list[Issue[Kernel]]:
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
@@ -132,8 +134,8 @@ def _issues(
             found.append(Issue())
         elif one_thread:
             found.append(Issue(host.between_calls(event.views, event.modules), kernels))
-        elif engine:
-            found.append(Issue(host.engine_seconds(len(kernels)), kernels, event.stream))
+        elif session is not None:
+            found.append(Issue(len(kernels) * session["launch"], kernels, event.stream))
         else:
             taken = host.call_seconds(
                 event.phase,
