@@ -12,6 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnx_graphs import (
+    FLOAT,
+    HALF,
+    INT8,
+    INT64,
+    UINT8,
+    graphs,
+    helper,
+    model,
+    node,
+    onnx,
+    two_layers,
+    value,
+    weight,
+)
 from trueflops.capture.lower import base_name, lower
 from trueflops.catalog import cluster
 from trueflops.cli import main
@@ -19,34 +34,12 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, TrueflopsError
 from trueflops.graph.rules import RULES, work
 from trueflops.interop.onnx import Given, read_onnx
+from trueflops.interop.onnx.reading import Reading
 from trueflops.predict.captured.program import CapturedProgram, predict_program
 from trueflops.profile import profile_of
 from trueflops.records.recording import Allocated, Recording
 
-onnx = pytest.importorskip("onnx")
-helper = onnx.helper
-FLOAT, HALF, INT64, INT8, UINT8 = 1, 10, 7, 3, 2
 Capture = pytest.CaptureFixture[str]
-
-
-def value(name: str, shape: Sequence[int | str | None] | None, kind: int = FLOAT) -> Any:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def weight(name: str, shape: Sequence[int], kind: int = FLOAT) -> Any:
-    size = int(np.prod(shape)) * {FLOAT: 4, HALF: 2, INT64: 8, INT8: 1, UINT8: 1}[kind]
-    return helper.make_tensor(name, kind, shape, bytes(size), raw=True)
-
-
-def numbers(name: str, given: int | Sequence[int]) -> Any:
-    return onnx.numpy_helper.from_array(np.array(given, np.int64), name)
-
-
-def model(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any],
-          weights: Sequence[Any] = (), opset: int = 17) -> Any:  # fmt: skip
-    graph = helper.make_graph(nodes, "g", inputs, outputs, initializer=list(weights))
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
 def save(made: Any, folder: Path) -> Path:
@@ -77,29 +70,6 @@ def flop(recording: Recording) -> float:
 def moved(recording: Recording) -> float:
     done = [work(op) for call in recording.calls() for op in lower(call)]
     return sum(float(each.bytes_read + each.bytes_written) for each in done)
-
-
-def node(op: str, inputs: str, outputs: str, *, contrib: bool = False, **attributes: Any) -> Any:
-    domain = "com.microsoft" if contrib else ""
-    names = [name if name != "-" else "" for name in inputs.split()]
-    return helper.make_node(op, names, outputs.split(), domain=domain, **attributes)
-
-
-def two_layers() -> Any:
-    """Rows of 64 through 256 and back to 32, with a shape computed in between."""
-    return model(
-        [
-            node("MatMul", "x w1", "h"), node("Add", "h b1", "hb"), node("Relu", "hb", "a"),
-            node("Shape", "a", "s"), node("Gather", "s zero", "n", axis=0),
-            node("Unsqueeze", "n axes", "n1"), node("Concat", "n1 rest", "to", axis=0),
-            node("Reshape", "a to", "r"), node("Reshape", "r back", "f"),
-            node("Gemm", "f w2 b2", "y", transB=1),
-        ],
-        [value("x", ["batch", 64])], [value("y", ["batch", 32])],
-        [weight("w1", (64, 256)), weight("b1", (256,)), weight("w2", (32, 256)),
-         weight("b2", (32,)), numbers("zero", 0), numbers("axes", [0]), numbers("rest", [16, 16]),
-         numbers("back", [-1, 256])],
-    )  # fmt: skip
 
 
 # ── what a graph does ────────────────────────────────────────────────────────────────────────────
@@ -322,6 +292,32 @@ def test_an_op_that_nobody_knows_is_priced_by_its_bytes(tmp_path: Path) -> None:
     assert any("Mystery" in said for said in recording.warnings)
 
 
+# ── beside onnxruntime ───────────────────────────────────────────────────────────────────────────
+
+
+def test_shapes_and_numbers_are_those_of_onnxruntime(tmp_path: Path) -> None:
+    runtime: Any = pytest.importorskip("onnxruntime")
+    chance = np.random.default_rng(0)
+    for name, made in graphs().items():
+        reading = Reading(made, Given.read([], ["batch=8"] if name == "two layers" else []), name,
+                          tf32=False)  # fmt: skip
+        reading.recording()
+        there = {out.name for out in made.graph.output}
+        more = {n for each in made.graph.node for n in each.output if n} - there
+        made.graph.output.extend(onnx.ValueInfoProto(name=n) for n in sorted(more))
+        session = runtime.InferenceSession(made.SerializeToString())
+        feeds = {}
+        for given in session.get_inputs():
+            of = reading.values[given.name]
+            feeds[given.name] = chance.integers(0, 9, of.shape).astype(of.dtype)
+        results = session.run(None, feeds)
+        for out, array in zip(session.get_outputs(), results, strict=True):
+            found = reading.values[out.name]
+            assert (found.shape, found.dtype) == (array.shape, str(array.dtype)), (name, out.name)
+            if found.data is not None:
+                assert (found.data == array).all(), (name, out.name)
+
+
 # ── sizes ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -381,6 +377,7 @@ def test_weights_beside_the_file_are_not_loaded(tmp_path: Path) -> None:
 # ── exports of torch ─────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.filterwarnings("ignore")  # of the exporters, about themselves
 @pytest.mark.parametrize("dynamo", [False, True])
 def test_exports_of_torch_have_the_work_of_the_program(tmp_path: Path, dynamo: bool) -> None:
     torch: Any = pytest.importorskip("torch")

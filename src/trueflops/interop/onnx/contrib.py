@@ -94,6 +94,30 @@ def _scaled_product(scale_at: int) -> Rule:
     return rule
 
 
+def _requantised_product(attributes: Mapping[str, Any], inputs: Inputs) -> Made:
+    """QGemm: bytes where a zero of the result is given, else numbers of the scale's type."""
+    left = _turned(_at(inputs, 0).shape, attributes.get("transA", 0))
+    right = _turned(_at(inputs, 3).shape, attributes.get("transB", 0))
+    of = _maybe(inputs, 8) or _at(inputs, 1)
+    return [(of.kind, product_shape(left, right))]
+
+
+def _joined(attributes: Mapping[str, Any], inputs: Inputs) -> Made:
+    """QLinearConcat: scale and zero of the result, then three inputs for every part."""
+    parts = [_at(inputs, i) for i in range(2, len(inputs), 3)]
+    axis = int(attributes["axis"]) % len(parts[0].shape)
+    shape = parts[0].shape
+    whole = sum(part.shape[axis] for part in parts)
+    return [(parts[0].kind, (*shape[:axis], whole, *shape[axis + 1 :]))]
+
+
+def _pooled(attributes: Mapping[str, Any], inputs: Inputs) -> Made:
+    x = _at(inputs, 0)
+    if attributes.get("channels_last", 0):
+        return [(x.kind, (x.shape[0], *(1,) * (len(x.shape) - 2), x.shape[-1]))]
+    return [(x.kind, (*x.shape[:2], *(1,) * (len(x.shape) - 2)))]
+
+
 def _typed_by(place: int) -> Rule:
     """As large as the first input, of the type of another one."""
 
@@ -205,14 +229,20 @@ def _broadcast(*places: int) -> Rule:
 CONTRIB: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(
         ("BiasGelu", "FastGelu", "QuickGelu", "Gelu", "BiasAdd", "RotaryEmbedding", "GroupNorm",
-         "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "MoE", "QMoE"), _like_first
+         "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "BiasSoftmax",
+         "SkipGroupNorm", "MoE", "QMoE"), _like_first
     ),
     **dict.fromkeys(("SimplifiedLayerNormalization", "LayerNormalization"), _skip_norm),
     **dict.fromkeys(
         ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_norm
     ),
     "EmbedLayerNormalization": _embedded,
-    **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "FusedGemm"), _fused_product),
+    **dict.fromkeys(
+        ("FusedMatMul", "TransposeMatMul", "FusedGemm", "GemmFastGelu"), _fused_product
+    ),
+    "QGemm": _requantised_product,
+    "QLinearConcat": _joined,
+    "QLinearGlobalAveragePool": _pooled,
     **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), _narrow_product),
     "DynamicQuantizeMatMul": _scaled_product(2),
     "MatMulIntegerToFloat": _scaled_product(2),
@@ -222,7 +252,7 @@ CONTRIB: Final[Mapping[str, Rule]] = {
     "FusedConv": _window,
     "Attention": _projected_attention(None),
     "QAttention": _projected_attention(3),
-    **dict.fromkeys(("MultiHeadAttention", "DecoderMaskedMultiHeadAttention"), _multi_head),
+    "MultiHeadAttention": _multi_head,
     "GroupQueryAttention": _grouped_query,
     "BiasSplitGelu": _split_gelu,
     "GatherBlockQuantized": _narrow_rows,

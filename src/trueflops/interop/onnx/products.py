@@ -98,7 +98,7 @@ def einsum(node: Node) -> list[AtenCall]:
     sides, arrow, made = text.partition("->")
     words = sides.split(",")
     if not arrow or len(words) != 2 or len(node.given) != 2 or "." in text:
-        return [AtenCall("einsum", node.given, node.results)]
+        return []
     size: dict[str, int] = {}
     for word, array in zip(words, node.given, strict=True):
         if len(word) != len(array.shape):
@@ -113,7 +113,7 @@ def einsum(node: Node) -> list[AtenCall]:
     m, n = span((left - right) & set(made)), span((right - left) & set(made))
     a, b = node.given
     if (left ^ right) - set(made) or many * m * inner != a.elements:
-        return [AtenCall("einsum", node.given, node.results)]
+        return []
     shapes = ((many, m, inner), (many, inner, n), (many, m, n))
     x, w, y = (viewed(t, s) for t, s in zip((_eight(a), _eight(b), node.made), shapes, strict=True))
     if many > 1:
@@ -146,6 +146,12 @@ def integer_matmul(node: Node) -> list[AtenCall]:
 def requantised_matmul(node: Node) -> list[AtenCall]:
     """QLinearMatMul: a, its scale and zero, b, …: bytes in and out."""
     return _multiply(node, node.need(0), node.need(3), node.made)
+
+
+def requantised_gemm(node: Node) -> list[AtenCall]:
+    """QGemm: a, its scale and zero, b, …; what is added is part of the scaling."""
+    a = _turned(node.need(0), node.whole("transA"))
+    return _multiply(node, a, _turned(node.need(3), node.whole("transB")), node.made)
 
 
 def quantising_matmul(node: Node) -> list[AtenCall]:

@@ -40,10 +40,12 @@ _CONTROL: Final = ("Loop", "Scan", "SequenceMap")
 def read_onnx(path: Path, given: Given, *, tf32: bool = False) -> Recording:
     """The forward pass of a file; `tf32`: products of fp32 run so, as onnxruntime lets them."""
     model = read_model(path)
-    return _Reading(model, given, printable(str(path)), tf32=tf32).recording()
+    return Reading(model, given, printable(str(path)), tf32=tf32).recording()
 
 
-class _Reading:
+class Reading:
+    """One walk over a graph; `values` are all its tensors afterwards."""
+
     def __init__(self, model: Any, given: Given, where: str, *, tf32: bool) -> None:
         self.model, self.where, self.tf32 = model, where, tf32
         self.infer = Inference(model, given, where)
@@ -60,6 +62,7 @@ class _Reading:
     # ── the graph ────────────────────────────────────────────────────────────────────────────────
 
     def recording(self) -> Recording:
+        """Walk, and write down what was seen."""
         graph = self.model.graph
         weights = {tensor.name for tensor in graph.initializer}
         inputs = [value for value in graph.input if value.name not in weights]
@@ -203,7 +206,10 @@ class _Reading:
                 packed = seen.whole("N") * seen.whole("K")
                 counts = dict.fromkeys(names[1:5], 0) | {names[1]: packed}
                 self.weights |= {n: count for n, count in counts.items() if n in self.weights}
-            calls = rule(seen) if rule else self._by_bytes(seen)
+            calls = rule(seen) if rule else []
+            if not calls:
+                calls = [AtenCall(f"onnx.{node.op_type}", seen.given, seen.results)]
+                self.guessed[node.op_type] = self.guessed.get(node.op_type, 0) + 1
             where = _module(node)
             found = [self._call(call, where) for call in calls]
             for each in found:  # lowering trusts its recorder; a file may say anything
@@ -212,15 +218,9 @@ class _Reading:
             raise self.infer.trouble(node, values) from None
         self.calls += found
 
-    def _by_bytes(self, node: Node) -> list[AtenCall]:
-        return [AtenCall(f"onnx.{node.op}", node.given, node.results)]
-
     def _call(self, call: AtenCall, module: str) -> Call:
         name = call.op if call.op.startswith("onnx.") else f"aten.{call.op}"
         whole = name if name.count(".") > 1 else f"{name}.default"
-        if name.startswith("onnx."):
-            kind = name.partition(".")[2]
-            self.guessed[kind] = self.guessed.get(kind, 0) + 1
         return Call(
             whole, tuple(call.inputs), tuple(call.outputs), call.numbers, "forward", module, 0, -1,
             tf32=self.tf32,

@@ -11,6 +11,7 @@ from trueflops.interop.onnx import products
 from trueflops.interop.onnx.nodes import AtenCall, Node, row_major, viewed
 
 Rule = Callable[[Node], list[AtenCall]]
+"""The calls that a node is; none where the rule does not know."""
 VIEWS: Final = frozenset(
     ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Dropout", "Optional")
 )
@@ -225,10 +226,13 @@ def _rotary(node: Node) -> list[AtenCall]:
 
 
 def _experts(node: Node) -> list[AtenCall]:
-    """MoE: rows go to `k` experts each; two products in groups with an activation between."""
+    """MoE: rows go to `k` experts each; two products in groups with an activation between.
+
+    QMoE packs its weights in ways of its own: no rule.
+    """
     x, first, second = node.need(0), node.need(2), node.need(5 if node.op == "QMoE" else 4)
     if node.op == "QMoE" or len(first.shape) != 3:
-        return [AtenCall("onnx.moe", node.given, node.results)]
+        return []
     hidden = x.shape[-1]
     rows = prod(x.shape[:-1]) * node.whole("k", 1)
     wide = max(first.elements // first.shape[0] // hidden, 1)
@@ -251,11 +255,12 @@ RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("Cast", "CastLike"), _cast),
     "DynamicQuantizeLinear": _range_first,
     **dict.fromkeys(("MatMul", "FusedMatMul", "TransposeMatMul"), products.matmul),
-    **dict.fromkeys(("Gemm", "FusedGemm"), products.gemm),
+    **dict.fromkeys(("Gemm", "FusedGemm", "GemmFastGelu"), products.gemm),
     "Einsum": products.einsum,
     **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), products.stored_narrow),
     **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat"), products.integer_matmul),
     "QLinearMatMul": products.requantised_matmul,
+    "QGemm": products.requantised_gemm,
     "DynamicQuantizeMatMul": products.quantising_matmul,
     **dict.fromkeys(("Conv", "ConvTranspose"), products.convolution),
     "FusedConv": products.fused_convolution,
@@ -264,12 +269,10 @@ RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("LSTM", "GRU", "RNN"), products.recurrent),
     "Attention": attends.attention,
     "QAttention": attends.quantised_attention,
-    **dict.fromkeys(
-        ("MultiHeadAttention", "DecoderMaskedMultiHeadAttention"), attends.multi_head
-    ),
+    "MultiHeadAttention": attends.multi_head,
     "GroupQueryAttention": attends.grouped_query,
     "Transpose": _transpose, "Slice": _copy_of_part, "Expand": _expand, "Tile": _repeat,
-    "Split": _split, "Pad": _pad, "Concat": _concat, "Gather": _gather,
+    "Split": _split, "Pad": _pad, "Concat": _concat, "QLinearConcat": _concat, "Gather": _gather,
     "CenterCropPad": _pad, "Resize": _resize, "Upsample": _resize,
     "GatherElements": _look_up("gather"), "GatherND": _look_up("index"),
     "GatherBlockQuantized": _narrow_rows,
@@ -285,14 +288,14 @@ RULES: Final[Mapping[str, Rule]] = {
     ),
     "BatchNormalization": _batch_norm,
     **dict.fromkeys(
-        ("InstanceNormalization", "GroupNormalization", "GroupNorm"), _group_norm
+        ("InstanceNormalization", "GroupNormalization", "GroupNorm", "SkipGroupNorm"), _group_norm
     ),
     "EmbedLayerNormalization": _embedded_norm,
     **dict.fromkeys(_REDUCES, _reduce),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool"),
                     _global_pool),
     "ArgMax": _best("argmax"), "ArgMin": _best("argmin"),
-    **dict.fromkeys(("Softmax", "LogSoftmax", "QLinearSoftmax"), _softmax),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "QLinearSoftmax", "BiasSoftmax"), _softmax),
     "CumSum": _scan,
     **dict.fromkeys(_POOLS, _pool),
     "RotaryEmbedding": _rotary,
