@@ -12,11 +12,14 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.interop.kineto import read_trace
 from trueflops.predict.diagnosis import diagnose
+from trueflops.predict.provenance import diagnosis_provenance
 from trueflops.records.chips import chip_of
 from trueflops.records.trace import Trace
 from trueflops.report import encode
 from trueflops.report.diagnosis import encode_diagnosis, show_diagnosis
 from trueflops.report.progress import Waiting
+from trueflops.report.provenance import encode_provenance, show_provenance
+from trueflops.report.tables import console
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,10 +32,14 @@ def run(options: argparse.Namespace) -> int:
             trace = replace(trace, warnings=(*trace.warnings, *said))
         wait.say(f"pricing {len(trace.kernels):,} kernels")
         found = diagnose(trace, clock)
+    origin = diagnosis_provenance(found, clock) if options.provenance and clock else None
     if options.json:
-        print(encode.to_json(encode_diagnosis(found, clock)))
-    else:
-        show_diagnosis(found, clock, options.top)
+        more = {"provenance": encode_provenance(origin)} if origin else {}
+        print(encode.to_json(encode_diagnosis(found, clock) | more))
+        return 0
+    show_diagnosis(found, clock, options.top)
+    if origin is not None:
+        show_provenance(console(), origin)
     return 0
 
 

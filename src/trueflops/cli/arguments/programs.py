@@ -60,6 +60,7 @@ def diagnose_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--on", metavar="CHIP", default=None, help="H100 … (default: as the trace says)")
     top_flags(p)
     profile_flags(p)
+    provenance_flag(p)
     common_flags(p)
 
 
