@@ -9,7 +9,8 @@ nodes.py      tensors and nodes as the rules see them
 rules.py      which calls of ATen a node is: pointwise, moving, norms, reductions
 products.py   products, convolutions, recurrent layers, narrow ones too
 attention.py  fused attention
-reading.py    the walk over a graph, storages, who lives how long
+reading.py    the walk over a graph: which calls, on which storages
+lifetimes.py  how long each tensor lives
 """
 
 from trueflops.interop.onnx.reading import read_onnx as read_onnx

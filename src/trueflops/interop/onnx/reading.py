@@ -1,4 +1,4 @@
-"""From a graph to the recording of one forward pass: calls, storages, who lives how long.
+"""From a graph to the recording of one forward pass: which calls, on which storages.
 
 Constants are computed when a model is loaded, and what decides shapes on the host: neither launches
 anything. Every other node becomes the calls of ATen that do its work, in the order of the file.
@@ -12,24 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops.capture.lower import lower
-from trueflops.dtypes import of_torch
 from trueflops.errors import BadInput, printable
 from trueflops.interop.onnx.file import read_model
+from trueflops.interop.onnx.lifetimes import events_of
 from trueflops.interop.onnx.nodes import AtenCall, BadNode, Node, Value, row_major, viewed
 from trueflops.interop.onnx.quantised import Dequantised
 from trueflops.interop.onnx.rules import RULES, VIEWS
 from trueflops.interop.onnx.sizes import Given, input_shapes
 from trueflops.interop.onnx.values import Inference
-from trueflops.records.recording import (
-    Allocated,
-    Began,
-    Call,
-    Event,
-    Freed,
-    RecordedTensor,
-    Recording,
-)
-from trueflops.units import BITS_PER_BYTE
+from trueflops.records.recording import Call, RecordedTensor, Recording
 
 _NOT_COUNTED: Final = ("bool", "int64", "int32")  # constants of these types are no parameters
 _WRONG: Final = (BadNode, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -77,7 +68,7 @@ class Reading:
         kept = [self._array(out.name).storage for out in graph.output if out.name in self.values]
         self._note_guesses()
         return Recording(
-            self._events(set(kept)),
+            events_of(self.calls, self.arrays.values(), self.inputs, self.parameters, set(kept)),
             dict(self.parameters),
             sum(self.weights.values()),
             warnings=self.warnings,
@@ -256,48 +247,6 @@ class Reading:
             if value.constant:
                 self.parameters[self.arrays[name].storage] = name
         return self.arrays[name]
-
-    # ── memory ───────────────────────────────────────────────────────────────────────────────────
-
-    def _events(self, kept: set[int]) -> list[Event]:
-        """Weights and inputs stay; a result comes with its call and goes after its last reader."""
-        last: dict[int, int] = {}
-        sizes: dict[int, float] = {}
-        for i, call in enumerate(self.calls):
-            for array in (*call.inputs, *call.outputs):
-                last[array.storage] = i
-        for array in self.arrays.values():
-            sizes[array.storage] = max(_size(array), sizes.get(array.storage, 0.0))
-        for call in self.calls:
-            for array in call.outputs:
-                sizes.setdefault(array.storage, _size(array))
-        lasting = [s for s in (*self.inputs, *self.parameters) if s in last or s in kept]
-        events: list[Event] = [Began("build")]
-        for storage in lasting:
-            name = self.parameters.get(storage, "")
-            events.append(Allocated(storage, int(sizes[storage]), 0, "build", name, ""))
-        events.append(Began("step"))
-        there = set(lasting)
-        for i, call in enumerate(self.calls):
-            for array in call.outputs:
-                if array.storage not in there:
-                    there.add(array.storage)
-                    size = int(sizes[array.storage])
-                    events.append(
-                        Allocated(array.storage, size, 0, "forward", call.module, call.op)
-                    )
-            events.append(call)
-            touched = {array.storage for array in (*call.inputs, *call.outputs)}
-            events += [
-                Freed(storage)
-                for storage in sorted(touched)
-                if last[storage] == i and storage not in kept and storage not in lasting
-            ]
-        return events
-
-
-def _size(array: RecordedTensor) -> float:
-    return -(-array.elements * of_torch(array.dtype).bits // BITS_PER_BYTE)
 
 
 def _module(node: Any) -> str:
