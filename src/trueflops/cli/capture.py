@@ -18,6 +18,7 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, printable
 from trueflops.files import check_writable
+from trueflops.interop.onnx import Given, read_onnx
 from trueflops.predict.captured.program import CapturedProgram, predict_program
 from trueflops.predict.captured.stages import CapturedStages, predict_stages
 from trueflops.predict.provenance import Provenance, captured_provenance
@@ -28,6 +29,7 @@ from trueflops.report.captured_files import write_trace
 from trueflops.report.captured_graph import encode_graph, show_graph
 from trueflops.report.captured_stages import encode_stages, show_stages
 from trueflops.report.plots import check_name
+from trueflops.report.progress import Waiting
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import answers_on, console
 
@@ -37,15 +39,48 @@ STDOUT, STDERR = 1, 2  # descriptors, whatever Python calls its streams
 def run(options: argparse.Namespace) -> int:
     """Run the program on tensors without data, then price what it launched."""
     where = _cluster(options)
-    named_program(options.program)
+    if is_model(options.program):
+        _check_model(options, where)
+    else:
+        named_program(options.program)
+        if options.dim or options.shape:
+            raise BadInput("--dim and --shape are of ONNX files; a program says its sizes itself")
     for picture in (options.roofline, options.timeline):
         if picture:
             check_name(Path(picture))
     if options.trace:
         check_writable(Path(options.trace))
     profile = profile_for(options, where.accelerator, framework="plain")
+    if is_model(options.program):
+        return _answer(options, _model(options, Clock(where, profile)), sys.stdout)
     with program_apart() as answers, answers_on(answers):
         return _answer(options, _captured(options, where, profile), answers)
+
+
+def is_model(program: str) -> bool:
+    """Whether this is a file of a model rather than a program."""
+    return program.lower().endswith(".onnx")
+
+
+def _check_model(options: argparse.Namespace, where: Cluster) -> None:
+    if where.count > 1:
+        raise BadInput(f"--on {options.on}: an ONNX file is of one chip; say --on "
+                       f"{where.accelerator.name}")  # fmt: skip
+    if options.pipeline:
+        raise BadInput("--pipeline: an ONNX file has no stages; leave it out")
+    if options.words:
+        raise BadInput("an ONNX file takes no arguments; sizes are --dim NAME=N and --shape")
+
+
+def _model(options: argparse.Namespace, clock: Clock) -> CapturedStages:
+    """One forward pass of an ONNX file."""
+    given = Given.read(options.shape or (), options.dim or ())
+    with Waiting(f"reading {printable(options.program)}"):
+        # onnxruntime's CUDA provider allows tf32 unless it is told not to (use_tf32 in
+        # core/providers/cuda/cuda_execution_provider_info.h).
+        tf32 = clock.chip.computes("tf32")
+        recording = read_onnx(Path(options.program), given, tf32=tf32)
+        return CapturedStages({0: predict_program(recording, clock)})
 
 
 def _answer(options: argparse.Namespace, stages: CapturedStages, answers: TextIO) -> int:

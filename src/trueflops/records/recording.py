@@ -128,6 +128,7 @@ class Recording:
     modules: dict[str, str] = field(default_factory=dict)  # path -> class
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each compiled region, the storages it returns whose gradients autograd will ask for."""
+    by_session: bool = False  # a session runs a graph, as onnxruntime does: no Python between calls
 
     def step(self) -> list[Event]:
         """The events of the recorded step."""

@@ -80,7 +80,8 @@ def show_program(found: CapturedProgram, top: int) -> None:
     value, between = ranged(found.step.seconds, "seconds")
     recording, step = found.recording, found.step
     ranks = f", rank {recording.rank} of {recording.world}" if recording.world > 1 else ""
-    out.print(Text(f"a step of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
+    what = "a forward pass" if recording.by_session else "a step"
+    out.print(Text(f"{what} of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
     if not step.ran:
         out.print("nothing runs on the accelerator: put the model and its inputs there, .cuda()")
         return
@@ -119,6 +120,12 @@ def _show_time(out: Console, found: CapturedProgram) -> None:
     if step.added_by_cap > TELLING * whole:
         held = f"{100.0 * step.clock_ratio:.0f} % of its clock"
         said.append(f"at its power cap the chip holds {held}: {_time(step.added_by_cap)} of it")
+    if found.recording.by_session:
+        fused = found.fused
+        said.append(
+            f"a kernel for every node as it stands in the file; fused as a compiler would, "
+            f"{plural(len(fused.ran), 'kernel')} in {_time(float(fused.seconds.value))}"
+        )
     out.print(Text(textwrap.fill("; ".join(said), out.width), style="dim"))
     out.print()
 

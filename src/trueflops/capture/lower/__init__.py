@@ -48,6 +48,7 @@ from trueflops.capture.lower.products import (
     attention_backward,
     batched_product,
     grouped_product,
+    narrow_product,
     plain_product,
 )
 from trueflops.capture.lower.recurrent import layers, layers_backward
@@ -106,6 +107,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
         ("mm", "addmm", "_scaled_mm", "_int_mm", "_addmm_activation", "mv", "addmv"), plain_product
     ),
     **dict.fromkeys(("bmm", "baddbmm"), batched_product),
+    **dict.fromkeys(("_weight_int4pack_mm", "_weight_int8pack_mm"), narrow_product),
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), grouped_product),
     **dict.fromkeys(("convolution", "_convolution", "cudnn_convolution"), convolution),
     "convolution_backward": convolution_backward,

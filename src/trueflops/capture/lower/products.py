@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from trueflops.capture.lower.kernels import flags
+from trueflops.capture.lower.kernels import base_name, flags
 from trueflops.dtypes import of_torch
+from trueflops.graph.formats import FORMATS
 from trueflops.graph.ir import Dims, Op, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.graph.variants import AttentionKernel
 from trueflops.records.recording import Call, RecordedTensor
+from trueflops.units import BITS_PER_BYTE
 
 _KERNELS: Final = {
     "flash": AttentionKernel.FA2,
@@ -51,6 +53,23 @@ def batched_product(call: Call) -> list[Op]:
     """Bmm and baddbmm."""
     a, b, bias = _operands(call, 3)
     return [_product(call, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, bias)]
+
+
+def narrow_product(call: Call) -> list[Op]:
+    """Weights of 4 or 8 bits, widened as they are read: [m,k]·[packed], then their scales."""
+    a, packed, *scales = call.inputs
+    rows, k = a.shape
+    columns, inner = ("columns", float(call.outputs[0].shape[1])), ("inner", float(k))
+    stored = sum(array.bytes for array in (packed, *scales)) * BITS_PER_BYTE
+    bits = stored / (columns[1] * k)
+    weight = Tensor(f"s{packed.storage}", (columns, inner), bits, role=Role.WEIGHT)
+    x, y = sized(a, (("rows", float(rows)), inner)), call.outputs[0]
+    made = sized(y, (("rows", float(rows)), columns))
+    return [
+        Op(base_name(call.op), Kind.MATMUL, (x,), (made,), weights=(weight,),
+           dtype=product_dtype(call, a), part=call.module,
+           variant=FORMATS["int4" if "int4" in call.op else "w8a16"])
+    ]  # fmt: skip
 
 
 def grouped_product(call: Call) -> list[Op]:

@@ -33,7 +33,8 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "program",
         metavar="FILE.py[:FUNCTION]",
-        help="a script that trains; or a function that builds all and returns the step, a callable",
+        help="a script that trains; a function that builds all and returns the step, a callable; "
+        "or a model, FILE.onnx",
     )
     p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
@@ -41,6 +42,11 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--rank", type=integer, metavar="R", help="which of them (default 0)")
     p.add_argument(
         "--pipeline", action="store_true", help="all stages of its pipeline, replayed together"
+    )
+    asked = p.add_argument_group("FILE.onnx", "sizes that the file leaves open; may be repeated")
+    asked.add_argument("--dim", action="append", metavar="NAME=N", help="of a dimension: batch=8")
+    asked.add_argument(
+        "--shape", action="append", metavar="NAME=SHAPE", help="of a tensor: pixels=1x3x224x224"
     )
     top_flags(p)
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
@@ -58,6 +64,7 @@ def diagnose_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--on", metavar="CHIP", default=None, help="H100 … (default: as the trace says)")
     top_flags(p)
     profile_flags(p)
+    provenance_flag(p)
     common_flags(p)
 
 

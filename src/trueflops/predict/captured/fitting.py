@@ -67,7 +67,9 @@ def _savings(recording: Recording, memory: CapturedMemory) -> list[Saving]:
     if head:
         found.append(Saving(head / 2, "a chunked or fused cross-entropy: logits never whole"))
     states = sum(by.get(n, 0) for n in ("parameters", "gradients", "optimizer state"))
-    if states and recording.world == 1:
+    if states and recording.by_session:
+        found.append(Saving(states / 2, "weights of half as many bits"))
+    elif states and recording.world == 1:
         found.append(
             Saving(states / 2, "shard weights, gradients and states over two chips (FSDP)")
         )

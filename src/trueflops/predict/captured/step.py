@@ -13,6 +13,7 @@ from trueflops.clock import Clock
 from trueflops.clock.host import LISTS, HostLaw
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import Kernel, price_events
+from trueflops.profile import Curve
 from trueflops.records.recording import Call, Event, Recording, StepPhase, Waited
 from trueflops.runtime import COMPUTE, Estimate, Term, busy_seconds, floor_seconds, leaf, total
 from trueflops.runtime.replay import Issue, Placed, Score, Timeline, Wait, replay, shares
@@ -66,6 +67,8 @@ class PricedStep:
 
     kernels: list[Kernel]
     score: Score[Kernel]
+    law: Curve  # of the host that issues them
+    by_session: bool
 
 
 def price_step(
@@ -78,8 +81,12 @@ def price_step(
     events = recording.step()
     priced = price_events(events, clock, lowering or Lowering())
     kernels = [k for each in priced for k in each]
-    issues = _issues(events, priced, clock.host, meetings or {}, one_thread=clock.chip.is_cpu)
-    return PricedStep(kernels, Score(issues, sum(_joules(k, clock) for k in kernels)))
+    law = clock.host.session if recording.by_session else clock.host.law
+    session = law if recording.by_session else None
+    alone = clock.chip.is_cpu
+    issues = _issues(events, priced, clock.host, meetings or {}, one_thread=alone, session=session)
+    score = Score(issues, sum(_joules(k, clock) for k in kernels))
+    return PricedStep(kernels, score, law, recording.by_session)
 
 
 def captured_step(
@@ -89,14 +96,14 @@ def captured_step(
     priced = price_step(recording, clock, lowering)
     issues, joules = priced.score
     alone = clock.chip.is_cpu
-    found = replay(issues, clock.host.law, clock.power, joules, one_thread=alone)
+    found = replay(issues, priced.law, clock.power, joules, one_thread=alone)
     return as_step(priced, found, clock)
 
 
 def as_step(priced: PricedStep, found: Timeline[Kernel], clock: Clock) -> CapturedStep:
     """A replayed step as a tree of terms."""
     kernels, joules = priced.kernels, priced.score.joules
-    law, alone = clock.host.law, clock.chip.is_cpu
+    law, alone = priced.law, clock.chip.is_cpu
     # Streams that share a link run side by side here; the link still carries them all.
     floor = _busiest_link(kernels, clock)
     late = max(0.0, floor - found.end)
@@ -124,7 +131,7 @@ def as_step(priced: PricedStep, found: Timeline[Kernel], clock: Clock) -> Captur
         sent,
         *(part for part in parts if part.name == UPDATE),
         Term("busiest link", late),
-        cause="dispatch",
+        cause="session" if priced.by_session else "dispatch",
         spread=law.error * min(behind, end) / end if end else 0.0,
         least=min(floor, end),
     )
@@ -151,6 +158,7 @@ def _issues(
     meetings: Mapping[int, Hashable],
     *,
     one_thread: bool,
+    session: Curve | None,
 ) -> list[Issue[Kernel]]:
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
@@ -162,6 +170,8 @@ def _issues(
             found.append(Issue())
         elif one_thread:
             found.append(Issue(host.between_calls(event.views, event.modules), kernels))
+        elif session is not None:
+            found.append(Issue(len(kernels) * session["launch"], kernels, event.stream))
         else:
             taken = host.call_seconds(
                 event.phase,

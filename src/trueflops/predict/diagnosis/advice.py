@@ -38,7 +38,7 @@ class Seen:
     spent: dict[Spent, float]
     occupied: Occupied
     groups: Sequence[Group]
-    clock: Clock
+    clock: Clock | None
     pricer: Pricer
 
     @property
@@ -79,6 +79,8 @@ def _host(seen: Seen) -> Iterator[Advice]:
 
 
 def _chains(seen: Seen) -> Iterator[Advice]:
+    if seen.clock is None:
+        return
     found = fusable(seen.trace, seen.window.kernels, seen.clock)
     before, after = (units.show(n, "bytes") for n in (found.moved_bytes, found.fused_bytes))
     yield Advice(
@@ -121,7 +123,7 @@ def _tf32(seen: Seen) -> Iterator[Advice]:
             count += 1
             measured += sum(k.seconds for k in kernels)
             predicted += float(price.seconds.value)
-    if count and seen.clock.chip.get("peak.tf32"):
+    if count and seen.clock is not None and seen.clock.chip.get("peak.tf32"):
         yield Advice(
             "tf32",
             f"{count:,} products in plain fp32 take {units.show(measured, 'seconds')}: "
