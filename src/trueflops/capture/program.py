@@ -17,6 +17,7 @@ from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_fakes
 from trueflops.capture.pretend.compiled import marked_compile
+from trueflops.capture.pretend.extensions import stand_ins
 from trueflops.capture.pretend.machine import Machine, pretended
 from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
@@ -80,13 +81,17 @@ def _capture(
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
     with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.default_generator.manual_seed(0)  # the same program draws the same numbers
         stack.enter_context(as_rank(rank, world, per_node, recorder, messages))
         stack.enter_context(pretended(machine, recorder))
         stack.enter_context(marked_compile(recorder))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_fakes())
+        if not machine.on_host:
+            stack.enter_context(stand_ins())
         stack.enter_context(recorder.places.followed())
-        stack.enter_context(FunctionOverrides(reads(recorder)))
+        stack.enter_context(FunctionOverrides(reads(recorder), recorder))
         stack.enter_context(recorder)
         function = build()
         with _told("building the program"):
@@ -121,14 +126,25 @@ def _name_parameters(recorder: Recorder) -> None:
         if id(module) in inner:
             continue
         for name, parameter in module.named_parameters():
-            local = getattr(parameter, "_local_tensor", parameter)
-            number = recorder.number_of(local)
+            whole, part = _part_here(parameter)
+            number = recorder.number_of(part)
             if number is None:  # of another program in this process, or on the host
                 continue
             recording.parameters[number] = name
             if id(parameter) not in counted:
                 counted.add(id(parameter))
-                recording.parameter_count += parameter.numel()
+                recording.parameter_count += whole
+
+
+def _part_here(parameter: Any) -> tuple[int, torch.Tensor]:
+    """The elements of a parameter, and the tensor that holds this rank's part of them.
+
+    A DTensor wraps it; ZeRO-3 leaves an empty parameter, with its part beside it.
+    """
+    part = getattr(parameter, "ds_tensor", None)
+    if part is not None:
+        return parameter.ds_numel, part
+    return parameter.numel(), getattr(parameter, "_local_tensor", parameter)
 
 
 @contextmanager

@@ -16,7 +16,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import GroupName
 
-from trueflops.capture.pretend.fake_tensors import claimed_device, fake_of, meta_of
+from trueflops.capture.pretend.fake_tensors import (
+    claimed_device,
+    fake_of,
+    flat,
+    has_memory,
+    meta_of,
+)
 from trueflops.capture.pretend.values import Values
 from trueflops.capture.ranks.collective import Collective
 from trueflops.capture.ranks.identical import as_if_identical
@@ -241,7 +247,7 @@ def _results(
 
     def as_meta(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return meta_of(value) if claimed_device(value) is not None else value.to("meta")
+            return value.to("meta") if has_memory(value) else meta_of(value)
         return [as_meta(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     def as_fake(value: Any) -> Any:
@@ -271,12 +277,3 @@ def _is_plain(value: Any) -> bool:
 
 def _is_on_host(collective: Collective) -> bool:
     return all(claimed_device(t) in (None, HOST) for t in (*collective.sent, *collective.received))
-
-
-def flat(value: Any) -> list[torch.Tensor]:
-    """Every tensor of nested lists."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for each in value for tensor in flat(each)]
-    return []

@@ -11,8 +11,9 @@ from typing import Final
 
 import torch
 
+from trueflops.capture.pretend.facts import collected, put_facts
 from trueflops.capture.pretend.fake_tensors import claimed_device
-from trueflops.capture.pretend.values import MOST_FLOATS, Values, _forget
+from trueflops.capture.pretend.values import MOST_FLOATS, Values
 from trueflops.capture.ranks.collective import Collective
 
 Tensors = list[torch.Tensor]
@@ -30,7 +31,11 @@ def as_if_identical(collective: Collective, reduction: str, values: Values, *, f
     small = all(t.numel() <= MOST_FLOATS for t in (*sent, *received))
     numbers = [t for t in made if t is not None]
     if not (known and small and rule and given):
-        _forget([t for t in received if not fresh])
+        facts = collected([values.facts(t) for t in sent], reduction)
+        values.forget([t for t in received if not fresh])
+        for tensor in received:
+            if claimed_device(tensor) is not None:
+                put_facts(tensor, facts)
         return
     place = collective.group.rank()
     rule([t for t in given if t is not None], numbers, len(ranks), place, reduction)
