@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
@@ -111,6 +112,7 @@ def _capture(
         recorder.begin("step", listening=True)
         with _told("the recorded step"):
             step()
+        _name_states(recorder)
         recorder.ended = True
         note_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
@@ -134,6 +136,24 @@ def _name_parameters(recorder: Recorder) -> None:
             if id(parameter) not in counted:
                 counted.add(id(parameter))
                 recording.parameter_count += whole
+
+
+def _name_states(recorder: Recorder) -> None:
+    """Which storages are optimizer states: moments, and the weights that no module has.
+
+    Mixed precision trains such weights in fp32, ZeRO this rank's share of them.
+    """
+    recording = recorder.recording
+    for each in gc.get_objects():
+        if not issubclass(type(each), torch.optim.Optimizer):
+            continue
+        trained = [weight for group in each.param_groups for weight in group["params"]]
+        held = [*trained, *each.state, *(dict(state).values() for state in each.state.values())]
+        for tensor in tree_leaves(held):
+            if isinstance(tensor, torch.Tensor):
+                number = recorder.number_of(getattr(tensor, "_local_tensor", tensor))
+                if number is not None and number not in recording.parameters:
+                    recording.states.add(number)
 
 
 def _part_here(parameter: Any) -> tuple[int, torch.Tensor]:
