@@ -1,18 +1,20 @@
-"""Run a program under the recorder: FILE.py:FUNCTION -> Recording."""
+"""Run a program under the recorder: FILE.py:FUNCTION, or a whole script, -> Recording."""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
@@ -22,9 +24,12 @@ from trueflops.capture.pretend.extensions import stand_ins
 from trueflops.capture.pretend.machine import Machine, pretended
 from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
+from trueflops.capture.ranks.board import CAN_FORK, Board
 from trueflops.capture.ranks.distributed import as_rank, note_world
-from trueflops.capture.ranks.messages import Messages, follow_pipelines
+from trueflops.capture.ranks.messages import Messages, NotYetSent, follow_pipelines
 from trueflops.capture.recorder import Recorder
+from trueflops.capture.roles import Roles
+from trueflops.capture.script import ScriptSteps, run_script
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
 from trueflops.records.recording import HOST, Recording
@@ -65,19 +70,37 @@ def capture(
 
     As rank `rank` of `world`, `per_node` of which share a node.
     """
-    messages = Messages()
-    return messages.run_as(
-        rank, lambda place: _capture(build, machine, place, world, per_node, messages)
-    )
+    record = partial(_capture, partial(_run_step, build), machine, world, per_node)
+    try:
+        return record(rank, Messages())
+    except NotYetSent:
+        if not CAN_FORK:
+            raise
+    gc.collect()  # the program so far, before it is built again
+    return Board(record).record(rank)[rank]
+
+
+def capture_script(
+    path: Path,
+    words: list[str],
+    machine: Machine,
+    *,
+    world: int = 1,
+    rank: int = 0,
+    per_node: int = 8,
+) -> Recording:
+    """Run a script with these arguments until the first of its steps that is like the others."""
+    record = partial(_capture, partial(_run_script, path, words), machine, world, per_node)
+    if world == 1 or not CAN_FORK:
+        return record(rank, Messages())
+    return Board(record).record(rank)[rank]
+
+
+Run = Callable[[Recorder, ExitStack], None]
 
 
 def _capture(
-    build: Callable[[], Callable[[], Step]],
-    machine: Machine,
-    rank: int,
-    world: int,
-    per_node: int,
-    messages: Messages,
+    run: Run, machine: Machine, world: int, per_node: int, rank: int, messages: Messages
 ) -> Recording:
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
@@ -92,38 +115,61 @@ def _capture(
         if not machine.on_host:
             stack.enter_context(stand_ins())
         stack.enter_context(recorder.places.followed())
-        stack.enter_context(FunctionOverrides(reads(recorder), recorder))
+        stack.enter_context(Roles(recorder).followed())
+        overrides = FunctionOverrides(reads(recorder), recorder)
+        stack.enter_context(overrides.in_backward())
+        stack.enter_context(overrides)
         stack.enter_context(recorder)
-        function = build()
-        with _told("building the program"):
-            step = function()
-        if not callable(step):
-            raise BadInput(
-                f"{getattr(function, '__name__', 'the function')} returned "
-                f"{type(step).__name__}; it must return the step, a function without arguments"
-            )
-        _name_parameters(recorder)
-        follow_pipelines(stack)
-        recorder.begin("warmup", listening=False)
-        with _told("the first step"):
-            while recorder.collectives.warmup_steps > 0:
-                recorder.collectives.warmup_steps -= 1
-                step()
-        recorder.begin("step", listening=True)
-        with _told("the recorded step"):
-            step()
-        _name_states(recorder)
-        recorder.ended = True
+        run(recorder, stack)
         note_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
     return recorder.recording
+
+
+def _run_step(
+    build: Callable[[], Callable[[], Step]], recorder: Recorder, stack: ExitStack
+) -> None:
+    """Build the program and run the step that it returns."""
+    function = build()
+    with _told("building the program"):
+        step = function()
+    if not callable(step):
+        raise BadInput(
+            f"{getattr(function, '__name__', 'the function')} returned "
+            f"{type(step).__name__}; it must return the step, a function without arguments"
+        )
+    _name_parameters(recorder)
+    follow_pipelines(stack)
+    recorder.begin("warmup", listening=False)
+    done = 0
+    with _told("the first step"):
+        while not recorder.collectives.is_warm(done):
+            step()
+            done += 1
+    _name_parameters(recorder)  # a trainer moves and shards them when it first runs
+    recorder.begin("step", listening=True)
+    with _told("the recorded step"):
+        step()
+    recorder.ended = True
+
+
+def _run_script(path: Path, words: list[str], recorder: Recorder, stack: ExitStack) -> None:
+    """Run the script until one of its steps is recorded."""
+    steps = ScriptSteps(recorder, lambda: _name_parameters(recorder))
+    with suppress(ImportError):  # the script may use them, but has not imported them yet
+        importlib.import_module("torch.distributed.pipelining.stage")
+    follow_pipelines(stack)
+    with steps.followed(), _told(f"running {path.name}"):
+        run_script(path, words)
+    steps.end()
 
 
 def _name_parameters(recorder: Recorder) -> None:
     """Which storages are weights: every Parameter that is alive once the program is built."""
     found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     inner = {id(child) for module in found for child in module.children()}
-    recording, counted = recorder.recording, set()
+    recording, roles = recorder.recording, Roles(recorder)
+    counted: dict[int, int] = {}
     for module in found:
         if id(module) in inner:
             continue
@@ -133,27 +179,9 @@ def _name_parameters(recorder: Recorder) -> None:
             if number is None:  # of another program in this process, or on the host
                 continue
             recording.parameters[number] = name
-            if id(parameter) not in counted:
-                counted.add(id(parameter))
-                recording.parameter_count += whole
-
-
-def _name_states(recorder: Recorder) -> None:
-    """Which storages are optimizer states: moments, and the weights that no module has.
-
-    Mixed precision trains such weights in fp32, ZeRO this rank's share of them.
-    """
-    recording = recorder.recording
-    for each in gc.get_objects():
-        if not issubclass(type(each), torch.optim.Optimizer):
-            continue
-        trained = [weight for group in each.param_groups for weight in group["params"]]
-        held = [*trained, *each.state, *(dict(state).values() for state in each.state.values())]
-        for tensor in tree_leaves(held):
-            if isinstance(tensor, torch.Tensor):
-                number = recorder.number_of(getattr(tensor, "_local_tensor", tensor))
-                if number is not None and number not in recording.parameters:
-                    recording.states.add(number)
+            roles.ask_parameter(parameter)
+            counted[id(parameter)] = whole
+    recording.parameter_count = max(recording.parameter_count, sum(counted.values()))
 
 
 def _part_here(parameter: Any) -> tuple[int, torch.Tensor]:

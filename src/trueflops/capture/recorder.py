@@ -22,6 +22,7 @@ from trueflops.capture.pretend.fake_tensors import (
     meta_of,
 )
 from trueflops.capture.pretend.fused import allows_tf32, decomposed
+from trueflops.capture.pretend.routing import chosen_evenly, selected
 from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
@@ -33,6 +34,7 @@ from trueflops.capture.trouble import (
     passes,
     priced_by_bytes,
     sparse_tensor,
+    where,
 )
 from trueflops.records.recording import (
     HOST,
@@ -76,6 +78,7 @@ class Recorder(TorchDispatchMode):
         self._begun = 0  # the event at which the current part of the run began
         self.has_tf32 = False  # set by the machine
         self._foreign: set[str] = set()
+        self._assumed: list[str] = []  # of values, told as soon as the program uses any
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -109,6 +112,10 @@ class Recorder(TorchDispatchMode):
             return self._read(traits, func, args, kwargs)
         made = self._run_fake(traits, func, args, kwargs, target)
         self.values.follow(traits, func, args, kwargs, tensors, made)
+        if chosen_evenly(func, args, kwargs, made):
+            self._assumed.append(
+                f"topk{where()} is taken to choose evenly: nobody knows the values"
+            )
         return made
 
     def _target(self, asked: torch.device | None, claimed: list[str | None]) -> str | None:
@@ -179,9 +186,13 @@ class Recorder(TorchDispatchMode):
         known, answer = self.values.answer(func, args, kwargs)
         if not known and func is torch.ops.aten._local_scalar_dense.default:
             known, answer = (passes() is not None), passes()
-        if not known:
+        self.tell_assumed()
+        if known:
+            made = _with_values(answer, self.device)
+        elif (shape := selected(func, args, self.values)) is not None:
+            made = fake_of(shape, self.device)
+        else:
             raise data_dependent(traits.name)
-        made = _with_values(answer, self.device)
         self._write(traits, _tensors(args, kwargs), flat(made), args, kwargs)
         return made
 
@@ -297,6 +308,12 @@ class Recorder(TorchDispatchMode):
         self._begun = len(self.recording.events)
         self._views = self.places.entered = 0
         self.listening, self.stepping = listening, True
+
+    def tell_assumed(self) -> None:
+        """The program uses values: what was assumed of them so far goes into the answer."""
+        for text in self._assumed:
+            self.warn(text)
+        self._assumed.clear()
 
     def warn(self, text: str) -> None:
         """Add a warning to the recording, once."""

@@ -107,18 +107,21 @@ def program_apart() -> Iterator[TextIO]:
 def _captured(options: argparse.Namespace, where: Cluster, profile: Profile) -> CapturedProgram:
     try:
         from trueflops.capture.pretend.machine import Machine
-        from trueflops.capture.program import arguments, capture, load
+        from trueflops.capture.program import arguments, capture, capture_script, load
     except ModuleNotFoundError as error:
         raise BadInput(f"capture needs {error.name}: pip install 'trueflops[capture]'") from None
-    words = [options.program.rpartition(":")[0], *(options.words or ())]
+    path, function = named_program(options.program)
+    words = list(options.words or ())
     machine = Machine.like(where.accelerator, where.per_node)
     world, rank = options.world or where.count, options.rank or 0
     program = printable(options.program)
     print(f"running {program} without a device", file=sys.stderr, flush=True)
-    with arguments(words):
-        recording = capture(
-            lambda: load(options.program), machine, world=world, rank=rank, per_node=where.per_node
-        )
+    place = {"world": world, "rank": rank, "per_node": where.per_node}
+    if not function:
+        recording = capture_script(path, words, machine, **place)
+    else:
+        with arguments([str(path), *words]):
+            recording = capture(lambda: load(options.program), machine, **place)
     return predict_program(recording, Clock(where, profile))
 
 

@@ -118,9 +118,9 @@ class Recording:
 
     events: list[Event] = field(default_factory=list)
     parameters: dict[int, str] = field(default_factory=dict)  # storage -> the parameter's name
+    roles: dict[int, str] = field(default_factory=dict)
+    """Of storages of which an optimizer says it, what they are for: gradients, optimizer state."""
     parameter_count: int = 0
-    states: set[int] = field(default_factory=set)
-    """Storages that an optimizer holds beside the model's: moments, and weights of its own."""
     rank: int = 0
     world: int = 1
     warnings: list[str] = field(default_factory=list)

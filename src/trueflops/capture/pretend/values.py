@@ -69,7 +69,7 @@ class Values:
     ) -> None:
         """Run the op on the known values too, or forget the values that it overwrites."""
         results = _tuple(made)
-        small = all(isinstance(t, torch.Tensor) and _is_small(t) for t in (*tensors, *results))
+        small = all(isinstance(t, torch.Tensor) and is_small(t) for t in (*tensors, *results))
         name = func.__name__.partition(".")[0]
         if small and (name in _DRAWN or not traits.random):
             known, answer = self.answer(func, args, kwargs)
@@ -114,7 +114,7 @@ class Values:
         facts = derived(func, args, self.facts)
         for fake in results:
             put_facts(fake, facts)
-            if facts.constant is not None and facts.ones and _is_small(fake):
+            if facts.constant is not None and facts.ones and is_small(fake):
                 values = torch.full(fake.shape, facts.constant, dtype=fake.dtype)
                 fake._known_values = values  # type: ignore[attr-defined]
 
@@ -141,7 +141,8 @@ class Values:
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
-def _is_small(tensor: torch.Tensor) -> bool:
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether the values of such a tensor are followed."""
     return tensor.numel() <= (MOST_FLOATS if tensor.is_floating_point() else MOST_INTEGERS)
 
 

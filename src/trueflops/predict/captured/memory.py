@@ -119,7 +119,7 @@ def _thread(event: Allocated) -> str:
 
 
 def categories_of(recording: Recording) -> dict[int, str]:
-    """What every storage is for, told by when it came and when it went.
+    """What every storage is for: as optimizers say, or told by when it came and when it went.
 
     What the forward leaves for the backward is an activation; what the backward leaves, a gradient;
     what the optimizer leaves for the next step, its state, and so are weights that it alone has.
@@ -136,7 +136,7 @@ def categories_of(recording: Recording) -> dict[int, str]:
             found[event.storage] = _at_end(event, recording)
         elif isinstance(event, Freed) and event.storage in came:
             begun = came[event.storage].phase
-            if event.storage in recording.parameters or found[event.storage] == "inputs":
+            if event.storage in recording.parameters or event.storage in recording.roles:
                 continue
             if begun == phase or {begun, phase} <= {"backward", "recompute"}:
                 is_again = begun == "recompute"
@@ -152,6 +152,8 @@ def _at_end(event: Allocated, recording: Recording) -> str:
     """Of a storage that never goes."""
     if event.storage in recording.parameters:
         return "parameters"
-    if event.phase == "optimizer" or event.storage in recording.states:
+    if event.storage in recording.roles:
+        return recording.roles[event.storage]
+    if event.phase == "optimizer":
         return "optimizer state"
     return "gradients" if event.phase in ("backward", "recompute") else "inputs and buffers"
