@@ -22,7 +22,9 @@ from trueflops.capture.pretend.fake_tensors import (
     meta_of,
 )
 from trueflops.capture.pretend.fused import allows_tf32, decomposed
-from trueflops.capture.pretend.routing import chosen_evenly, selected
+from trueflops.capture.pretend.masks import by_places, found, given_size, takes_mask
+from trueflops.capture.pretend.numbers import assumed_number, assumed_truth
+from trueflops.capture.pretend.routing import chosen_evenly
 from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
@@ -108,6 +110,9 @@ class Recorder(TorchDispatchMode):
         target = self._target(kwargs.get("device"), claimed)
         if target is None:
             return self._run_real(traits, func, args, kwargs)
+        if takes_mask(func, args):
+            with self:
+                return by_places(func, args, kwargs)
         if traits.data_dependent and asks_for_numbers(func, args, kwargs):
             return self._read(traits, func, args, kwargs)
         made = self._run_fake(traits, func, args, kwargs, target)
@@ -189,8 +194,14 @@ class Recorder(TorchDispatchMode):
         self.tell_assumed()
         if known:
             made = _with_values(answer, self.device)
-        elif (shape := selected(func, args, self.values)) is not None:
-            made = fake_of(shape, self.device)
+        elif func is torch.ops.aten.nonzero.default:
+            made = fake_of(found(args[0], self.values, self.warn), self.device)
+        elif func is torch.ops.aten._local_scalar_dense.default:
+            made = assumed_number("reading a number")
+        elif func is torch.ops.aten.equal.default:
+            made = assumed_truth("torch.equal")
+        elif (sized := given_size(func, args, self.warn)) is not None:
+            made = _as_fake(sized, {}, self.device)
         else:
             raise data_dependent(traits.name)
         self._write(traits, _tensors(args, kwargs), flat(made), args, kwargs)

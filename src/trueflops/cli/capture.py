@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import active_count
 from typing import TextIO
 
+from trueflops.capture.assumed import Assumptions, assuming
 from trueflops.capture.named import named_program
 from trueflops.catalog import Cluster
 from trueflops.cli.question import cluster_of, profile_for
@@ -40,8 +41,9 @@ def run(options: argparse.Namespace) -> int:
             check_name(Path(picture))
     if options.trace:
         check_writable(Path(options.trace))
+    given = Assumptions.of(options.assume)
     profile = profile_for(options, where.accelerator, framework="plain")
-    with program_apart() as answers, answers_on(answers):
+    with program_apart() as answers, answers_on(answers), assuming(given):
         return _answer(options, _captured(options, where, profile), answers)
 
 

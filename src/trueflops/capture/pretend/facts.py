@@ -24,6 +24,7 @@ class Facts(NamedTuple):
     positive: bool = False  # none is below zero
     share: float | None = None  # of elements that are not zero; None: not known
     ones: bool = False  # those that are not zero are one
+    told: bool = False  # the share was assumed, and the answer says so
 
     @property
     def constant(self) -> bool | None:
@@ -39,7 +40,7 @@ def facts_of(tensor: torch.Tensor, known: torch.Tensor | None) -> Facts:
     """The facts about a tensor, from its values where these are known."""
     if known is None:
         found: Facts = getattr(tensor.untyped_storage(), _FACTS, NOTHING)
-        return Facts(True, found.share, True) if tensor.dtype == torch.bool else found
+        return found._replace(positive=True, ones=True) if tensor.dtype == torch.bool else found
     if known.is_complex() or not known.numel():
         return NOTHING
     share = float(known.count_nonzero()) / known.numel()
@@ -57,6 +58,13 @@ def put_facts(tensor: torch.Tensor, facts: Facts) -> None:
         facts = Facts(facts.positive and old.positive, facts.share if same else None,
                       facts.ones and old.ones)  # fmt: skip
     setattr(storage, _FACTS, facts)
+
+
+def assume_share(tensor: torch.Tensor, share: float) -> None:
+    """Take a share of a storage's elements to be other than zero, once and for all."""
+    storage = tensor.untyped_storage()
+    old: Facts = getattr(storage, _FACTS, NOTHING)
+    setattr(storage, _FACTS, old._replace(share=share, told=True))
 
 
 def derived(func: Any, args: tuple[Any, ...], look: Callable[[torch.Tensor], Facts]) -> Facts:

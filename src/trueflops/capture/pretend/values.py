@@ -152,9 +152,8 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 def asks_for_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an op that may depend on values does so as it is called here."""
-    if func is _INDEX:
-        masks = [i for i in args[1] if i is not None and i.dtype in (torch.bool, torch.uint8)]
-        return bool(masks)
+    if func is _INDEX:  # a mask as an index is looked for before (masks.py)
+        return False
     if func is _REPEAT:
         return kwargs.get("output_size", args[1] if len(args) > 1 else None) is None
     return func not in _CTC  # its shapes assume targets of the full width

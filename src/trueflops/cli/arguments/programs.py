@@ -37,6 +37,10 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
     p.add_argument("--world", type=whole, metavar="N", help="ranks (default: as --on has chips)")
     p.add_argument("--rank", type=integer, metavar="R", help="which of them (default 0)")
+    p.add_argument(
+        "--assume", action="append", default=[], metavar="NAME=VALUE",
+        help="a value that nobody knows: mask=0.25 (share of true), train.py:14=true",
+    )  # fmt: skip
     top_flags(p)
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
     p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")
