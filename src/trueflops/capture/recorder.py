@@ -22,18 +22,15 @@ from trueflops.capture.pretend.fake_tensors import (
     meta_of,
 )
 from trueflops.capture.pretend.fused import allows_tf32, decomposed
-from trueflops.capture.pretend.masks import by_places, found, given_size, takes_mask
-from trueflops.capture.pretend.numbers import assumed_number, assumed_truth
+from trueflops.capture.pretend.masks import by_places, takes_mask, without_values
 from trueflops.capture.pretend.routing import chosen_evenly
 from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
 from trueflops.capture.schema import OpTraits, traits_of
 from trueflops.capture.trouble import (
-    data_dependent,
     lacks_shapes,
     no_meta_kernel,
-    passes,
     priced_by_bytes,
     sparse_tensor,
     where,
@@ -189,21 +186,11 @@ class Recorder(TorchDispatchMode):
         """Run an op whose result depends on values, where those are known."""
         self.waits(-1, -1, len(self.recording.events))
         known, answer = self.values.answer(func, args, kwargs)
-        if not known and func is torch.ops.aten._local_scalar_dense.default:
-            known, answer = (passes() is not None), passes()
         self.tell_assumed()
         if known:
             made = _with_values(answer, self.device)
-        elif func is torch.ops.aten.nonzero.default:
-            made = fake_of(found(args[0], self.values, self.warn), self.device)
-        elif func is torch.ops.aten._local_scalar_dense.default:
-            made = assumed_number("reading a number")
-        elif func is torch.ops.aten.equal.default:
-            made = assumed_truth("torch.equal")
-        elif (sized := given_size(func, args, self.warn)) is not None:
-            made = _as_fake(sized, {}, self.device)
         else:
-            raise data_dependent(traits.name)
+            made = _as_fake(without_values(func, args, self.values, self.warn), {}, self.device)
         self._write(traits, _tensors(args, kwargs), flat(made), args, kwargs)
         return made
 

@@ -197,6 +197,12 @@ def passes() -> bool | None:
     return checks.get(_span(frame), checks.get(_span(frame, before=1)))
 
 
+def asks_whether_unequal() -> bool:
+    """Whether the sanity check being evaluated compares by !=."""
+    frame = next(_frames(), None)
+    return frame is not None and _span(frame) in _unequal(frame.f_code.co_filename)
+
+
 Span = tuple[int, int, int, int]  # line, column, last line, last column
 
 
@@ -233,6 +239,15 @@ def _deciding(path: str) -> set[Span]:
             if compared or child is getattr(node, "test", None):
                 found.add(_span_of(call))
     return found
+
+
+@cache
+def _unequal(path: str) -> set[Span]:
+    """The positions of a file's comparisons by !=."""
+    return {
+        _span_of(node) for node, _ in _tree(path)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq)
+    }  # fmt: skip
 
 
 @cache

@@ -3,6 +3,7 @@
 fake_tensors.py  tensors without data that claim to be on a device
 shape_cache.py   output shapes that were worked out before
 values.py        small tensors whose values are known all the same
+masks.py         how much a mask selects; routing.py: what a router's topk chooses
 facts.py         what is known of the others: their sign, how many are not zero
 reads.py         functions of torch that read values; numbers.py: what `.item()` gives where unknown
 overrides.py     torch functions that would ask a driver before the dispatcher sees them

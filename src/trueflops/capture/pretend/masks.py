@@ -16,12 +16,14 @@ import torch
 from trueflops.capture.assumed import USUAL_SHARE, assumptions
 from trueflops.capture.pretend.facts import assume_share
 from trueflops.capture.pretend.fake_tensors import META
+from trueflops.capture.pretend.numbers import assumed_number, assumed_truth
 from trueflops.capture.pretend.values import Values
-from trueflops.capture.trouble import lines, where
+from trueflops.capture.trouble import data_dependent, lines, passes, where
 
 _ATEN: Final = torch.ops.aten
 _INDEX: Final = _ATEN.index.Tensor
 _SELECT: Final = _ATEN.masked_select.default
+_NONZERO: Final = _ATEN.nonzero.default
 _PUTS: Final = (
     _ATEN.index_put.default, _ATEN.index_put_.default, _ATEN._index_put_impl_.default,
 )  # fmt: skip
@@ -55,7 +57,7 @@ def by_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if index is None or index.dtype not in _MASKS:
             places.append(index)
         else:
-            places += _ATEN.unbind.int(_ATEN.nonzero.default(index), 1)
+            places += _ATEN.unbind.int(_NONZERO(index), 1)
     return func(args[0], places, *args[2:], **kwargs)
 
 
@@ -65,7 +67,24 @@ def _is_fill(args: tuple[Any, ...]) -> bool:
     return len(args[1]) == 1 and args[2].dim() == 0 and not adds
 
 
-def found(x: torch.Tensor, values: Values, note: Callable[[str], None]) -> torch.Tensor:
+def without_values(
+    func: Any, args: tuple[Any, ...], values: Values, note: Callable[[str], None]
+) -> Any:
+    """What an op gives whose result depends on values that nobody knows; raises where it cannot."""
+    if func is _NONZERO:
+        return _found(args[0], values, note)
+    if func is _ATEN.equal.default:
+        return assumed_truth("torch.equal")
+    if func is _ATEN._local_scalar_dense.default:
+        answer = passes()
+        return assumed_number("reading a number") if answer is None else answer
+    made = _given_size(func, args, note)
+    if made is None:
+        raise data_dependent(str(func))
+    return made
+
+
+def _found(x: torch.Tensor, values: Values, note: Callable[[str], None]) -> torch.Tensor:
     """A meta tensor shaped as the places at which `nonzero` finds something."""
     facts, here, share = values.facts(x), lines(), assumptions().mask
     given = None if facts.told else assumptions().count(here, x.numel())
@@ -87,7 +106,7 @@ def found(x: torch.Tensor, values: Values, note: Callable[[str], None]) -> torch
     return torch.empty_strided((count, x.dim()), (1, max(count, 1)), dtype=torch.int64, device=META)
 
 
-def given_size(func: Any, args: tuple[Any, ...], note: Callable[[str], None]) -> Any:
+def _given_size(func: Any, args: tuple[Any, ...], note: Callable[[str], None]) -> Any:
     """Meta tensors as large as the user says that a result is; None where nothing is said."""
     rule = _SIZED.get(func)
     if rule is None:

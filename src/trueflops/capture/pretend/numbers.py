@@ -11,7 +11,14 @@ from typing import Any
 import torch
 
 from trueflops.capture.assumed import assumptions
-from trueflops.capture.trouble import asked_by_optimizer, decides, lines, passes, unknown_value
+from trueflops.capture.trouble import (
+    asked_by_optimizer,
+    asks_whether_unequal,
+    decides,
+    lines,
+    passes,
+    unknown_value,
+)
 
 
 class UnknownNumber(float):
@@ -33,8 +40,12 @@ class UnknownNumber(float):
         answer = passes()
         return assumed_truth("comparing .item()") if answer is None else answer
 
+    def _equal(self, other: object) -> bool:
+        """Lists that are compared by != ask their elements whether they are equal."""
+        return self._compared(other) is not asks_whether_unequal()
+
     __lt__ = __le__ = __gt__ = __ge__ = _compared
-    __eq__ = _compared
+    __eq__ = _equal
     __ne__ = _compared
     __hash__ = float.__hash__
 

@@ -35,6 +35,7 @@ FIRST_GROUP_STREAM: Final = 1000
 """Streams of process groups are numbered from here; those that the program makes, from 1."""
 MOST_WARMUP_STEPS: Final = 3
 """Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
+_FROM_ROOT: Final = ("broadcast", "scatter")
 _PEER: Final = {"send": "dst", "isend": "dst", "recv_": "src", "irecv": "src"}
 
 
@@ -241,6 +242,7 @@ def _collective(name: str, given: dict[str, Any], made: list[torch.Tensor]) -> C
         sent=sent + ([] if "recv" in name else both),
         received=(received or flat(made)) + ([] if "send" in name else both),
         synchronous=given.get("async_op") is False,
+        root=given.get("root_rank", given.get("src")) if name.startswith(_FROM_ROOT) else None,
     )
 
 
