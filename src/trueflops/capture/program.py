@@ -22,6 +22,7 @@ from trueflops.capture.pretend.autocast import autocast_fakes
 from trueflops.capture.pretend.compiled import marked_compile
 from trueflops.capture.pretend.extensions import stand_ins
 from trueflops.capture.pretend.machine import Machine, pretended
+from trueflops.capture.pretend.numbers import UnknownNumber
 from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
 from trueflops.capture.ranks.board import CAN_FORK, Board
@@ -215,6 +216,12 @@ def _told(doing: str) -> Iterator[None]:
                 raise cause from None
             seen.add(id(cause))
             cause = cause.__cause__ or cause.__context__
+        if UnknownNumber.__name__ in str(error):  # where torch wants whole numbers
+            raise CannotCapture(
+                f"{doing}{place_of(error)}: a size is a number that was read from a tensor, and "
+                "nobody knows its value: give it with --assume FILE.py:LINE=NUMBER (of a list: "
+                "NUMBER,NUMBER) and the line that reads it (.item() or .tolist())"
+            ) from error
         said = shorten(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         raise CannotCapture(f"{doing}{place_of(error)}: {said}") from error
 

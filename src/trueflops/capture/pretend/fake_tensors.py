@@ -51,6 +51,8 @@ def claimed_device(tensor: torch.Tensor) -> str | None:
 
 def has_memory(tensor: torch.Tensor) -> bool:
     """Whether a tensor of the host has numbers in memory, known or not."""
+    if torch._C._dispatch_keys(tensor).has(_KEYS["cuda"]):  # the usual case, and quicker to ask
+        return False
     with torch._C.DisableTorchFunction():  # a mode of ours may listen, if C++ has called
         return _real_device(tensor).type != "meta"
 

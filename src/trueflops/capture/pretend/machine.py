@@ -97,6 +97,8 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
                     "told 8.0, that of an A100"
                 )
             recorder.has_tf32 = machine.capability >= (8, 0)
+            # A build with cuDNN would join the weights of recurrent layers in one buffer, in C++.
+            put(torch.backends.cudnn, "is_acceptable", lambda _: False)
             put(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))
             put(torch.cuda.nvtx, "_nvtx", _Silent())
             put(torch._C._nn, "_parse_to", _parse_to(torch._C._nn._parse_to))

@@ -27,14 +27,17 @@ _NONZERO: Final = _ATEN.nonzero.default
 _PUTS: Final = (
     _ATEN.index_put.default, _ATEN.index_put_.default, _ATEN._index_put_impl_.default,
 )  # fmt: skip
+_TAKE_MASKS: Final = {_INDEX, _SELECT, *_PUTS}
 _MASKS: Final = (torch.bool, torch.uint8)
 
 
 def takes_mask(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether an op is given a mask, and first looks for its true elements."""
-    if func is _INDEX or func in _PUTS:
+    if func not in _TAKE_MASKS:
+        return False
+    if func is not _SELECT:
         return any(index is not None and index.dtype in _MASKS for index in args[1])
-    return func is _SELECT
+    return True
 
 
 def by_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -120,7 +123,7 @@ def _given_size(func: Any, args: tuple[Any, ...], note: Callable[[str], None]) -
 
 def _unique(args: tuple[Any, ...], count: int) -> tuple[torch.Tensor, ...]:
     """The values, which of them each element is, and how often each occurs."""
-    x, asked = args[0], args[-2:]
+    x, asked = args[0], (*args[2:], False, False)
     made = torch.empty(count, dtype=x.dtype, device=META)
     where_, often = (x.shape if asked[0] else (0,)), (count if asked[1] else 0,)
     return made, *(torch.empty(s, dtype=torch.int64, device=META) for s in (where_, often))

@@ -67,8 +67,8 @@ def read_number(tensor: torch.Tensor) -> Any:
     """What `.item()` of a tensor without data returns."""
     if tensor.numel() != 1:
         return torch._C.TensorBase.item(tensor)  # torch's own error
-    given = assumptions().at(lines())
-    return UnknownNumber(1.0) if given is None or isinstance(given, list) else given
+    given = assumptions().at(lines())  # a truth is that of a comparison on the same line
+    return UnknownNumber(1.0) if given is None or isinstance(given, (bool, list)) else given
 
 
 def assumed_truth(what: str) -> bool:

@@ -72,6 +72,8 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
 
     def select(fake: torch.Tensor, index: Any, *args: Any) -> Any:
         """Index with a scalar tensor: which element it names does not change the result's shape."""
+        if isinstance(index, (int, slice)) and not args:
+            return torch.Tensor.__getitem__(fake, index)
         many = isinstance(index, tuple)
         plain = [_position(i, known) for i in (index if many else (index,))]
         real = torch.Tensor.__setitem__ if args else torch.Tensor.__getitem__

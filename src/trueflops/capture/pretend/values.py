@@ -68,6 +68,8 @@ class Values:
         made: Any,
     ) -> None:
         """Run the op on the known values too, or forget the values that it overwrites."""
+        if traits.is_view and tensors and self.of(tensors[0]) is None:
+            return  # a view of unknown values; facts stand on the storage
         results = _tuple(made)
         small = all(isinstance(t, torch.Tensor) and is_small(t) for t in (*tensors, *results))
         name = func.__name__.partition(".")[0]
@@ -81,11 +83,12 @@ class Values:
             return  # unknown gradients are taken to be finite: a scaler's check changes nothing
         if func in _WRITES and self._rewritten(func, args, kwargs):
             return
+        facts = derived(func, args, self.facts)  # from what was there before it is overwritten
         if traits.mutates:
             for argument, value in zip(func._schema.arguments, args, strict=False):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     self.forget(value)
-        self._derive(func, args, [r for r in results if isinstance(r, torch.Tensor)])
+        self._note(facts, [r for r in results if isinstance(r, torch.Tensor)])
 
     def forget(self, value: Any) -> None:
         """Something unknown was written into these tensors."""
@@ -109,9 +112,8 @@ class Values:
         """What is known of a tensor beside its values."""
         return facts_of(tensor, self.of(tensor))
 
-    def _derive(self, func: Any, args: tuple[Any, ...], results: list[torch.Tensor]) -> None:
+    def _note(self, facts: Facts, results: list[torch.Tensor]) -> None:
         """Note what follows for the results of an op whose inputs are not known."""
-        facts = derived(func, args, self.facts)
         for fake in results:
             put_facts(fake, facts)
             if facts.constant is not None and facts.ones and is_small(fake):
