@@ -47,7 +47,7 @@ def zero_config(stage: int, *, offload: bool, half: str = "bf16") -> dict[str, A
         "train_micro_batch_size_per_gpu": 2,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 1.0,
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "optimizer": {"type": "AdamW", "params": {"lr": 5e-5}},
         "zero_optimization": zero,
         half: {"enabled": True},
     }
