@@ -20,7 +20,9 @@ from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_fakes
 from trueflops.capture.pretend.compiled import marked_compile
+from trueflops.capture.pretend.extensions import stand_ins
 from trueflops.capture.pretend.machine import Machine, pretended
+from trueflops.capture.pretend.numbers import UnknownNumber
 from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
 from trueflops.capture.ranks.board import CAN_FORK, Board
@@ -117,14 +119,18 @@ def _capture(
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
     with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.default_generator.manual_seed(0)  # the same program draws the same numbers
         stack.enter_context(as_rank(rank, world, per_node, recorder, messages))
         stack.enter_context(pretended(machine, recorder))
         stack.enter_context(marked_compile(recorder))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_fakes())
+        if not machine.on_host:
+            stack.enter_context(stand_ins())
         stack.enter_context(recorder.places.followed())
         stack.enter_context(Roles(recorder).followed())
-        overrides = FunctionOverrides(reads(recorder))
+        overrides = FunctionOverrides(reads(recorder), recorder)
         stack.enter_context(overrides.in_backward())
         stack.enter_context(overrides)
         stack.enter_context(recorder)
@@ -154,6 +160,7 @@ def run_function(
         while not recorder.collectives.is_warm(done):
             step()
             done += 1
+    _name_parameters(recorder)  # a trainer moves and shards them when it first runs
     recorder.begin("step", listening=True)
     with _told("the recorded step"):
         step()
@@ -175,20 +182,31 @@ def _name_parameters(recorder: Recorder) -> None:
     """Which storages are weights: every Parameter that is alive once the program is built."""
     found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     inner = {id(child) for module in found for child in module.children()}
-    recording, roles, counted = recorder.recording, Roles(recorder), set()
+    recording, roles = recorder.recording, Roles(recorder)
+    counted: dict[int, int] = {}
     for module in found:
         if id(module) in inner:
             continue
         for name, parameter in module.named_parameters():
-            local = getattr(parameter, "_local_tensor", parameter)
-            number = recorder.number_of(local)
+            whole, part = _part_here(parameter)
+            number = recorder.number_of(part)
             if number is None:  # of another program in this process, or on the host
                 continue
             recording.parameters[number] = name
             roles.ask_parameter(parameter)
-            if id(parameter) not in counted:
-                counted.add(id(parameter))
-                recording.parameter_count += parameter.numel()
+            counted[id(parameter)] = whole
+    recording.parameter_count = max(recording.parameter_count, sum(counted.values()))
+
+
+def _part_here(parameter: Any) -> tuple[int, torch.Tensor]:
+    """The elements of a parameter, and the tensor that holds this rank's part of them.
+
+    A DTensor wraps it; ZeRO-3 leaves an empty parameter, with its part beside it.
+    """
+    part = getattr(parameter, "ds_tensor", None)
+    if part is not None:
+        return parameter.ds_numel, part
+    return parameter.numel(), getattr(parameter, "_local_tensor", parameter)
 
 
 @contextmanager
@@ -211,6 +229,12 @@ def _told(doing: str) -> Iterator[None]:
                 raise cause from None
             seen.add(id(cause))
             cause = cause.__cause__ or cause.__context__
+        if UnknownNumber.__name__ in str(error):  # where torch wants whole numbers
+            raise CannotCapture(
+                f"{doing}{place_of(error)}: a size is a number that was read from a tensor, and "
+                "nobody knows its value: give it with --assume FILE.py:LINE=NUMBER (of a list: "
+                "NUMBER,NUMBER) and the line that reads it (.item() or .tolist())"
+            ) from error
         said = shorten(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         raise CannotCapture(f"{doing}{place_of(error)}: {said}") from error
 

@@ -13,18 +13,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
 from trueflops.capture.pretend.engine import REPLACED, Engine
-from trueflops.capture.pretend.fake_tensors import META, claimed_device, fake_of, meta_of
+from trueflops.capture.pretend.fake_tensors import (
+    META,
+    claimed_device,
+    fake_of,
+    flat,
+    has_memory,
+    meta_of,
+)
 from trueflops.capture.pretend.fused import allows_tf32, decomposed
-from trueflops.capture.pretend.routing import chosen_evenly, selected
+from trueflops.capture.pretend.masks import by_places, takes_mask, without_values
+from trueflops.capture.pretend.routing import chosen_evenly
 from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
 from trueflops.capture.schema import OpTraits, traits_of
 from trueflops.capture.trouble import (
-    data_dependent,
     lacks_shapes,
     no_meta_kernel,
-    passes,
     priced_by_bytes,
     sparse_tensor,
     where,
@@ -62,6 +68,7 @@ class Recorder(TorchDispatchMode):
         self.stream = 0
         self.listening = False  # calls are recorded only in the recorded step
         self.stepping = False
+        self.on_meta = False  # the program itself asks for a meta tensor
         self.ended = False  # storages freed after the program has ended are not of the step
         self._numbers: dict[int, int] = {}  # a living storage's address -> its number
         self._alive: dict[int, weakref.ref[Any]] = {}
@@ -100,6 +107,9 @@ class Recorder(TorchDispatchMode):
         target = self._target(kwargs.get("device"), claimed)
         if target is None:
             return self._run_real(traits, func, args, kwargs)
+        if takes_mask(func, args):
+            with self:
+                return by_places(func, args, kwargs)
         if traits.data_dependent and asks_for_numbers(func, args, kwargs):
             return self._read(traits, func, args, kwargs)
         made = self._run_fake(traits, func, args, kwargs, target)
@@ -114,7 +124,9 @@ class Recorder(TorchDispatchMode):
         """The device that the result claims; None: the result holds real values, on the host."""
         if asked is not None:
             kind = asked.type
-            if kind == "meta":  # autograd's formulas ask for the device that C++ sees
+            if (
+                kind == "meta" and not self.on_meta
+            ):  # autograd's formulas ask for the device that C++ sees
                 there = self.device if self.stepping else "meta"
                 kind = next((device for device in claimed if device not in (None, "meta")), there)
             if kind == HOST and all(device is None for device in claimed):
@@ -140,14 +152,14 @@ class Recorder(TorchDispatchMode):
             kwargs = {**kwargs, "pin_memory": False}
         made = func(*args, **kwargs)
         if self.device == HOST:
-            self._write(traits, _tensors(args, kwargs), _flat(made), args)
+            self._write(traits, _tensors(args, kwargs), flat(made), args)
         return made
 
     def _run_fake(self, traits: OpTraits, func: Any, args: Any, kwargs: Any, target: str) -> Any:
         """Run an op on meta tensors; gives fake tensors, or the arguments that it changed."""
         key = self.shapes.key(func, args, kwargs) if traits.returns_new else None
         if key is not None and (again := self.shapes.get(key, target)) is not None:
-            self._write(traits, _tensors(args, kwargs), _flat(again), args, kwargs)
+            self._write(traits, _tensors(args, kwargs), flat(again), args, kwargs)
             return again
         given: dict[int, torch.Tensor] = {}
         words = [(k, v) for k, v in kwargs.items() if k not in ("pin_memory", "generator")]
@@ -162,28 +174,24 @@ class Recorder(TorchDispatchMode):
         made = _as_fake(shapes, given, target)
         if traits.is_inplace_view:
             for meta_id, value in given.items():
-                meta = next((s for s in _flat(shapes) if id(s) == meta_id), None)
+                meta = next((s for s in flat(shapes) if id(s) == meta_id), None)
                 if meta is not None:
                     value.data = fake_of(meta, target)
         if key is not None:
             self.shapes.put(key, made, list(given.values()))
-        self._write(traits, given.values(), _flat(made), args, kwargs)
+        self._write(traits, given.values(), flat(made), args, kwargs)
         return made
 
     def _read(self, traits: OpTraits, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an op whose result depends on values, where those are known."""
         self.waits(-1, -1, len(self.recording.events))
         known, answer = self.values.answer(func, args, kwargs)
-        if not known and func is torch.ops.aten._local_scalar_dense.default:
-            known, answer = (passes() is not None), passes()
         self.tell_assumed()
         if known:
             made = _with_values(answer, self.device)
-        elif (shape := selected(func, args, self.values)) is not None:
-            made = fake_of(shape, self.device)
         else:
-            raise data_dependent(traits.name)
-        self._write(traits, _tensors(args, kwargs), _flat(made), args, kwargs)
+            made = _as_fake(without_values(func, args, self.values, self.warn), {}, self.device)
+        self._write(traits, _tensors(args, kwargs), flat(made), args, kwargs)
         return made
 
     # ── recording it ─────────────────────────────────────────────────────────────────────────────
@@ -231,6 +239,12 @@ class Recorder(TorchDispatchMode):
             )
         )
         self._views = self.places.entered = 0
+
+    def launches(
+        self, traits: OpTraits, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]
+    ) -> None:
+        """Write a call down that did not come through the dispatcher."""
+        self._write(traits, inputs, outputs, ())
 
     def _array(self, tensor: torch.Tensor, number: int | None = None) -> RecordedTensor:
         if number is None:
@@ -355,7 +369,7 @@ def _has_own_dispatch(kind: type) -> bool:
 
 def _meta(tensor: torch.Tensor) -> torch.Tensor:
     """A meta tensor of the same shape, of a fake tensor or of a real one."""
-    if claimed_device(tensor) is not None:
+    if not has_memory(tensor):
         return meta_of(tensor)
     return torch.empty_strided(
         tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=META
@@ -363,15 +377,7 @@ def _meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    return _flat((*args, *kwargs.values()))
-
-
-def _flat(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for each in value for tensor in _flat(each)]
-    return []
+    return flat((*args, *kwargs.values()))
 
 
 def _holds_tensors(value: Any) -> bool:

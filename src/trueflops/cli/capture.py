@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import active_count
 from typing import Any, TextIO
 
+from trueflops.capture.assumed import Assumptions, assuming
 from trueflops.capture.named import named_program
 from trueflops.catalog import Cluster
 from trueflops.cli.question import cluster_of, profile_for
@@ -50,10 +51,11 @@ def run(options: argparse.Namespace) -> int:
             check_name(Path(picture))
     if options.trace:
         check_writable(Path(options.trace))
+    given = Assumptions.of(options.assume)
     profile = profile_for(options, where.accelerator, framework="plain")
     if is_model(options.program):
         return _answer(options, _model(options, Clock(where, profile)), sys.stdout)
-    with program_apart() as answers, answers_on(answers):
+    with program_apart() as answers, answers_on(answers), assuming(given):
         return _answer(options, _captured(options, where, profile), answers)
 
 
@@ -68,6 +70,8 @@ def _check_model(options: argparse.Namespace, where: Cluster) -> None:
                        f"{where.accelerator.name}")  # fmt: skip
     if options.pipeline:
         raise BadInput("--pipeline: an ONNX file has no stages; leave it out")
+    if options.assume:
+        raise BadInput("--assume: an ONNX file asks for sizes alone: --dim NAME=N and --shape")
     if options.words:
         raise BadInput("an ONNX file takes no arguments; sizes are --dim NAME=N and --shape")
 

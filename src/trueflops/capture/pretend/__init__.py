@@ -3,7 +3,8 @@
 fake_tensors.py  tensors without data that claim to be on a device
 shape_cache.py   output shapes that were worked out before
 values.py        small tensors whose values are known all the same
-routing.py       what topk chooses of unknown scores, and how much a known mask selects
+masks.py         how much a mask selects; routing.py: what a router's topk chooses
+facts.py         what is known of the others: their sign, how many are not zero
 reads.py         functions of torch that read values; numbers.py: what `.item()` gives where unknown
 overrides.py     torch functions that would ask a driver before the dispatcher sees them
 machine.py       torch.cuda, answered by the catalog; streams.py: streams and events
@@ -11,5 +12,5 @@ driver.py        what lies below torch.cuda and a CPU build lacks
 engine.py        what autograd does in place when no dispatch mode is active
 autocast.py      autocast's casts; attention.py: which fused attention kernel torch would choose
 fused.py         ops that are one kernel on CUDA; shapes.py: meta kernels that torch lacks
-compiled.py      torch.compile as a marked region
+compiled.py      torch.compile as a marked region; extensions.py: kernels compiled by the program
 """

@@ -14,6 +14,8 @@ import torch
 
 META: Final = torch.device("meta")
 _KEYS: Final = {"cuda": torch._C.DispatchKey.CUDA, "cpu": torch._C.DispatchKey.CPU}
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+_OVERWRITTEN: Final = "_trueflops_overwritten"  # set on a storage
 _real_device: Final = torch._C.TensorBase.device.__get__
 
 
@@ -35,11 +37,42 @@ def _with_keys(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def claimed_device(tensor: torch.Tensor) -> str | None:
-    """The kind of device that a fake tensor claims to be on; None for a tensor with data."""
+    """The kind of device that a fake tensor claims to be on; None for a tensor with data.
+
+    A tensor of the host into which something unknown was written counts as one without data.
+    """
     keys: Any = torch._C._dispatch_keys(tensor)
     if keys.has(_KEYS["cuda"]):  # while a capture lasts, nothing else has it
         return "cuda"
-    with torch._C.DisableTorchFunction():  # a mode of ours may listen, if C++ has called
-        if _real_device(tensor).type != "meta":
-            return None
+    if has_memory(tensor):
+        return "cpu" if type(tensor) in _PLAIN and is_overwritten(tensor) else None
     return "cpu" if keys.has(_KEYS["cpu"]) else "meta"
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the host has numbers in memory, known or not."""
+    if torch._C._dispatch_keys(tensor).has(_KEYS["cuda"]):  # the usual case, and quicker to ask
+        return False
+    with torch._C.DisableTorchFunction():  # a mode of ours may listen, if C++ has called
+        return _real_device(tensor).type != "meta"
+
+
+def is_overwritten(tensor: torch.Tensor) -> bool:
+    """Whether something unknown was written into the storage of a tensor."""
+    strided = tensor.layout == torch.strided
+    return strided and getattr(tensor.untyped_storage(), _OVERWRITTEN, False)
+
+
+def mark_overwritten(tensor: torch.Tensor, unknown: bool = True) -> None:
+    """Note that something unknown was written into the storage of a tensor, or known numbers."""
+    if tensor.layout == torch.strided:
+        setattr(tensor.untyped_storage(), _OVERWRITTEN, unknown)
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    """Every tensor of nested lists."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for each in value for tensor in flat(each)]
+    return []

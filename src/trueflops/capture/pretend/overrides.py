@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from unittest import mock
 
 import torch
@@ -21,15 +21,22 @@ _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 _FROM_DATA: Final = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}
 
 
+class AsksForMeta(Protocol):
+    """Who must know that the program itself, not autograd, asks for a meta tensor."""
+
+    on_meta: bool
+
+
 class FunctionOverrides(TorchFunctionMode):
     """Gives a device without an index one, so that no driver is asked for the current device.
 
     Tensors of Python numbers are made on the host, then moved.
     """
 
-    def __init__(self, reads: dict[Any, Any]) -> None:
+    def __init__(self, reads: dict[Any, Any], recorder: AsksForMeta) -> None:
         super().__init__()
         self._reads = reads  # what to call for a fake tensor, by torch function that reads values
+        self._recorder = recorder
 
     @contextmanager
     def in_backward(self) -> Iterator[None]:
@@ -60,6 +67,12 @@ class FunctionOverrides(TorchFunctionMode):
                 return read(*args, **kwargs)
         if func is torch.Tensor.cuda:
             return _to(args[0], DEVICE)
+        if _asks_for_meta(func, args, kwargs) and not self._recorder.on_meta:
+            self._recorder.on_meta = True
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self._recorder.on_meta = False
         if func is torch.Tensor.to:
             return _to(*args, **kwargs)
         if func is torch.device and type(args[0]) is int:
@@ -84,6 +97,11 @@ def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         dtype = (rest.pop(0) if rest else kwargs.pop("dtype", None)) or tensor.dtype
         return torch.Tensor.to(tensor, dtype, *rest, **kwargs)
     return torch.Tensor.to(tensor, device, *rest, **kwargs)
+
+
+def _asks_for_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    asked = kwargs.get("device", args[1] if func is torch.Tensor.to and len(args) > 1 else None)
+    return isinstance(asked, (str, torch.device)) and torch.device(asked).type == "meta"
 
 
 def numbered(device: Any) -> Any:

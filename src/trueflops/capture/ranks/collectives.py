@@ -16,7 +16,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import GroupName
 
-from trueflops.capture.pretend.fake_tensors import claimed_device, fake_of, meta_of
+from trueflops.capture.pretend.fake_tensors import (
+    claimed_device,
+    fake_of,
+    flat,
+    has_memory,
+    meta_of,
+)
 from trueflops.capture.pretend.values import Values
 from trueflops.capture.ranks.collective import Collective
 from trueflops.capture.ranks.identical import as_if_identical
@@ -29,6 +35,7 @@ FIRST_GROUP_STREAM: Final = 1000
 """Streams of process groups are numbered from here; those that the program makes, from 1."""
 MOST_WARMUP_STEPS: Final = 3
 """Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
+_FROM_ROOT: Final = ("broadcast", "scatter")
 _PEER: Final = {"send": "dst", "isend": "dst", "recv_": "src", "irecv": "src"}
 
 
@@ -235,6 +242,7 @@ def _collective(name: str, given: dict[str, Any], made: list[torch.Tensor]) -> C
         sent=sent + ([] if "recv" in name else both),
         received=(received or flat(made)) + ([] if "send" in name else both),
         synchronous=given.get("async_op") is False,
+        root=given.get("root_rank", given.get("src")) if name.startswith(_FROM_ROOT) else None,
     )
 
 
@@ -254,7 +262,7 @@ def _results(
 
     def as_meta(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return meta_of(value) if claimed_device(value) is not None else value.to("meta")
+            return value.to("meta") if has_memory(value) else meta_of(value)
         return [as_meta(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     def as_fake(value: Any) -> Any:
@@ -284,12 +292,3 @@ def _is_plain(value: Any) -> bool:
 
 def _is_on_host(collective: Collective) -> bool:
     return all(claimed_device(t) in (None, HOST) for t in (*collective.sent, *collective.received))
-
-
-def flat(value: Any) -> list[torch.Tensor]:
-    """Every tensor of nested lists."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for each in value for tensor in flat(each)]
-    return []

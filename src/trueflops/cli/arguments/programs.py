@@ -43,6 +43,10 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--pipeline", action="store_true", help="all stages of its pipeline, replayed together"
     )
+    p.add_argument(
+        "--assume", action="append", default=[], metavar="NAME=VALUE",
+        help="a value that nobody knows: mask=0.25 (share of true), train.py:14=true",
+    )  # fmt: skip
     asked = p.add_argument_group("FILE.onnx", "sizes that the file leaves open; may be repeated")
     asked.add_argument("--dim", action="append", metavar="NAME=N", help="of a dimension: batch=8")
     asked.add_argument(

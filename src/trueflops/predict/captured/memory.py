@@ -121,8 +121,8 @@ def _thread(event: Allocated) -> str:
 def categories_of(recording: Recording) -> dict[int, str]:
     """What every storage is for: as optimizers say, or told by when it came and when it went.
 
-    What the forward leaves for the backward is an activation; what the backward leaves for the
-    optimizer, a gradient; what the optimizer leaves for the next step, its state.
+    What the forward leaves for the backward is an activation; what the backward leaves, a gradient;
+    what the optimizer leaves for the next step, its state, and so are weights that it alone has.
     """
     found: dict[int, str] = {}
     came: dict[int, Allocated] = {}
@@ -138,7 +138,7 @@ def categories_of(recording: Recording) -> dict[int, str]:
             begun = came[event.storage].phase
             if event.storage in recording.parameters or event.storage in recording.roles:
                 continue
-            if begun == phase or (begun in ("backward", "recompute") and phase != "optimizer"):
+            if begun == phase or {begun, phase} <= {"backward", "recompute"}:
                 is_again = begun == "recompute"
                 found[event.storage] = "recomputed activations" if is_again else "temporary"
             elif begun == "forward":
