@@ -14,7 +14,7 @@ from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
 from trueflops.capture.pretend.engine import REPLACED, Engine
 from trueflops.capture.pretend.fake_tensors import META, claimed_device, fake_of, meta_of
-from trueflops.capture.pretend.fused import allows_tf32, decomposed
+from trueflops.capture.pretend.fused import OPENED, allows_tf32, decomposed
 from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
@@ -86,6 +86,9 @@ class Recorder(TorchDispatchMode):
         self.engine.follow(self._next)
         if func in REPLACED:
             func = self.engine.in_place(func, args, self._number(args[0], ""))
+        if func in OPENED:
+            with self:
+                return OPENED[func](*args, **kwargs)
         traits = traits_of(func)
         if traits.library == "fsdp" or (traits.composite and torch.is_inference_mode_enabled()):
             with self:  # autograd has not decomposed it
