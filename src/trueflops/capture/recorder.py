@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trueflops.capture.launches import Launches
 from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
 from trueflops.capture.pretend.engine import REPLACED, Engine
@@ -32,6 +33,7 @@ from trueflops.records.recording import (
     Allocated,
     Began,
     Call,
+    Event,
     Freed,
     RecordedTensor,
     Recording,
@@ -39,7 +41,7 @@ from trueflops.records.recording import (
 )
 from trueflops.units import MEBI
 
-OURS: Final = ("aten", "prims", *COLLECTIVES)
+OURS: Final = ("aten", "prims", "higher_order", *COLLECTIVES)
 """Libraries of ops whose kernels are known."""
 LARGEST_REAL: Final = MEBI
 """Tensors on the host up to this many bytes hold real numbers, so that programs may read them."""
@@ -67,6 +69,7 @@ class Recorder(TorchDispatchMode):
         self._views = 0
         self._begun = 0  # the event at which the current part of the run began
         self.has_tf32 = False  # set by the machine
+        self.launches = Launches(self.recording)
         self._foreign: set[str] = set()
 
     @classmethod
@@ -168,7 +171,7 @@ class Recorder(TorchDispatchMode):
 
     def _read(self, traits: OpTraits, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an op whose result depends on values, where those are known."""
-        self.waits(-1, -1, len(self.recording.events))
+        self.waits(-1, -1, self.now)
         known, answer = self.values.answer(func, args, kwargs)
         if not known and func is torch.ops.aten._local_scalar_dense.default:
             known, answer = (passes() is not None), passes()
@@ -193,7 +196,7 @@ class Recorder(TorchDispatchMode):
         made = tuple(outputs)
         phase, module, region = self.places.now()
         fresh = [self._number(t, traits.name) for t in made]
-        if not self.listening:
+        if not self.listening and self.launches.captured is None:
             return
         if traits.is_view:
             self._views += 1
@@ -206,7 +209,7 @@ class Recorder(TorchDispatchMode):
             self.warn(priced_by_bytes(traits.name))
         words = (*args, *(kwargs or {}).values())
         numbers = tuple(w for w in words if isinstance(w, (int, float, bool, str, list, tuple)))
-        self.recording.events.append(
+        self._events.append(
             Call(
                 traits.name,
                 tuple(self._array(t) for t in given),
@@ -220,6 +223,9 @@ class Recorder(TorchDispatchMode):
                 self._views,
                 self.places.entered,
                 tf32=self.has_tf32 and allows_tf32(traits.name),
+                graph=self.launches.of_region(region, phase)
+                if region in self.places.graphed
+                else -1,
             )
         )
         self._views = self.places.entered = 0
@@ -257,12 +263,14 @@ class Recorder(TorchDispatchMode):
     def _allocated(self, number: int, size: int, op: str) -> None:
         phase, module, _ = self.places.now()
         self.recording.events.append(Allocated(number, size, self.stream, phase, module, op))
+        self.launches.allocated(number, size)
 
     def _free(self, address: int) -> None:
         number = self._numbers.pop(address, None)
         self._alive.pop(address, None)
         if number is not None and not self.ended:
             self.recording.events.append(Freed(number))
+            self.launches.freed(number)
 
     def resized(self, storage: torch.UntypedStorage, size: int) -> None:
         """A storage grew or was emptied in place, as FSDP does with gathered parameters."""
@@ -272,11 +280,29 @@ class Recorder(TorchDispatchMode):
             if size:
                 self._allocated(number, size, "resize_")
 
+    @property
+    def now(self) -> int:
+        """How many events there are so far, of the run or of the graph that is captured."""
+        return len(self._events)
+
+    @property
+    def _events(self) -> list[Event]:
+        captured = self.launches.captured
+        return self.recording.events if captured is None else captured
+
     def waits(self, waiting: int, awaited: int, at: int) -> None:
         """A stream or the host waits."""
+        if self.launches.captured is not None:
+            if waiting < 0:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self._events.append(Waited(waiting, awaited, at))
+        elif self.listening:
+            self._events.append(Waited(waiting, awaited, max(0, at - self._begun)))
+
+    def replay(self, events: list[Event]) -> None:
+        """A CUDA graph is launched: all of its calls at once."""
         if self.listening:
-            since = max(0, at - self._begun)
-            self.recording.events.append(Waited(waiting, awaited, since))
+            self._events.extend(self.launches.launched(events, self.now - self._begun))
 
     def begin(self, part: str, *, listening: bool) -> None:
         """Begin a part of the run: the warm-up steps or the recorded step."""

@@ -66,7 +66,7 @@ def lower(call: Call) -> list[Op]:
         return []
     if call.parts:
         return [_generated(call)]
-    if not call.op.startswith(("aten.", "prims.")):
+    if not call.op.startswith(("aten.", "prims.", "higher_order.")):
         return by_bytes(call)
     name = base_name(call.op)
     family = _FAMILIES.get(name)
@@ -115,7 +115,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
         (
             "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention",
             "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_flash_attention_for_cpu", "flex_attention",
         ),
         attention,
     ),
@@ -124,7 +124,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
             "_scaled_dot_product_flash_attention_backward",
             "_scaled_dot_product_cudnn_attention_backward",
             "_scaled_dot_product_efficient_attention_backward",
-            "_scaled_dot_product_flash_attention_for_cpu_backward",
+            "_scaled_dot_product_flash_attention_for_cpu_backward", "flex_attention_backward",
         ),
         attention_backward,
     ),

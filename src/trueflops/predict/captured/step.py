@@ -77,7 +77,7 @@ def captured_step(
     parts, capped = _computing(found.placed)
     busy = sum(float(part.value) for part in parts) + capped
     covered = sum(shares(sorted((r.start, r.end) for r in found.placed)))
-    gaps = 0.0 if alone else min(found.queued * law["gap"], found.end - covered)
+    gaps = 0.0 if alone else min(found.gaps, found.end - covered)
     idle = max(0.0, found.end - covered - gaps)
     sent = _sent(found.placed, covered - busy)
     power = clock.profile.curve("power")
@@ -119,6 +119,7 @@ def _issues(
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
     before: StepPhase = "forward"
+    launched: set[int] = set()  # CUDA graphs
     for event, kernels in zip(events, priced, strict=True):
         if isinstance(event, Waited):
             found.append(Issue(wait=Wait(event.waiting, event.awaited, event.at)))
@@ -126,6 +127,10 @@ def _issues(
             found.append(Issue())
         elif one_thread:
             found.append(Issue(host.between_calls(event.views, event.modules), kernels))
+        elif event.graph >= 0:
+            taken = 0.0 if event.graph in launched else host.law["graph"]
+            launched.add(event.graph)
+            found.append(Issue(taken, kernels, event.stream, graphed=True))
         else:
             taken = host.call_seconds(
                 event.phase,
