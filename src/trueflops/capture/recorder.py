@@ -14,9 +14,17 @@ from trueflops.capture.launches import Launches
 from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
 from trueflops.capture.pretend.engine import REPLACED, Engine
-from trueflops.capture.pretend.fake_tensors import META, claimed_device, fake_of, meta_of
+from trueflops.capture.pretend.fake_tensors import (
+    META,
+    any_meta,
+    as_fake,
+    as_meta,
+    claimed_device,
+    fake_of,
+)
 from trueflops.capture.pretend.fused import OPENED, allows_tf32, decomposed
 from trueflops.capture.pretend.shape_cache import ShapeCache
+from trueflops.capture.pretend.temporaries import temporaries
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
 from trueflops.capture.schema import OpTraits, traits_of
@@ -151,14 +159,14 @@ class Recorder(TorchDispatchMode):
         given: dict[int, torch.Tensor] = {}
         words = [(k, v) for k, v in kwargs.items() if k not in ("pin_memory", "generator")]
         try:
-            shapes = func(*_as_meta(args, given), **{k: _as_meta((v,), given)[0] for k, v in words})
+            shapes = func(*as_meta(args, given), **{k: as_meta((v,), given)[0] for k, v in words})
         except (NotImplementedError, RuntimeError) as error:
             if not lacks_shapes(error):
                 raise
             if func._schema.returns:
                 raise no_meta_kernel(traits.name, error) from error
             shapes = None
-        made = _as_fake(shapes, given, target)
+        made = as_fake(shapes, given, target)
         if traits.is_inplace_view:
             for meta_id, value in given.items():
                 meta = next((s for s in _flat(shapes) if id(s) == meta_id), None)
@@ -196,6 +204,8 @@ class Recorder(TorchDispatchMode):
         made = tuple(outputs)
         phase, module, region = self.places.now()
         fresh = [self._number(t, traits.name) for t in made]
+        if self.device != HOST:
+            self._take(temporaries(traits.name, inputs := tuple(inputs), made), traits.name)
         if not self.listening and self.launches.captured is None:
             return
         if traits.is_view:
@@ -255,6 +265,16 @@ class Recorder(TorchDispatchMode):
         if claimed_device(tensor) == self.device or self.device == HOST:
             self._allocated(number, storage.nbytes(), op)
         return number
+
+    def _take(self, sizes: tuple[int, ...], op: str) -> None:
+        """Memory that the call has to itself: it goes when the call has been issued."""
+        numbers = range(self._next + 1, self._next + 1 + len(sizes))
+        for number, size in zip(numbers, sizes, strict=True):
+            self._allocated(number, size, op)
+        for number in numbers:
+            self.launches.freed(number)
+            self.recording.events.append(Freed(number))
+        self._next += len(sizes)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """The number of a storage that this recording has seen."""
@@ -318,39 +338,10 @@ class Recorder(TorchDispatchMode):
             self.recording.warnings.append(text)
 
 
-# Not closures inside the method: a closure that calls itself is a reference cycle, and would keep
-# the tensors it has seen alive until the garbage collector runs.
-
-
-def _as_meta(values: Iterable[Any], given: dict[int, torch.Tensor]) -> list[Any]:
-    """Arguments with every tensor as a meta tensor; `given` maps its id to the original."""
-    found: list[Any] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            meta = _meta(value)
-            given[id(meta)] = value
-            found.append(meta)
-        elif isinstance(value, (list, tuple)):
-            found.append(type(value)(_as_meta(value, given)))
-        else:
-            found.append(META if isinstance(value, torch.device) else value)
-    return found
-
-
-def _as_fake(value: Any, given: dict[int, torch.Tensor], target: str) -> Any:
-    """Results as fake tensors, or as the arguments that they are."""
-    if isinstance(value, torch.Tensor):
-        known = given.get(id(value))
-        return known if known is not None else fake_of(value, target)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_as_fake(each, given, target) for each in value])
-    return value
-
-
 def _with_values(answer: Any, device: str) -> Any:
     """Real results as fake tensors whose values are known."""
     if isinstance(answer, torch.Tensor):
-        made = fake_of(_meta(answer), device)
+        made = fake_of(any_meta(answer), device)
         made._known_values = answer  # type: ignore[attr-defined]
         return made
     if isinstance(answer, tuple):
@@ -363,15 +354,6 @@ def _has_own_dispatch(kind: type) -> bool:
     """Whether a subclass has a dispatch of its own, such as DTensor: that one runs first."""
     own = getattr(kind, "__torch_dispatch__", None)
     return own is not torch.Tensor.__torch_dispatch__
-
-
-def _meta(tensor: torch.Tensor) -> torch.Tensor:
-    """A meta tensor of the same shape, of a fake tensor or of a real one."""
-    if claimed_device(tensor) is not None:
-        return meta_of(tensor)
-    return torch.empty_strided(
-        tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=META
-    )
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

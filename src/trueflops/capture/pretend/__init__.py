@@ -12,5 +12,6 @@ autocast.py      autocast's casts
 attention.py     the calls that an attention becomes; sdp_choice.py: whose kernel torch would take
 flex.py          flex_attention, generated or plain
 fused.py         ops that are one kernel on CUDA; shapes.py: meta kernels that torch lacks
+temporaries.py   memory that a kernel takes for itself
 compiled.py      torch.compile as a marked region
 """

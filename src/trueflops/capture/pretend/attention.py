@@ -130,12 +130,12 @@ def _plain(asked: Attention) -> torch.Tensor:
     torch's own composite, but for the mask: under a dispatch mode torch adds it into new memory.
     Whatever has a name here lives until the end, as it does in C++.
     """
+    bias = _as_bias(asked.mask, asked.q.dtype)
     widened = asked.q.dtype in _HALVES and not torch._C._get_math_sdp_allow_fp16_bf16_reduction()
     q, k, v = ((t.float() if widened else t) for t in asked.operands)
     scale = q.shape[-1] ** -0.5 if asked.scale is None else asked.scale
     root = abs(scale) ** 0.5  # half of it goes to either side
-    bias = _as_bias(asked.mask, asked.q.dtype)
-    scaled = q * (root if scale >= 0.0 else -root)
+    scaled = _ATEN.mul.Scalar(q, root if scale >= 0.0 else -root)
     if asked.causal:
         if bias is not None:
             raise RuntimeError(
@@ -144,7 +144,7 @@ def _plain(asked: Attention) -> torch.Tensor:
             )
         bias = _causal_bias(q, k)
     keys, values = (_as_many_heads(x, q) if asked.grouped else x for x in (k, v))
-    shares = scaled @ (keys.transpose(-2, -1) * root)
+    shares = scaled @ _ATEN.mul.Scalar(keys.transpose(-2, -1), root)
     if bias is not None:
         shares.add_(bias)
     shares = _ATEN._safe_softmax(shares, -1)

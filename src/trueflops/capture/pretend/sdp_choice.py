@@ -21,7 +21,7 @@ _CUDNN_FIRST: Final = (9, 10)  # major: Hopper, data-centre Blackwell
 _AMPERE: Final = (8, 0)  # the first that FlashAttention-2, cuDNN's kernels and bfloat16 run on
 _NEWEST: Final = (12, 1)  # the last that any fused kernel is built for
 _CUDNN_HEAD: Final = 128
-_CUDNN_LATENT: Final = (192, 128)  # of queries and values, in DeepSeek's latent attention
+_CUDNN_HEADS: Final = {(9, 0): 256}  # where they may be wider
 _CUDNN_MOST: Final = 65535  # batches, heads
 _FLASH_HEAD: Final = 256
 _CUDNN_ORDER: Final = (
@@ -100,9 +100,8 @@ def _cudnn(asked: Attention, capability: tuple[int, int]) -> bool:
 
 
 def _cudnn_heads(query: int, value: int, capability: tuple[int, int]) -> bool:
-    wide = capability == (9, 0) or capability[0] == 10
-    latent = wide and (query, value) == _CUDNN_LATENT
-    return (latent or max(query, value) <= _CUDNN_HEAD) and query % 8 == value % 8 == 0
+    widest = _CUDNN_HEADS.get(capability, _CUDNN_HEAD)
+    return max(query, value) <= widest and query % 8 == value % 8 == 0
 
 
 def _flash(asked: Attention, capability: tuple[int, int]) -> bool:
