@@ -15,7 +15,7 @@ from trueflops.records.recording import Call, RecordedTensor
 _KERNELS: Final = {
     "flash": AttentionKernel.FA2,
     "cudnn": AttentionKernel.CUDNN,
-    "efficient": AttentionKernel.FA2,
+    "efficient": AttentionKernel.EFFICIENT,
     "flex": AttentionKernel.TRITON,
 }
 
@@ -164,15 +164,21 @@ def _attend(
     rows = (*tokens, ("heads", heads))
     normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, role=Role.INDEX)
     kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), None)
-    if kernel is AttentionKernel.CUDNN and any(
-        a.shape[-2:] == (queries, keys) for a in call.inputs[3:]
-    ):
+    if kernel is AttentionKernel.CUDNN and _is_masked(call, int(keys)):
         kernel = AttentionKernel.CUDNN_MASKED
+    if kernel is AttentionKernel.EFFICIENT and q.dtype == "float32":
+        kernel = AttentionKernel.EFFICIENT_SINGLE
     return Op(
         "attention", Kind.ATTENTION, (tq, tk, tv), (made, normaliser),
         dtype=product_dtype(call, q), part=call.module,
         facts={"keys": keys, "seen": seen}, variant=kernel,
     )  # fmt: skip
+
+
+def _is_masked(call: Call, keys: int) -> bool:
+    """Whether cuDNN's kernel reads a bias, be it the same one for every query."""
+    beside = call.inputs[6 if "backward" in call.op else 3 :]
+    return any(len(a.shape) > 1 and a.shape[-1] == keys for a in beside)
 
 
 def _name(array: RecordedTensor) -> str:
