@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trueflops.capture.launches import Launches
 from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
+from trueflops.capture.pretend.autocast import PRODUCTS, cast_down
 from trueflops.capture.pretend.engine import REPLACED, Engine
 from trueflops.capture.pretend.fake_tensors import (
     META,
@@ -100,6 +101,9 @@ class Recorder(TorchDispatchMode):
         if func in OPENED:
             with self:
                 return OPENED[func](*args, **kwargs)
+        if func in PRODUCTS and (lower := self.places.lowered()) is not None:
+            with self:
+                args = tuple(cast_down(arg, lower) for arg in args)
         traits = traits_of(func)
         if traits.library == "fsdp" or (traits.composite and torch.is_inference_mode_enabled()):
             with self:  # autograd has not decomposed it
