@@ -28,7 +28,7 @@ from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.temporaries import temporaries
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
-from trueflops.capture.schema import OpTraits, traits_of
+from trueflops.capture.schema import OpTraits, all_positional, traits_of
 from trueflops.capture.trouble import (
     data_dependent,
     lacks_shapes,
@@ -156,6 +156,8 @@ class Recorder(TorchDispatchMode):
 
     def _run_fake(self, traits: OpTraits, func: Any, args: Any, kwargs: Any, target: str) -> Any:
         """Run an op on meta tensors; gives fake tensors, or the arguments that it changed."""
+        if "scaled_dot_product" in traits.name:
+            args = all_positional(func, args)
         key = self.shapes.key(func, args, kwargs) if traits.returns_new else None
         if key is not None and (again := self.shapes.get(key, target)) is not None:
             self._write(traits, _tensors(args, kwargs), _flat(again), args, kwargs)
