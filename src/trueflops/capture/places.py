@@ -31,6 +31,8 @@ class Places:
         self._made: dict[int, tuple[str, int]] = {}  # by sequence number: module, region
         self._kept: list[Any] = []  # keeps named modules alive, so that their ids stay unique
         self._regions = 0
+        self.graphed: set[int] = set()  # regions
+        self._autocast: dict[int, torch.dtype] = {}  # of regions, where it was on when they ran
 
     def now(self) -> tuple[StepPhase, str, int]:
         """Phase, module and region of the op that is being called."""
@@ -49,6 +51,14 @@ class Places:
             self._remember(here)
             return "recompute", here, max(region, self.region)
         return "backward", module, region
+
+    def lowered(self) -> torch.dtype | None:
+        """The type that products of a compiled backward are cast to.
+
+        torch.compile traces forward and backward as one, under the forward's autocast.
+        """
+        phase, _, region = self.now()
+        return None if phase == "forward" else self._autocast.get(region)
 
     def _remember(self, here: str) -> None:
         """Note the place of the newest autograd node, which belongs to the op being called."""
@@ -69,13 +79,17 @@ class Places:
             yield
 
     @contextmanager
-    def compiled(self) -> Iterator[None]:
-        """Ops inside belong to one region of torch.compile."""
+    def compiled(self, *, graphed: bool = False) -> Iterator[None]:
+        """Ops inside belong to one region of torch.compile, which may run as CUDA graphs."""
         if self.region >= 0:  # a compiled function inside another is part of it
             yield
             return
         self._regions += 1
         self.region = self._regions
+        if graphed:
+            self.graphed.add(self.region)
+        if torch.is_autocast_enabled("cuda"):
+            self._autocast[self.region] = torch.get_autocast_dtype("cuda")
         try:
             yield
         finally:

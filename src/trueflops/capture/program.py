@@ -21,6 +21,7 @@ from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_fakes
 from trueflops.capture.pretend.compiled import marked_compile
 from trueflops.capture.pretend.extensions import stand_ins
+from trueflops.capture.pretend.flex import followed_flex
 from trueflops.capture.pretend.machine import Machine, pretended
 from trueflops.capture.pretend.numbers import UnknownNumber
 from trueflops.capture.pretend.overrides import FunctionOverrides
@@ -124,6 +125,7 @@ def _capture(
         stack.enter_context(as_rank(rank, world, per_node, recorder, messages))
         stack.enter_context(pretended(machine, recorder))
         stack.enter_context(marked_compile(recorder))
+        stack.enter_context(followed_flex(recorder))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_fakes())
         if not machine.on_host:

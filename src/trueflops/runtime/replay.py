@@ -55,6 +55,7 @@ class Issue(Generic[K]):
     stream: int = 0
     wait: Wait | None = None
     meets: Hashable = None  # what is the same for all ranks that take part in this kernel
+    graphed: bool = False  # its kernels are nodes of a CUDA graph, which the device itself starts
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class Placed(Generic[K]):
     issued: float
     start: float
     end: float
-    queued: bool = False  # it was there before the one before it had ended
+    gap: float = 0.0  # before it, where it was there before the one before it had ended
     waited: float = 0.0  # seconds before its start in which it waited for other ranks
 
     @property
@@ -86,9 +87,9 @@ class Timeline(Generic[K]):
     slowed: float = 1.0  # by which kernels that follow the clock are stretched
 
     @property
-    def queued(self) -> int:
-        """Kernels that followed another without a pause of the host."""
-        return sum(each.queued for each in self.placed)
+    def gaps(self) -> float:
+        """Seconds between kernels that followed one another without a pause of the host."""
+        return sum(each.gap for each in self.placed)
 
 
 class Score(NamedTuple, Generic[K]):
@@ -202,6 +203,7 @@ def _two_clocks(
     placed: list[Placed[K]] = []
     done: dict[int, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
     ready: dict[int, float] = defaultdict(float)
+    gap: dict[int, float] = defaultdict(float)  # after a stream's last kernel
     unsettled: dict[int, tuple[int, Hashable, Placed[K]]] = {}  # by stream: issue, meeting, kernel
 
     def settle(stream: int) -> Generator[Hashable, None, None]:
@@ -211,7 +213,7 @@ def _two_clocks(
         del unsettled[stream]
         kernel.waited = max(0.0, start - kernel.start)
         kernel.start, kernel.end = kernel.start + kernel.waited, kernel.end + kernel.waited
-        ready[stream] = kernel.end + law["gap"]
+        ready[stream] = kernel.end + gap[stream]
         done[stream][0].append(at)
         done[stream][1].append(kernel.end)
 
@@ -235,14 +237,15 @@ def _two_clocks(
             seconds = kernel.seconds * (slowed if kernel.clocked else 1.0)
             queued = ready[issue.stream] > host + law["latency"]
             start = max(host + law["latency"], ready[issue.stream])
-            ran = Placed(kernel, host, start, start + seconds, queued)
+            ran = Placed(kernel, host, start, start + seconds, gap[issue.stream] if queued else 0.0)
             placed.append(ran)
+            # Even in a full queue one kernel does not begin in the cycle in which another ends.
+            gap[issue.stream] = law["node" if issue.graphed else "gap"]
             if issue.meets is not None:
                 unsettled[issue.stream] = i, issue.meets, ran
                 meetings.arrive(issue.meets, start)
                 continue
-            # Even in a full queue one kernel does not begin in the cycle in which another ends.
-            ready[issue.stream] = start + seconds + law["gap"]
+            ready[issue.stream] = start + seconds + gap[issue.stream]
             at, ends = done[issue.stream]
             at.append(i)
             ends.append(start + seconds)

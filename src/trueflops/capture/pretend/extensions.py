@@ -62,7 +62,7 @@ class Extension(ModuleType):
                     f"{self.__name__}.{name} runs on the host's own processor: no time is counted"
                 )
             elif tensors:
-                recorder.launches(_traits(f"{self.__name__}.{name}"), tensors, tensors)
+                recorder.write_call(_traits(f"{self.__name__}.{name}"), tensors, tensors)
 
         return run
 
@@ -72,7 +72,7 @@ def _adam(recorder: Recorder, args: tuple[Any, ...]) -> None:
     grads, weights, *moments = args[2]
     flags = [args[1]] * len(grads)  # in place of torch's counters of steps
     lists = [weights, grads, *moments, flags]
-    recorder.launches(traits_of(_ADAM), [t for each in lists for t in each], ())
+    recorder.write_call(traits_of(_ADAM), [t for each in lists for t in each], ())
 
 
 _KNOWN: Final[dict[str, Callable[[Recorder, tuple[Any, ...]], None]]] = {

@@ -8,6 +8,7 @@ PyTorch's FakeTensor does, without FakeTensorMode, which needs a build with CUDA
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -76,3 +77,52 @@ def flat(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
         return [tensor for each in value for tensor in flat(each)]
     return []
+
+
+def any_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the same shape, of a fake tensor or of a real one."""
+    if not has_memory(tensor):
+        return meta_of(tensor)
+    return torch.empty_strided(
+        tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=META
+    )
+
+
+# Functions, not closures: a closure that calls itself is a reference cycle, and would keep
+# the tensors it has seen alive until the garbage collector runs.
+
+
+def as_meta(values: Iterable[Any], given: dict[int, torch.Tensor]) -> list[Any]:
+    """Arguments with every tensor as a meta tensor; `given` maps its id to the original."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            meta = any_meta(value)
+            given[id(meta)] = value
+            found.append(meta)
+        elif isinstance(value, (list, tuple)):
+            found.append(type(value)(as_meta(value, given)))
+        else:
+            found.append(META if isinstance(value, torch.device) else value)
+    return found
+
+
+def as_fake(value: Any, given: dict[int, torch.Tensor], target: str) -> Any:
+    """Results as fake tensors, or as the arguments that they are."""
+    if isinstance(value, torch.Tensor):
+        known = given.get(id(value))
+        return known if known is not None else fake_of(value, target)
+    if isinstance(value, (list, tuple)):
+        return type(value)([as_fake(each, given, target) for each in value])
+    return value
+
+
+def with_values(answer: Any, device: str) -> Any:
+    """Real results as fake tensors whose values are known."""
+    if isinstance(answer, torch.Tensor):
+        made = fake_of(any_meta(answer), device)
+        made._known_values = answer  # type: ignore[attr-defined]
+        return made
+    if isinstance(answer, tuple):
+        return type(answer)(with_values(a, device) for a in answer)
+    return answer

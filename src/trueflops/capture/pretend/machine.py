@@ -16,11 +16,11 @@ from unittest import mock
 import torch
 import torch._dynamo  # before torch.cuda is replaced: importing it looks for a driver
 from torch import nn
-from torch.nn.attention import flex_attention
 
 from trueflops.capture.assumed import assumptions
 from trueflops.capture.pretend.driver import below, type_of
 from trueflops.capture.pretend.fake_tensors import claimed_device
+from trueflops.capture.pretend.graphs import graph_classes
 from trueflops.capture.pretend.numbers import read_number
 from trueflops.capture.pretend.overrides import DEVICE
 from trueflops.capture.pretend.streams import event_class, stream_class
@@ -83,10 +83,6 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
         put(torch, "save", lambda *_, **__: recorder.warn("torch.save is left out of the capture"))
         put(torch._C, "_scatter", refused("nn.DataParallel", "use DistributedDataParallel"))
-        no_graph = refused("torch.cuda.CUDAGraph", "capture the step that the graph would replay")
-        put(torch.cuda, "CUDAGraph", type("CUDAGraph", (), {"__init__": no_graph}))
-        put(flex_attention, "flex_attention", refused(
-            "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
         # It draws again until all values lie within the bounds; one draw is recorded.
         put(nn.init, "_no_grad_trunc_normal_",
             lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
@@ -158,7 +154,7 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
     def item(tensor: torch.Tensor) -> Any:
         if claimed_device(tensor) is None:
             return real_item(tensor)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
         value = recorder.values.of(tensor)
         if value is not None:
             recorder.tell_assumed()
@@ -167,7 +163,7 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
     def to_list(tensor: torch.Tensor) -> Any:
         if claimed_device(tensor) is None:
             return base.tolist(tensor)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
         recorder.tell_assumed()
         value = recorder.values.of(tensor)
         if value is not None:
@@ -271,7 +267,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
         yield
 
     def synchronize(*_: Any) -> None:
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
 
     def nothing(*_: Any, **__: Any) -> None:
         return None
@@ -321,7 +317,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
         "set_per_process_memory_fraction": nothing,
         "utilization": zero,
         "synchronize": synchronize,
-        "is_current_stream_capturing": lambda: False,
+        **graph_classes(recorder, stream_of),
         "Stream": stream_of,
         "Event": event_of,
         "stream": on_stream,

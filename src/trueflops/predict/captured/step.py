@@ -113,7 +113,7 @@ def as_step(priced: PricedStep, found: Timeline[Kernel], clock: Clock) -> Captur
     busy = sum(float(part.value) for part in parts) + capped
     covered = sum(shares(sorted((r.start, r.end) for r in found.placed)))
     waited = sum(shares(sorted((r.start - r.waited, r.end) for r in found.placed))) - covered
-    gaps = 0.0 if alone else min(found.queued * law["gap"], found.end - covered - waited)
+    gaps = 0.0 if alone else min(found.gaps, found.end - covered - waited)
     idle = max(0.0, found.end - covered - waited - gaps)
     sent = _sent(found.placed, covered - busy)
     power = clock.profile.curve("power")
@@ -163,7 +163,9 @@ def _issues(
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
     before: StepPhase = "forward"
+    launched: set[int] = set()  # CUDA graphs
     for i, (event, kernels) in enumerate(zip(events, priced, strict=True)):
+        met = meetings.get(i) if kernels else None
         if isinstance(event, Waited):
             found.append(Issue(wait=Wait(event.waiting, event.awaited, event.at)))
         elif not isinstance(event, Call):
@@ -172,6 +174,10 @@ def _issues(
             found.append(Issue(host.between_calls(event.views, event.modules), kernels))
         elif session is not None:
             found.append(Issue(len(kernels) * session["launch"], kernels, event.stream))
+        elif event.graph >= 0:
+            taken = 0.0 if event.graph in launched else host.law["graph"]
+            launched.add(event.graph)
+            found.append(Issue(taken, kernels, event.stream, graphed=True, meets=met))
         else:
             taken = host.call_seconds(
                 event.phase,
@@ -183,7 +189,6 @@ def _issues(
                 generated=event.region >= 0,
             )
             before = event.phase
-            met = meetings.get(i) if kernels else None
             found.append(Issue(taken, kernels, event.stream, meets=met))
     return found
 
