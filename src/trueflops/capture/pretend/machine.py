@@ -159,6 +159,7 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
         if claimed_device(tensor) is None:
             return real_item(tensor)
         recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.tell_assumed()
         value = recorder.values.of(tensor)
         return read_number(tensor) if value is None else real_item(value)
 
