@@ -359,6 +359,8 @@ class Recorder(TorchDispatchMode):
         """The program uses values: what was assumed of them so far goes into the answer."""
         for text in self._assumed:
             self.warn(text)
+        if self.values.took_finite:
+            self.warn("unknown values are taken to be finite: no step is skipped for an overflow")
         self._assumed.clear()
 
     def warn(self, text: str) -> None:

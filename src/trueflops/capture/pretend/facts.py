@@ -70,7 +70,7 @@ def assume_share(tensor: torch.Tensor, share: float) -> None:
 def derived(func: Any, args: tuple[Any, ...], look: Callable[[torch.Tensor], Facts]) -> Facts:
     """What follows for the results of an op; `look` gives the facts about one of its tensors."""
     name = func.__name__.partition(".")[0].rstrip("_")
-    finite = _if_finite(func.__name__, args)
+    finite = if_finite(func.__name__, args)
     if finite is not None:
         return Facts(True, float(finite), True)
     filled = _FILLED.get(name)
@@ -89,7 +89,7 @@ def collected(given: list[Facts], reduction: str) -> Facts:
     return joined._replace(ones=joined.ones and reduction != "sum")
 
 
-def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
+def if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
     """The answer to a test for infinity or NaN: unknown values are taken to be finite."""
     if name in ("isnan.default", "isinf.default"):
         return False

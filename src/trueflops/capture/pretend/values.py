@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from trueflops.capture.pretend.facts import Facts, derived, facts_of, put_facts
+from trueflops.capture.pretend.facts import Facts, derived, facts_of, if_finite, put_facts
 from trueflops.capture.pretend.fake_tensors import (
     claimed_device,
     flat,
@@ -53,6 +53,9 @@ them; normal ones stand for data, and are not known."""
 class Values:
     """The known values of fake tensors."""
 
+    def __init__(self) -> None:
+        self.took_finite = False  # unknown values were asked for infinity or NaN
+
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The values of a tensor, if they are known."""
         if claimed_device(tensor) is None:
@@ -85,6 +88,8 @@ class Values:
                 for fake, value in zip(results, _tuple(answer), strict=True):
                     fake._known_values = value
                 return
+        if func is _FINITE or if_finite(func.__name__, args) is not None:
+            self.took_finite = True
         if traits.is_view or func is _FINITE:
             return  # unknown gradients are taken to be finite: a scaler's check changes nothing
         if func in _WRITES and self._rewritten(func, args, kwargs):
