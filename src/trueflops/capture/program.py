@@ -109,6 +109,7 @@ def _capture(
         recorder.ended = True
         note_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
+    recorder.recording.torch = torch.__version__
     return recorder.recording
 
 

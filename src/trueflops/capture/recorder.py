@@ -217,6 +217,7 @@ class Recorder(TorchDispatchMode):
                 self._views,
                 self.places.entered,
                 tf32=self.has_tf32 and allows_tf32(traits.name),
+                source=self.places.line(),
             )
         )
         self._views = self.places.entered = 0
@@ -253,7 +254,8 @@ class Recorder(TorchDispatchMode):
 
     def _allocated(self, number: int, size: int, op: str) -> None:
         phase, module, _ = self.places.now()
-        self.recording.events.append(Allocated(number, size, self.stream, phase, module, op))
+        line = self.places.line() if self.stepping else ""
+        self.recording.events.append(Allocated(number, size, self.stream, phase, module, op, line))
 
     def _free(self, address: int) -> None:
         number = self._numbers.pop(address, None)

@@ -127,6 +127,14 @@ def where() -> str:
     return f" in {library}" if library else ""
 
 
+def source() -> str:
+    """The innermost of the user's own lines on the stack, 'train.py:12'; '' where there is none."""
+    for frame in _frames():
+        if is_users(frame.f_code.co_filename):
+            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return ""
+
+
 def place_of(error: BaseException) -> str:
     """The innermost of the user's own lines in an exception's traceback."""
     if isinstance(error, SyntaxError) and error.filename:
@@ -138,6 +146,7 @@ def place_of(error: BaseException) -> str:
     return f" at {Path(last.filename).name}:{last.lineno}" + _quoted(last.line or "")
 
 
+@cache
 def is_users(path: str) -> bool:
     """Whether a file is neither ours, nor Python's, nor an installed library's."""
     return not path.startswith((_PACKAGE, "<", *_LIBRARIES)) and "-packages" not in path

@@ -20,6 +20,7 @@ from trueflops.files import check_writable
 from trueflops.predict.captured.program import CapturedProgram, predict_program
 from trueflops.predict.provenance import Provenance, captured_provenance
 from trueflops.profile import Profile
+from trueflops.records.recording import Recording
 from trueflops.report import encode
 from trueflops.report.captured import encode_program, show_program
 from trueflops.report.captured_files import write_trace
@@ -33,16 +34,22 @@ STDOUT, STDERR = 1, 2  # descriptors, whatever Python calls its streams
 
 def run(options: argparse.Namespace) -> int:
     """Run the program on tensors without data, then price what it launched."""
-    where = _cluster(options)
-    named_program(options.program)
+    where, profile = asked_for(options)
     for picture in (options.roofline, options.timeline):
         if picture:
             check_name(Path(picture))
     if options.trace:
         check_writable(Path(options.trace))
-    profile = profile_for(options, where.accelerator, framework="plain")
     with program_apart() as answers, answers_on(answers):
-        return _answer(options, _captured(options, where, profile), answers)
+        found = predict_program(recorded(options, where), Clock(where, profile))
+        return _answer(options, found, answers)
+
+
+def asked_for(options: argparse.Namespace) -> tuple[Cluster, Profile]:
+    """Where a program shall run, and what is known of that; all flags are checked before torch."""
+    where = _cluster(options)
+    named_program(options.program)
+    return where, profile_for(options, where.accelerator, framework="plain")
 
 
 def _answer(options: argparse.Namespace, found: CapturedProgram, answers: TextIO) -> int:
@@ -104,22 +111,23 @@ def program_apart() -> Iterator[TextIO]:
         os.close(kept)
 
 
-def _captured(options: argparse.Namespace, where: Cluster, profile: Profile) -> CapturedProgram:
+def recorded(options: argparse.Namespace, where: Cluster) -> Recording:
+    """The program, run without a device."""
     try:
         from trueflops.capture.pretend.machine import Machine
         from trueflops.capture.program import arguments, capture, load
     except ModuleNotFoundError as error:
-        raise BadInput(f"capture needs {error.name}: pip install 'trueflops[capture]'") from None
+        needs = f"{options.command} needs {error.name}: pip install 'trueflops[capture]'"
+        raise BadInput(needs) from None
     words = [options.program.rpartition(":")[0], *(options.words or ())]
     machine = Machine.like(where.accelerator, where.per_node)
     world, rank = options.world or where.count, options.rank or 0
     program = printable(options.program)
     print(f"running {program} without a device", file=sys.stderr, flush=True)
     with arguments(words):
-        recording = capture(
+        return capture(
             lambda: load(options.program), machine, world=world, rank=rank, per_node=where.per_node
         )
-    return predict_program(recording, Clock(where, profile))
 
 
 def _cluster(options: argparse.Namespace) -> Cluster:

@@ -12,4 +12,5 @@ measured.py   a measured profile (measured_plot.py)
 grid.py       tables that fit            tables.py   how numbers look
 encode.py     JSON with SI units in the key names
 roofline.py   in a terminal               plots.py   pictures (the plot extra)
+guard.py      a step beside the one that was accepted
 """

@@ -1,4 +1,4 @@
-"""Flags of the commands about kernels and programs: ops, capture, diagnose, explain."""
+"""Flags of the commands about kernels and programs: ops, capture, guard, diagnose, explain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
+    percentage,
     profile_flags,
     provenance_flag,
     top_flags,
@@ -28,8 +29,8 @@ def ops_flags(p: argparse.ArgumentParser) -> None:
     common_flags(p)
 
 
-def capture_flags(p: argparse.ArgumentParser) -> None:
-    """Flags of `trueflops capture`."""
+def _program_flags(p: argparse.ArgumentParser) -> None:
+    """A PyTorch program, and where it shall run."""
     p.add_argument(
         "program", metavar="FILE.py:FUNCTION", help="builds all and returns the step, a callable"
     )
@@ -37,6 +38,34 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
     p.add_argument("--world", type=whole, metavar="N", help="ranks (default: as --on has chips)")
     p.add_argument("--rank", type=integer, metavar="R", help="which of them (default 0)")
+
+
+def guard_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops guard`."""
+    _program_flags(p)
+    p.add_argument(
+        "--baseline",
+        metavar="FILE.json",
+        help="the step as it was accepted (default: FILE.FUNCTION.CHIP.baseline.json, beside FILE)",
+    )
+    p.add_argument(
+        "--tolerance",
+        type=percentage,
+        default=0.02,
+        metavar="SHARE",
+        help="by which time and memory may grow (2%%)",
+    )
+    p.add_argument("--update", action="store_true", help="accept the step as it is now")
+    p.add_argument(
+        "--no-write", action="store_true", help="a missing baseline is an error, as in CI"
+    )
+    profile_flags(p)
+    common_flags(p)
+
+
+def capture_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops capture`."""
+    _program_flags(p)
     top_flags(p)
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
     p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")

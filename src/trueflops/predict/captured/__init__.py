@@ -8,6 +8,7 @@ step.py      a recorded step: priced, replayed by the runtime, told as a tree
 memory.py    every storage through the caching allocator: peaks, timeline, what was alive
 groups.py    kernels, alike ones together
 fitting.py   whether it fits, and what would save memory
+guarded.py   beside the step that was accepted: what grew
 """
 
 from trueflops.predict.captured.memory import CapturedMemory as CapturedMemory
