@@ -27,6 +27,7 @@ class Places:
         self.classes: dict[str, str] = {}
         self.region = -1
         self.in_optimizer = 0
+        self.follows_lines = False  # of the recorded step alone: looking costs time
         self.entered = 0  # modules entered since the last recorded call
         self._stack: list[str] = []
         self._made: dict[int, tuple[str, int]] = {}  # by sequence number: module, region
@@ -57,10 +58,13 @@ class Places:
         newest = torch._C._autograd._get_sequence_nr() - 1
         if newest not in self._made:
             self._made[newest] = here, self.region
-            self._lines[newest] = source()
+            if self.follows_lines:
+                self._lines[newest] = source()
 
     def line(self) -> str:
         """The user's line of the op that is being called; of a backward op, its forward op's."""
+        if not self.follows_lines:
+            return ""
         node = torch._C._current_autograd_node()
         return source() if node is None else self._lines.get(node._sequence_nr(), "")
 

@@ -13,6 +13,8 @@ from unittest import mock
 
 import torch
 
+from trueflops.capture.change import Change
+from trueflops.capture.changed import change_built, changed
 from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_fakes
@@ -58,14 +60,15 @@ def capture(
     world: int = 1,
     rank: int = 0,
     per_node: int = 8,
+    change: Change | None = None,
 ) -> Recording:
     """Find the program, build it, run its step to warm up and once more recorded.
 
-    As rank `rank` of `world`, `per_node` of which share a node.
+    As rank `rank` of `world`, `per_node` of which share a node; with a change, if one is asked for.
     """
     messages = Messages()
     return messages.run_as(
-        rank, lambda place: _capture(build, machine, place, world, per_node, messages)
+        rank, lambda place: _capture(build, machine, place, world, per_node, messages, change)
     )
 
 
@@ -76,6 +79,7 @@ def _capture(
     world: int,
     per_node: int,
     messages: Messages,
+    change: Change | None,
 ) -> Recording:
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
@@ -88,6 +92,7 @@ def _capture(
         stack.enter_context(recorder.places.followed())
         stack.enter_context(FunctionOverrides(reads(recorder)))
         stack.enter_context(recorder)
+        stack.enter_context(changed(change))
         function = build()
         with _told("building the program"):
             step = function()
@@ -96,6 +101,7 @@ def _capture(
                 f"{getattr(function, '__name__', 'the function')} returned "
                 f"{type(step).__name__}; it must return the step, a function without arguments"
             )
+        change_built(change, recorder)
         _name_parameters(recorder)
         follow_pipelines(stack)
         recorder.begin("warmup", listening=False)

@@ -254,7 +254,7 @@ class Recorder(TorchDispatchMode):
 
     def _allocated(self, number: int, size: int, op: str) -> None:
         phase, module, _ = self.places.now()
-        line = self.places.line() if self.stepping else ""
+        line = self.places.line()
         self.recording.events.append(Allocated(number, size, self.stream, phase, module, op, line))
 
     def _free(self, address: int) -> None:
@@ -283,6 +283,7 @@ class Recorder(TorchDispatchMode):
         self._begun = len(self.recording.events)
         self._views = self.places.entered = 0
         self.listening, self.stepping = listening, True
+        self.places.follows_lines = listening
 
     def warn(self, text: str) -> None:
         """Add a warning to the recording, once."""

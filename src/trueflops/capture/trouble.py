@@ -129,10 +129,17 @@ def where() -> str:
 
 def source() -> str:
     """The innermost of the user's own lines on the stack, 'train.py:12'; '' where there is none."""
-    for frame in _frames():
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:  # asked for every op: no generator, and every file is judged once
         if is_users(frame.f_code.co_filename):
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            return f"{_base_name(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
     return ""
+
+
+@cache
+def _base_name(path: str) -> str:
+    return Path(path).name
 
 
 def place_of(error: BaseException) -> str:

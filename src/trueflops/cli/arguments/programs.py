@@ -67,6 +67,9 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops capture`."""
     _program_flags(p)
     top_flags(p)
+    p.add_argument(
+        "--advise", action="store_true", help="try changes, and say what each would save"
+    )
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
     p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")
     p.add_argument("--timeline", metavar="FILE.png", help="draw its memory over the step")

@@ -8,6 +8,10 @@ step.py      a recorded step: priced, replayed by the runtime, told as a tree
 memory.py    every storage through the caching allocator: peaks, timeline, what was alive
 groups.py    kernels, alike ones together
 fitting.py   whether it fits, and what would save memory
+advice.py    what would make it faster or let it fit, tried and priced
+changes.py   changes made on the recording: compiled, with a fused loss, in TF32
+elsewhere.py the same step on other chips
+padding.py   sizes that products read slowly, padded
 guarded.py   beside the step that was accepted: what grew
 """
 

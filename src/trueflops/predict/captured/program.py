@@ -24,6 +24,7 @@ class CapturedProgram:
     step: CapturedStep
     memory: CapturedMemory
     lowering: Lowering
+    recorded: Recording  # as the program ran, before what was compiled was fused
 
     @cached_property
     def groups(self) -> list[KernelGroup]:
@@ -63,4 +64,4 @@ def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
         free = f"how {clock.chip.name} reaches host memory is not known: such copies cost nothing"
         fused = replace(fused, warnings=[*fused.warnings, free])
     memory = captured_memory(fused, workspace=workspace, on_host=clock.chip.is_cpu)
-    return CapturedProgram(fused, clock, step, memory, lowering)
+    return CapturedProgram(fused, clock, step, memory, lowering, recording)

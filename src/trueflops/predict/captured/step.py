@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final
 
@@ -71,15 +71,24 @@ def _told(whole: Term) -> list[Term]:
 
 
 def captured_step(
-    recording: Recording, clock: Clock, lowering: Lowering | None = None
+    recording: Recording,
+    clock: Clock,
+    lowering: Lowering | None = None,
+    *,
+    graphed: bool = False,
 ) -> CapturedStep:
-    """Price the recorded step and run it on two clocks."""
+    """Price the recorded step and run it on two clocks.
+
+    `graphed`: as one CUDA graph, whose kernels are all issued at once.
+    """
     events = recording.step()
     priced = price_events(events, clock, lowering or Lowering())
     kernels = [k for each in priced for k in each]
     joules = sum(_joules(k, clock) for k in kernels)
     law, alone = clock.host.law, clock.chip.is_cpu
     issues = _issues(events, priced, clock.host, one_thread=alone)
+    if graphed:
+        issues = [replace(issue, host=0.0) for issue in issues]
     found = replay(issues, law, clock.power, joules, one_thread=alone)
     # Streams that share a link run side by side here; the link still carries them all.
     floor = _busiest_link(kernels, clock)

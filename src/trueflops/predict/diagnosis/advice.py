@@ -6,26 +6,18 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from trueflops import units
 from trueflops.clock import Clock
 from trueflops.graph.kinds import Kind
+from trueflops.predict.advice import Advice, worth_saying
 from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
 from trueflops.predict.diagnosis.groups import Group, Pricer
 from trueflops.predict.diagnosis.timeline import Gap, Occupied, Spent, Window
 from trueflops.records.trace import NOBODY, HostEvent, Launch, Trace, TracedKernel
 
-MATTERS: Final = 0.01  # of the step: below this nothing is said
 SHORT: Final = 10 * units.MICRO  # a kernel that ends before the host has launched the next
-
-
-class Advice(NamedTuple):
-    """One thing to do; `saves_seconds` at most, alone."""
-
-    code: str
-    text: str
-    saves_seconds: float
 
 
 @dataclass(frozen=True)
@@ -61,8 +53,7 @@ def advise(seen: Seen) -> list[Advice]:
     rules = (_host, _chains, _optimizer, _tf32, _communication, _attention, _pageable,
              _synchronised, _allocated)  # fmt: skip
     found = [advice for rule in rules for advice in rule(seen)]
-    least = MATTERS * seen.window.seconds
-    return sorted((a for a in found if a.saves_seconds >= least), key=lambda a: -a.saves_seconds)
+    return worth_saying(found, seen.window.seconds)
 
 
 def _host(seen: Seen) -> Iterator[Advice]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from trueflops.catalog import weakest
 from trueflops.clock import Clock
-from trueflops.predict.diagnosis.advice import Advice, Seen, advise
+from trueflops.predict.advice import Advice
+from trueflops.predict.diagnosis.advice import Seen, advise
 from trueflops.predict.diagnosis.groups import (
     Group,
     Pricer,

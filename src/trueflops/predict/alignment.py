@@ -1,0 +1,40 @@
+"""Sides of products that matrix engines read slowly, and what to pad them to.
+
+Kernels load vectors of 16 bytes, eight elements of 16 bits: a side that eight does not divide needs
+narrower loads (NVIDIA, Matrix Multiplication Background, "Tensor Core Requirements").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+EVEN: Final = 8  # elements that must divide a side
+TILE: Final = 64  # sides of tiles are multiples of this
+LEAST: Final = 16  # a smaller side is no side of a large product, and many tensors share it
+CLOSE: Final = 0.005  # of the time: faster by less is no reason to prefer an odder size
+
+
+def is_odd(size: int) -> bool:
+    """Whether padding a side could help."""
+    return size >= LEAST and size % EVEN != 0
+
+
+def padded_sizes(size: int) -> list[int]:
+    """What to pad to, the least first: the next multiple of 8, and of 64."""
+    return sorted({-(-size // by) * by for by in (EVEN, TILE)})
+
+
+def best_padding(shares: Mapping[int, float]) -> int:
+    """Of sizes, each with the share of the time that it takes, the best to pad to.
+
+    That is the largest of those that are about as fast as the fastest: a multiple of 64 suits every
+    tile of every library.
+    """
+    least = min(shares.values())
+    return max(size for size, share in shares.items() if share <= least + CLOSE)
+
+
+def oddness(size: int) -> str:
+    """'odd', or what divides it at most."""
+    return "odd" if size % 2 else f"no multiple of {EVEN} but of {2 if size % 4 else 4}"
