@@ -7,7 +7,12 @@ narrower loads (NVIDIA, Matrix Multiplication Background, "Tensor Core Requireme
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
+
+import numpy as np
+
+from trueflops.graph.ir import Op, Tensor
 
 EVEN: Final = 8  # elements that must divide a side
 TILE: Final = 64  # sides of tiles are multiples of this
@@ -38,3 +43,27 @@ def best_padding(shares: Mapping[int, float]) -> int:
 def oddness(size: int) -> str:
     """'odd', or what divides it at most."""
     return "odd" if size % 2 else f"no multiple of {EVEN} but of {2 if size % 4 else 4}"
+
+
+def weight_sides(op: Op) -> dict[str, tuple[str, int]]:
+    """Of a product, n and k with the names of their dimensions: W[n,k] shares k with its input."""
+    x, weight, y = op.inputs[0], op.weights[0], op.outputs[0]
+    found: dict[str, tuple[str, int]] = {}
+    for side, other in (("k", x), ("n", y)):
+        for name, size in weight.dims:
+            if other.has(name) and name != "batch":
+                found[side] = name, round(float(np.ravel(size)[0]))
+    return found
+
+
+def resized(op: Op, sizes: Mapping[str, float]) -> Op:
+    """The same op with dimensions of other sizes, by name."""
+
+    def resize(tensor: Tensor) -> Tensor:
+        dims = tuple((name, sizes.get(name, size)) for name, size in tensor.dims)
+        return Tensor(tensor.name, dims, tensor.bits, tensor.role)
+
+    inputs, outputs, weights = (
+        tuple(map(resize, tensors)) for tensors in (op.inputs, op.outputs, op.weights)
+    )
+    return replace(op, inputs=inputs, outputs=outputs, weights=weights)

@@ -11,7 +11,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.predict.advice import Advice
 from trueflops.predict.captured.advice import Advised
-from trueflops.predict.captured.elsewhere import STEPS, usd_of
+from trueflops.predict.captured.elsewhere import usd_of
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.report import encode
 from trueflops.report.grid import grid
@@ -35,7 +35,7 @@ def encode_advice(found: Advised) -> dict[str, Any]:
             {
                 "on": row.chip,
                 **encode.estimate("seconds", row.seconds),
-                f"usd_per_{STEPS}_steps": row.usd,
+                "usd_per_million_steps": row.usd,
                 "faster": row.faster,
                 "cheaper": row.cheaper,
             }
@@ -63,7 +63,7 @@ def show_advice(found: Advised, program: CapturedProgram) -> None:
 
 def _show_elsewhere(out: Console, found: Advised, program: CapturedProgram) -> None:
     chip, step = program.clock.chip, program.step.seconds
-    table = grid("", ("step", "right"), ("90 % interval", "right"), (f"{STEPS:,} steps", "right"),
+    table = grid("", ("step", "right"), ("90 % interval", "right"), ("a million", "right"),
                  "", title="The same step elsewhere")  # fmt: skip
     paid = usd_of(chip, float(step.value), program.clock.cluster.count)
     table.add_row(chip.name, *ranged(step, "seconds"), _dollars(paid), "as asked")

@@ -14,15 +14,14 @@ from trueflops.predict.captured.program import CapturedProgram
 from trueflops.predict.captured.step import captured_step
 from trueflops.profile import profile_of
 from trueflops.runtime.terms import Z90, Estimate
-from trueflops.units import SECONDS_PER_HOUR
+from trueflops.units import MILLION, SECONDS_PER_HOUR
 
 VENDORS: Final = ("NVIDIA", "AMD")  # on whose chips a program for torch.cuda runs as it is
 MOST: Final = 4  # chips that are told, the fastest and the cheapest
-STEPS: Final = 1000  # that money is told of
 
 
 class Elsewhere(NamedTuple):
-    """One step on another chip; dollars of a thousand steps, on all chips of the program."""
+    """One step on another chip; dollars of a million steps, on all chips of the program."""
 
     chip: str
     seconds: Estimate
@@ -32,9 +31,11 @@ class Elsewhere(NamedTuple):
 
 
 def usd_of(chip: Accelerator, seconds: float, count: int) -> float | None:
-    """What a thousand steps cost at the going rent."""
+    """What a million steps cost at the going rent."""
     rent = price(chip)
-    return None if rent is None else STEPS * seconds * count * rent.usd_per_hour / SECONDS_PER_HOUR
+    return (
+        None if rent is None else MILLION * seconds * count * rent.usd_per_hour / SECONDS_PER_HOUR
+    )
 
 
 def elsewhere(found: CapturedProgram) -> list[Elsewhere]:

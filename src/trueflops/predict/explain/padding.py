@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from trueflops.clock import Clock, PricedOp
-from trueflops.graph.ir import Op, Tensor
+from trueflops.graph.ir import Op
 from trueflops.predict.advice import MATTERS, Saved, saving
-from trueflops.predict.alignment import best_padding, is_odd, padded_sizes
+from trueflops.predict.alignment import (
+    best_padding,
+    is_odd,
+    padded_sizes,
+    resized,
+    weight_sides,
+)
 from trueflops.predict.explain.kernel import one
 from trueflops.runtime.terms import Term
 
@@ -33,7 +39,7 @@ class PaddedProduct:
 
 def padded_product(clock: Clock, op: Op) -> PaddedProduct | None:
     """The fastest padding of n and k; None where none is surely faster."""
-    names = _sides(op)
+    names = weight_sides(op)
     odd = {side: size for side, (_, size) in names.items() if is_odd(size)}
     if not odd:
         return None
@@ -43,7 +49,7 @@ def padded_product(clock: Clock, op: Op) -> PaddedProduct | None:
     for choice in (0, -1):
         sides = tuple(PaddedSide(s, size, padded_sizes(size)[choice]) for s, size in odd.items())
         sizes = {names[side.name][0]: float(side.to) for side in sides}
-        after = _term(clock.price_ops([_resized(op, sizes)])[0])
+        after = _term(clock.price_ops([resized(op, sizes)])[0])
         made = PaddedProduct(sides, float(after.value), saving(before, after))
         found[prod(side.to for side in sides)] = made
     best = found[best_padding({n: each.seconds / whole for n, each in found.items()})]
@@ -55,26 +61,3 @@ def _term(priced: PricedOp) -> Term:
     return Term(
         "product", one(priced.seconds), cause=str(priced.pricing.key), spread=priced.curve.error
     )
-
-
-def _sides(op: Op) -> dict[str, tuple[str, int]]:
-    """Names and sizes of both: W[n,k] shares k with its input and n with its result."""
-    x, weight, y = op.inputs[0], op.weights[0], op.outputs[0]
-    shared = {"k": x, "n": y}
-    found: dict[str, tuple[str, int]] = {}
-    for side, other in shared.items():
-        for name, size in weight.dims:
-            if other.has(name):
-                found[side] = name, round(one(size))
-    return found
-
-
-def _resized(op: Op, sizes: dict[str, float]) -> Op:
-    def resize(tensor: Tensor) -> Tensor:
-        dims = tuple((name, sizes.get(name, size)) for name, size in tensor.dims)
-        return Tensor(tensor.name, dims, tensor.bits, tensor.role)
-
-    inputs, outputs, weights = (
-        tuple(map(resize, tensors)) for tensors in (op.inputs, op.outputs, op.weights)
-    )
-    return replace(op, inputs=inputs, outputs=outputs, weights=weights)
