@@ -5,6 +5,7 @@ change.py     changes to price, and which number is a program's batch, without t
 changed.py    a program run with one of them
 program.py    finds FILE.py:FUNCTION, builds it, runs its step to warm up and once more recorded
 recorder.py   the dispatch mode under which it runs: gives every op its shapes and records it
+launches.py   what CUDA graphs launch, and the memory that they keep
 places.py     where an op is called: phase of the step, module, compiled region
 schema.py     what an op's schema says about it
 trouble.py    errors for what a program without data cannot do, with the user's line

@@ -34,6 +34,7 @@ class Places:
         self._kept: list[Any] = []  # keeps named modules alive, so that their ids stay unique
         self._regions = 0
         self._lines: dict[int, str] = {}  # by sequence number: the user's line
+        self.graphed: set[int] = set()  # regions
 
     def now(self) -> tuple[StepPhase, str, int]:
         """Phase, module and region of the op that is being called."""
@@ -82,13 +83,15 @@ class Places:
             yield
 
     @contextmanager
-    def compiled(self) -> Iterator[None]:
-        """Ops inside belong to one region of torch.compile."""
+    def compiled(self, *, graphed: bool = False) -> Iterator[None]:
+        """Ops inside belong to one region of torch.compile, which may run as CUDA graphs."""
         if self.region >= 0:  # a compiled function inside another is part of it
             yield
             return
         self._regions += 1
         self.region = self._regions
+        if graphed:
+            self.graphed.add(self.region)
         try:
             yield
         finally:

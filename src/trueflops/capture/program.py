@@ -19,6 +19,7 @@ from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_fakes
 from trueflops.capture.pretend.compiled import marked_compile
+from trueflops.capture.pretend.flex import followed_flex
 from trueflops.capture.pretend.machine import Machine, pretended
 from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
@@ -87,6 +88,7 @@ def _capture(
         stack.enter_context(as_rank(rank, world, per_node, recorder, messages))
         stack.enter_context(pretended(machine, recorder))
         stack.enter_context(marked_compile(recorder))
+        stack.enter_context(followed_flex(recorder))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_fakes())
         stack.enter_context(recorder.places.followed())

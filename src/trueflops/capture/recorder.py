@@ -10,12 +10,21 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trueflops.capture.launches import Launches
 from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
 from trueflops.capture.pretend.engine import REPLACED, Engine
-from trueflops.capture.pretend.fake_tensors import META, claimed_device, fake_of, meta_of
-from trueflops.capture.pretend.fused import allows_tf32, decomposed
+from trueflops.capture.pretend.fake_tensors import (
+    META,
+    any_meta,
+    as_fake,
+    as_meta,
+    claimed_device,
+    fake_of,
+)
+from trueflops.capture.pretend.fused import OPENED, allows_tf32, decomposed
 from trueflops.capture.pretend.shape_cache import ShapeCache
+from trueflops.capture.pretend.temporaries import temporaries
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
 from trueflops.capture.schema import OpTraits, traits_of
@@ -32,6 +41,7 @@ from trueflops.records.recording import (
     Allocated,
     Began,
     Call,
+    Event,
     Freed,
     RecordedTensor,
     Recording,
@@ -39,7 +49,7 @@ from trueflops.records.recording import (
 )
 from trueflops.units import MEBI
 
-OURS: Final = ("aten", "prims", *COLLECTIVES)
+OURS: Final = ("aten", "prims", "higher_order", *COLLECTIVES)
 """Libraries of ops whose kernels are known."""
 LARGEST_REAL: Final = MEBI
 """Tensors on the host up to this many bytes hold real numbers, so that programs may read them."""
@@ -67,6 +77,7 @@ class Recorder(TorchDispatchMode):
         self._views = 0
         self._begun = 0  # the event at which the current part of the run began
         self.has_tf32 = False  # set by the machine
+        self.launches = Launches(self.recording)
         self._foreign: set[str] = set()
 
     @classmethod
@@ -86,6 +97,9 @@ class Recorder(TorchDispatchMode):
         self.engine.follow(self._next)
         if func in REPLACED:
             func = self.engine.in_place(func, args, self._number(args[0], ""))
+        if func in OPENED:
+            with self:
+                return OPENED[func](*args, **kwargs)
         traits = traits_of(func)
         if traits.library == "fsdp" or (traits.composite and torch.is_inference_mode_enabled()):
             with self:  # autograd has not decomposed it
@@ -145,14 +159,14 @@ class Recorder(TorchDispatchMode):
         given: dict[int, torch.Tensor] = {}
         words = [(k, v) for k, v in kwargs.items() if k not in ("pin_memory", "generator")]
         try:
-            shapes = func(*_as_meta(args, given), **{k: _as_meta((v,), given)[0] for k, v in words})
+            shapes = func(*as_meta(args, given), **{k: as_meta((v,), given)[0] for k, v in words})
         except (NotImplementedError, RuntimeError) as error:
             if not lacks_shapes(error):
                 raise
             if func._schema.returns:
                 raise no_meta_kernel(traits.name, error) from error
             shapes = None
-        made = _as_fake(shapes, given, target)
+        made = as_fake(shapes, given, target)
         if traits.is_inplace_view:
             for meta_id, value in given.items():
                 meta = next((s for s in _flat(shapes) if id(s) == meta_id), None)
@@ -165,7 +179,7 @@ class Recorder(TorchDispatchMode):
 
     def _read(self, traits: OpTraits, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an op whose result depends on values, where those are known."""
-        self.waits(-1, -1, len(self.recording.events))
+        self.waits(-1, -1, self.now)
         known, answer = self.values.answer(func, args, kwargs)
         if not known and func is torch.ops.aten._local_scalar_dense.default:
             known, answer = (passes() is not None), passes()
@@ -190,7 +204,9 @@ class Recorder(TorchDispatchMode):
         made = tuple(outputs)
         phase, module, region = self.places.now()
         fresh = [self._number(t, traits.name) for t in made]
-        if not self.listening:
+        if self.device != HOST:
+            self._take(temporaries(traits.name, inputs := tuple(inputs), made), traits.name)
+        if not self.listening and self.launches.captured is None:
             return
         if traits.is_view:
             self._views += 1
@@ -203,7 +219,7 @@ class Recorder(TorchDispatchMode):
             self.warn(priced_by_bytes(traits.name))
         words = (*args, *(kwargs or {}).values())
         numbers = tuple(w for w in words if isinstance(w, (int, float, bool, str, list, tuple)))
-        self.recording.events.append(
+        self._events.append(
             Call(
                 traits.name,
                 tuple(self._array(t) for t in given),
@@ -218,6 +234,9 @@ class Recorder(TorchDispatchMode):
                 self.places.entered,
                 tf32=self.has_tf32 and allows_tf32(traits.name),
                 source=self.places.line(),
+                graph=self.launches.of_region(region, phase)
+                if region in self.places.graphed
+                else -1,
             )
         )
         self._views = self.places.entered = 0
@@ -248,6 +267,16 @@ class Recorder(TorchDispatchMode):
             self._allocated(number, storage.nbytes(), op)
         return number
 
+    def _take(self, sizes: tuple[int, ...], op: str) -> None:
+        """Memory that the call has to itself: it goes when the call has been issued."""
+        numbers = range(self._next + 1, self._next + 1 + len(sizes))
+        for number, size in zip(numbers, sizes, strict=True):
+            self._allocated(number, size, op)
+        for number in numbers:
+            self.launches.freed(number)
+            self.recording.events.append(Freed(number))
+        self._next += len(sizes)
+
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """The number of a storage that this recording has seen."""
         return self._numbers.get(tensor.untyped_storage()._cdata)
@@ -256,12 +285,14 @@ class Recorder(TorchDispatchMode):
         phase, module, _ = self.places.now()
         line = self.places.line()
         self.recording.events.append(Allocated(number, size, self.stream, phase, module, op, line))
+        self.launches.allocated(number, size)
 
     def _free(self, address: int) -> None:
         number = self._numbers.pop(address, None)
         self._alive.pop(address, None)
         if number is not None and not self.ended:
             self.recording.events.append(Freed(number))
+            self.launches.freed(number)
 
     def resized(self, storage: torch.UntypedStorage, size: int) -> None:
         """A storage grew or was emptied in place, as FSDP does with gathered parameters."""
@@ -271,11 +302,29 @@ class Recorder(TorchDispatchMode):
             if size:
                 self._allocated(number, size, "resize_")
 
+    @property
+    def now(self) -> int:
+        """How many events there are so far, of the run or of the graph that is captured."""
+        return len(self._events)
+
+    @property
+    def _events(self) -> list[Event]:
+        captured = self.launches.captured
+        return self.recording.events if captured is None else captured
+
     def waits(self, waiting: int, awaited: int, at: int) -> None:
         """A stream or the host waits."""
+        if self.launches.captured is not None:
+            if waiting < 0:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self._events.append(Waited(waiting, awaited, at))
+        elif self.listening:
+            self._events.append(Waited(waiting, awaited, max(0, at - self._begun)))
+
+    def replay(self, events: list[Event]) -> None:
+        """A CUDA graph is launched: all of its calls at once."""
         if self.listening:
-            since = max(0, at - self._begun)
-            self.recording.events.append(Waited(waiting, awaited, since))
+            self._events.extend(self.launches.launched(events, self.now - self._begun))
 
     def begin(self, part: str, *, listening: bool) -> None:
         """Begin a part of the run: the warm-up steps or the recorded step."""
@@ -292,39 +341,10 @@ class Recorder(TorchDispatchMode):
             self.recording.warnings.append(text)
 
 
-# Not closures inside the method: a closure that calls itself is a reference cycle, and would keep
-# the tensors it has seen alive until the garbage collector runs.
-
-
-def _as_meta(values: Iterable[Any], given: dict[int, torch.Tensor]) -> list[Any]:
-    """Arguments with every tensor as a meta tensor; `given` maps its id to the original."""
-    found: list[Any] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            meta = _meta(value)
-            given[id(meta)] = value
-            found.append(meta)
-        elif isinstance(value, (list, tuple)):
-            found.append(type(value)(_as_meta(value, given)))
-        else:
-            found.append(META if isinstance(value, torch.device) else value)
-    return found
-
-
-def _as_fake(value: Any, given: dict[int, torch.Tensor], target: str) -> Any:
-    """Results as fake tensors, or as the arguments that they are."""
-    if isinstance(value, torch.Tensor):
-        known = given.get(id(value))
-        return known if known is not None else fake_of(value, target)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_as_fake(each, given, target) for each in value])
-    return value
-
-
 def _with_values(answer: Any, device: str) -> Any:
     """Real results as fake tensors whose values are known."""
     if isinstance(answer, torch.Tensor):
-        made = fake_of(_meta(answer), device)
+        made = fake_of(any_meta(answer), device)
         made._known_values = answer  # type: ignore[attr-defined]
         return made
     if isinstance(answer, tuple):
@@ -337,15 +357,6 @@ def _has_own_dispatch(kind: type) -> bool:
     """Whether a subclass has a dispatch of its own, such as DTensor: that one runs first."""
     own = getattr(kind, "__torch_dispatch__", None)
     return own is not torch.Tensor.__torch_dispatch__
-
-
-def _meta(tensor: torch.Tensor) -> torch.Tensor:
-    """A meta tensor of the same shape, of a fake tensor or of a real one."""
-    if claimed_device(tensor) is not None:
-        return meta_of(tensor)
-    return torch.empty_strided(
-        tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=META
-    )
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

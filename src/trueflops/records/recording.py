@@ -77,6 +77,7 @@ class Call(NamedTuple):
     parts: tuple[Call, ...] = ()  # what a compiler made this one kernel of
     tf32: bool = False  # its products of fp32 run as tf32
     source: str = ""  # the user's line that called it, or whose backward it is: "train.py:12"
+    graph: int = -1  # the launch of a CUDA graph that it is part of, or −1
 
 
 class Allocated(NamedTuple):
@@ -115,6 +116,28 @@ Event = Call | Allocated | Freed | Waited | Began
 
 
 @dataclass
+class Pool:
+    """Memory that CUDA graphs keep for their replays, whatever is freed of it."""
+
+    held_bytes: int = 0  # by tensors that are alive
+    peak_bytes: int = 0
+
+    def take(self, size: int) -> None:
+        """A tensor came."""
+        self.held_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+
+    def give(self, size: int) -> None:
+        """A tensor went; its block stays."""
+        self.held_bytes -= size
+
+    @property
+    def idle_bytes(self) -> int:
+        """Kept for replays, though no tensor is there."""
+        return self.peak_bytes - self.held_bytes
+
+
+@dataclass
 class Recording:
     """A program on one rank: everything it did, and what is known of its tensors."""
 
@@ -128,6 +151,9 @@ class Recording:
     modules: dict[str, str] = field(default_factory=dict)  # path -> class
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each compiled region, the storages it returns whose gradients autograd will ask for."""
+
+    pools: dict[int, Pool] = field(default_factory=dict)
+    """Of CUDA graphs, by number."""
 
     def step(self) -> list[Event]:
         """The events of the recorded step."""

@@ -46,6 +46,7 @@ def encode_program(found: CapturedProgram) -> dict[str, Any]:
         "memory": {
             "peak_allocated_bytes": memory.peak_allocated_bytes,
             "peak_reserved_bytes": memory.peak_reserved_bytes,
+            "graph_pool_bytes": memory.pool_bytes,
             "capacity_bytes": fits.capacity_bytes,
             "fits": fits.fits,
             "peak_by_category_bytes": memory.by("category"),
@@ -147,6 +148,9 @@ def _show_memory(out: Console, found: CapturedProgram) -> None:
         if size > TELLING * memory.peak_allocated_bytes:
             table.add_row(what, units.show(size, "memory"), Bar(size / largest, BARS))
     out.print(table)
+    if memory.pool_bytes > TELLING * memory.peak_allocated_bytes:
+        kept = units.show(memory.pool_bytes, "memory")
+        out.print(Text(f"CUDA graphs keep {kept} more for their replays", style="dim"))
     if not fits.fits:
         out.print()
         _show_why(out, found)

@@ -53,6 +53,7 @@ class Issue(Generic[K]):
     kernels: Sequence[K] = ()
     stream: int = 0
     wait: Wait | None = None
+    graphed: bool = False  # its kernels are nodes of a CUDA graph, which the device itself starts
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Placed(Generic[K]):
     issued: float
     start: float
     end: float
-    queued: bool = False  # it was there before the one before it had ended
+    gap: float = 0.0  # before it, where it was there before the one before it had ended
 
     @property
     def seconds(self) -> float:
@@ -83,9 +84,9 @@ class Timeline(Generic[K]):
     slowed: float = 1.0  # by which kernels that follow the clock are stretched
 
     @property
-    def queued(self) -> int:
-        """Kernels that followed another without a pause of the host."""
-        return sum(each.queued for each in self.placed)
+    def gaps(self) -> float:
+        """Seconds between kernels that followed one another without a pause of the host."""
+        return sum(each.gap for each in self.placed)
 
 
 def replay(
@@ -113,6 +114,7 @@ def _two_clocks(issues: Sequence[Issue[K]], law: Curve, slowed: float) -> Timeli
     placed: list[Placed[K]] = []
     done: dict[int, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
     ready: dict[int, float] = defaultdict(float)
+    gap: dict[int, float] = defaultdict(float)  # after a stream's last kernel
     for i, issue in enumerate(issues):
         if issue.wait is not None:
             until = _finished(done, issue.wait)
@@ -126,12 +128,14 @@ def _two_clocks(issues: Sequence[Issue[K]], law: Curve, slowed: float) -> Timeli
             seconds = kernel.seconds * (slowed if kernel.clocked else 1.0)
             queued = ready[issue.stream] > host + law["latency"]
             start = max(host + law["latency"], ready[issue.stream])
+            before = gap[issue.stream] if queued else 0.0
             # Even in a full queue one kernel does not begin in the cycle in which another ends.
-            ready[issue.stream] = start + seconds + law["gap"]
+            gap[issue.stream] = law["node" if issue.graphed else "gap"]
+            ready[issue.stream] = start + seconds + gap[issue.stream]
             at, ends = done[issue.stream]
             at.append(i)
             ends.append(start + seconds)
-            placed.append(Placed(kernel, host, start, start + seconds, queued))
+            placed.append(Placed(kernel, host, start, start + seconds, before))
     return Timeline(placed, max([host, *ready.values()]), own)
 
 

@@ -8,6 +8,7 @@ PyTorch's FakeTensor does, without FakeTensorMode, which needs a build with CUDA
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -43,3 +44,41 @@ def claimed_device(tensor: torch.Tensor) -> str | None:
         if _real_device(tensor).type != "meta":
             return None
     return "cpu" if keys.has(_KEYS["cpu"]) else "meta"
+
+
+def any_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the same shape, of a fake tensor or of a real one."""
+    if claimed_device(tensor) is not None:
+        return meta_of(tensor)
+    return torch.empty_strided(
+        tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=META
+    )
+
+
+# Functions, not closures: a closure that calls itself is a reference cycle, and would keep
+# the tensors it has seen alive until the garbage collector runs.
+
+
+def as_meta(values: Iterable[Any], given: dict[int, torch.Tensor]) -> list[Any]:
+    """Arguments with every tensor as a meta tensor; `given` maps its id to the original."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            meta = any_meta(value)
+            given[id(meta)] = value
+            found.append(meta)
+        elif isinstance(value, (list, tuple)):
+            found.append(type(value)(as_meta(value, given)))
+        else:
+            found.append(META if isinstance(value, torch.device) else value)
+    return found
+
+
+def as_fake(value: Any, given: dict[int, torch.Tensor], target: str) -> Any:
+    """Results as fake tensors, or as the arguments that they are."""
+    if isinstance(value, torch.Tensor):
+        known = given.get(id(value))
+        return known if known is not None else fake_of(value, target)
+    if isinstance(value, (list, tuple)):
+        return type(value)([as_fake(each, given, target) for each in value])
+    return value

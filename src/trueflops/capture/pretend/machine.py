@@ -16,9 +16,9 @@ from unittest import mock
 import torch
 import torch._dynamo  # before torch.cuda is replaced: importing it looks for a driver
 from torch import nn
-from torch.nn.attention import flex_attention
 
 from trueflops.capture.pretend.fake_tensors import claimed_device
+from trueflops.capture.pretend.graphs import graph_classes
 from trueflops.capture.pretend.numbers import read_number
 from trueflops.capture.pretend.overrides import DEVICE
 from trueflops.capture.pretend.streams import event_class, stream_class
@@ -81,10 +81,6 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
         put(torch, "save", lambda *_, **__: recorder.warn("torch.save is left out of the capture"))
         put(torch._C, "_scatter", refused("nn.DataParallel", "use DistributedDataParallel"))
-        no_graph = refused("torch.cuda.CUDAGraph", "capture the step that the graph would replay")
-        put(torch.cuda, "CUDAGraph", type("CUDAGraph", (), {"__init__": no_graph}))
-        put(flex_attention, "flex_attention", refused(
-            "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
         # It draws again until all values lie within the bounds; one draw is recorded.
         put(nn.init, "_no_grad_trunc_normal_",
             lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
@@ -100,6 +96,7 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
             put(torch._C._nn, "_parse_to", _parse_to(torch._C._nn._parse_to))
             for name, value in _cuda(machine, recorder).items():
                 put(torch.cuda, name, value)
+            put(torch.cuda.graphs, "graph_pool_handle", torch.cuda.graph_pool_handle)
             for name, value in _accelerator(machine, recorder).items():
                 put(torch.accelerator, name, value)
             put(torch, "Generator", _Generator)
@@ -151,14 +148,14 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
     def item(tensor: torch.Tensor) -> Any:
         if claimed_device(tensor) is None:
             return real_item(tensor)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
         value = recorder.values.of(tensor)
         return read_number(tensor) if value is None else real_item(value)
 
     def to_list(tensor: torch.Tensor) -> Any:
         if claimed_device(tensor) is None:
             return base.tolist(tensor)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
         value = recorder.values.of(tensor)
         return _lists(tensor) if value is None else base.tolist(value)
 
@@ -257,7 +254,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
         yield
 
     def synchronize(*_: Any) -> None:
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
 
     def nothing(*_: Any, **__: Any) -> None:
         return None
@@ -307,7 +304,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
         "set_per_process_memory_fraction": nothing,
         "utilization": zero,
         "synchronize": synchronize,
-        "is_current_stream_capturing": lambda: False,
+        **graph_classes(recorder, stream_of),
         "Stream": stream_of,
         "Event": event_of,
         "stream": on_stream,

@@ -145,6 +145,23 @@ def _layers_backward(
     return torch.empty_like(x), torch.empty_like(hx), cell, made
 
 
+# ── attention ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _cudnn_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Any, keeps: bool, *_: Any, **__: Any
+) -> tuple[Any, ...]:
+    """Laid out as the queries are; sums only where a backward will ask for them."""
+    laid = sorted(range(4), key=lambda i: (q.stride(i) or float("inf"), -i), reverse=True)
+    shape = (*q.shape[:3], v.shape[3])
+    made = torch.empty_like(q) if shape == q.shape else q.new_empty(0)
+    if shape != q.shape:
+        made = torch.empty_permuted(shape, laid, dtype=q.dtype, device=q.device)
+    sums = q.new_empty((*q.shape[:3], 1) if keeps else 0, dtype=torch.float32)
+    seed, offset = (q.new_empty((), dtype=torch.int64) for _ in range(2))
+    return made, sums, None, None, q.shape[2], k.shape[2], seed, offset, None
+
+
 _SHAPES: Final[dict[str, Callable[..., Any]]] = {
     "batch_norm_stats": _statistics,
     "batch_norm_gather_stats_with_counts": _statistics,
@@ -157,6 +174,7 @@ _SHAPES: Final[dict[str, Callable[..., Any]]] = {
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_cudnn_attention": _cudnn_attention,
     "_cudnn_rnn": _layers,
     "_cudnn_rnn_backward": _layers_backward,
 }

@@ -38,6 +38,10 @@ class Recorder(Protocol):
     values: Values
     recording: Recording
 
+    @property
+    def now(self) -> int:
+        """How many events there are so far."""
+
     def waits(self, waiting: int, awaited: int, at: int) -> None:
         """A stream, or the host, waits for another."""
 
@@ -127,13 +131,13 @@ class Collectives:
     @contextmanager
     def side_stream(self, marks: tuple[StreamMark, ...]) -> Iterator[Callable[[], StreamMark]]:
         """Inside, ops run on another stream, after these marks; gives the mark of its end."""
-        outer, events = self.recorder.stream, self.recorder.recording.events
+        outer = self.recorder.stream
         stream = self.recorder.stream = self._group_streams.setdefault(
             ("side",), self._next_stream()
         )
         self.wait(marks)
         try:
-            yield lambda: StreamMark(stream, len(events))
+            yield lambda: StreamMark(stream, self.recorder.now)
         finally:
             self.recorder.stream = outer
 
@@ -142,7 +146,7 @@ class Collectives:
         self._batches[group.group_name] = ([], [])
         streams = [self._stream_of(group, way) for way in ("send", "receive")]
         for stream, other in (streams, streams[::-1]):
-            self.recorder.waits(stream, other, len(self.recorder.recording.events))
+            self.recorder.waits(stream, other, self.recorder.now)
 
     def end_batch(self, group: dist.ProcessGroup) -> CollectiveWork:
         """One handle for all transfers of the batch."""
@@ -153,7 +157,7 @@ class Collectives:
         self, traits: OpTraits, collective: Collective, numbers: tuple[Any, ...]
     ) -> tuple[StreamMark, ...]:
         """Record it on the stream that it runs on; gives the marks to wait for afterwards."""
-        recorder, events = self.recorder, self.recorder.recording.events
+        recorder = self.recorder
         batched = collective.group.group_name in self._batches
         on_host = _is_on_host(collective) and recorder.device != HOST
         if collective.synchronous and not on_host and not batched:
@@ -161,11 +165,11 @@ class Collectives:
         else:
             stream = self._stream_of(collective.group, *self._way(collective, batched))
             if not on_host:
-                recorder.waits(stream, recorder.stream, len(events))
+                recorder.waits(stream, recorder.stream, recorder.now)
         recorder._write(
             traits, collective.sent, collective.received, numbers, None, collective.ranks, stream
         )
-        return () if stream == recorder.stream else (StreamMark(stream, len(events), on_host),)
+        return () if stream == recorder.stream else (StreamMark(stream, recorder.now, on_host),)
 
     @staticmethod
     def _way(collective: Collective, batched: bool) -> tuple[str, ...]:
@@ -188,7 +192,7 @@ class Collectives:
         recorder = self.recorder
         ranks = tuple(dist.get_process_group_ranks(_group(given)))
         recorder._write(traits, (), (), (), {}, ranks)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
         return self._works[0].boxed() if func._schema.returns else None
 
 

@@ -9,7 +9,7 @@ memory.py    every storage through the caching allocator: peaks, timeline, what 
 groups.py    kernels, alike ones together
 fitting.py   whether it fits, and what would save memory
 advice.py    what would make it faster or let it fit, tried and priced
-changes.py   changes made on the recording: compiled, with a fused loss, in TF32
+changes.py   changes made on the recording: compiled, a fused loss, TF32, fp8, a CUDA graph
 elsewhere.py the same step on other chips
 padding.py   sizes that products read slowly, padded
 guarded.py   beside the step that was accepted: what grew

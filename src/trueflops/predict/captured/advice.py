@@ -19,6 +19,7 @@ from trueflops.predict.advice import Advice, Saved, saving, worth_saying
 from trueflops.predict.alignment import best_padding, padded_sizes
 from trueflops.predict.captured.changes import (
     FUSION_ERROR,
+    as_one_graph,
     loss_compiled,
     modules_compiled,
     with_fp8,
@@ -27,7 +28,7 @@ from trueflops.predict.captured.changes import (
 from trueflops.predict.captured.elsewhere import Elsewhere, elsewhere
 from trueflops.predict.captured.padding import odd_sizes, padded
 from trueflops.predict.captured.program import CapturedProgram, predict_program
-from trueflops.predict.captured.step import UPDATE, CapturedStep, captured_step
+from trueflops.predict.captured.step import UPDATE, captured_step
 from trueflops.records.recording import Call, Recording, Waited
 
 GRAPHS_ERROR: Final = 0.2  # of what CUDA graphs save: assumed, how kernels follow inside one
@@ -194,9 +195,8 @@ def _graphs(trial: _Trial) -> Iterator[Advice]:
     idle = trial.found.step.idle_seconds
     if waits or not trial.share(idle) or trial.found.clock.chip.is_cpu:
         return
-    after: CapturedStep = captured_step(
-        trial.found.recording, trial.found.clock, trial.found.lowering, graphed=True
-    )
+    graph = as_one_graph(trial.found.recording)  # fused already, where it was compiled
+    after = captured_step(graph, trial.found.clock)
     saved = saving(trial.found.step.step, after.step, own=GRAPHS_ERROR)
     text = (
         f"CUDA graphs (torch.cuda.graph over the step, with static inputs): the device waits "

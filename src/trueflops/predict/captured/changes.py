@@ -1,4 +1,4 @@
-"""Changes made on a recording: the same step compiled, with a fused loss, in TF32 or in fp8."""
+"""Changes made on a recording: compiled, with a fused loss, in TF32 or fp8, as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -65,6 +65,13 @@ def _marked(recorded: Recording, belongs: Callable[[Call], bool]) -> Recording:
         else event
         for i, event in enumerate(recorded.events)
     ]
+    return replace(recorded, events=events)
+
+
+def as_one_graph(recorded: Recording) -> Recording:
+    """The step launched as one CUDA graph."""
+    own = 1 + max((call.graph for call in recorded.calls()), default=-1)
+    events = [e._replace(graph=own) if isinstance(e, Call) else e for e in recorded.events]
     return replace(recorded, events=events)
 
 

@@ -39,8 +39,9 @@ class Fitting:
 
 def fitting(recording: Recording, memory: CapturedMemory, capacity: float) -> Fitting:
     """Hold the peak against the chip, and list what would free most of it."""
-    # A cache that runs full is emptied before torch gives up: only what is allocated must fit.
-    needed = memory.peak_allocated_bytes + CONTEXT
+    # A cache that runs full is emptied before torch gives up: only what is allocated must fit, and
+    # what CUDA graphs keep.
+    needed = memory.peak_allocated_bytes + memory.pool_bytes + CONTEXT
     return Fitting(capacity, needed, sorted(_savings(recording, memory), reverse=True))
 
 

@@ -49,6 +49,7 @@ class CapturedMemory:
     timeline: list[tuple[int, dict[str, int]]]  # event of the step, bytes by category
     peak_at: int  # its event
     out_of_memory: OutOfMemory | None = None
+    pool_bytes: int = 0  # that CUDA graphs keep for their replays, beside what is allocated
 
     def by(self, what: str) -> dict[str, int]:
         """Bytes at the peak by category, module, op or name, the largest first."""
@@ -82,8 +83,8 @@ def captured_memory(
     failed: OutOfMemory | None = None
     for i, event in enumerate(recording.events):
         if isinstance(event, Began):
-            begun, peak = i, 0
             allocator.reset_peaks()
+            begun, peak, peak_at, at_peak = i, allocator.allocated_bytes, 0, dict(alive)
             timeline.clear()
         elif isinstance(event, Freed):
             if event.storage in handles:
@@ -121,6 +122,7 @@ def captured_memory(
         timeline,
         peak_at,
         failed,
+        sum(pool.idle_bytes for pool in recording.pools.values()),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
@@ -71,24 +71,15 @@ def _told(whole: Term) -> list[Term]:
 
 
 def captured_step(
-    recording: Recording,
-    clock: Clock,
-    lowering: Lowering | None = None,
-    *,
-    graphed: bool = False,
+    recording: Recording, clock: Clock, lowering: Lowering | None = None
 ) -> CapturedStep:
-    """Price the recorded step and run it on two clocks.
-
-    `graphed`: as one CUDA graph, whose kernels are all issued at once.
-    """
+    """Price the recorded step and run it on two clocks."""
     events = recording.step()
     priced = price_events(events, clock, lowering or Lowering())
     kernels = [k for each in priced for k in each]
     joules = sum(_joules(k, clock) for k in kernels)
     law, alone = clock.host.law, clock.chip.is_cpu
     issues = _issues(events, priced, clock.host, one_thread=alone)
-    if graphed:
-        issues = [replace(issue, host=0.0) for issue in issues]
     found = replay(issues, law, clock.power, joules, one_thread=alone)
     # Streams that share a link run side by side here; the link still carries them all.
     floor = _busiest_link(kernels, clock)
@@ -98,7 +89,7 @@ def captured_step(
     parts, capped = _computing(found.placed)
     busy = sum(float(part.value) for part in parts) + capped
     covered = sum(shares(sorted((r.start, r.end) for r in found.placed)))
-    gaps = 0.0 if alone else min(found.queued * law["gap"], found.end - covered)
+    gaps = 0.0 if alone else min(found.gaps, found.end - covered)
     idle = max(0.0, found.end - covered - gaps)
     sent = _sent(found.placed, covered - busy)
     power = clock.profile.curve("power")
@@ -140,6 +131,7 @@ def _issues(
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
     before: StepPhase = "forward"
+    launched: set[int] = set()  # CUDA graphs
     for event, kernels in zip(events, priced, strict=True):
         if isinstance(event, Waited):
             found.append(Issue(wait=Wait(event.waiting, event.awaited, event.at)))
@@ -147,6 +139,10 @@ def _issues(
             found.append(Issue())
         elif one_thread:
             found.append(Issue(host.between_calls(event.views, event.modules), kernels))
+        elif event.graph >= 0:
+            taken = 0.0 if event.graph in launched else host.law["graph"]
+            launched.add(event.graph)
+            found.append(Issue(taken, kernels, event.stream, graphed=True))
         else:
             taken = host.call_seconds(
                 event.phase,
