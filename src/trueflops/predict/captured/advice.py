@@ -84,9 +84,13 @@ class _Trial:
         """A changed recording, predicted."""
         return predict_program(recorded, self.found.clock)
 
-    def advice(self, code: str, text: str, after: CapturedProgram, *, own: float = 0.0) -> Advice:
-        """The change, with what it saves and what is then held."""
-        saved = saving(self.found.step.step, after.step.step, own=own)
+    def advice(self, code: str, text: str, after: CapturedProgram) -> Advice:
+        """A change that was run, with what it saves and what is then held."""
+        return self.told(code, text, saving(self.found.step.step, after.step.step), after)
+
+    def modelled(self, code: str, text: str, after: CapturedProgram, own: float) -> Advice:
+        """A change that a compiler makes, by a model of it that has an error of its own."""
+        saved = saving(self.found.step.step, after.step.step, own=own, other_code=True)
         return self.told(code, text, saved, after)
 
     def told(self, code: str, text: str, saved: Saved, after: CapturedProgram) -> Advice:
@@ -132,7 +136,7 @@ def _compiled(trial: _Trial) -> Iterator[Advice]:
     text = (
         f"torch.compile(model): {now:,} kernels instead of {before:,}, if its graphs do not break"
     )
-    yield trial.advice("compile", text, after, own=FUSION_ERROR)
+    yield trial.modelled("compile", text, after, FUSION_ERROR)
     yield from _fp8(trial, after)
 
 
@@ -148,7 +152,7 @@ def _fp8(trial: _Trial, compiled: CapturedProgram) -> Iterator[Advice]:
             f"{units.show(beyond.seconds, 'seconds')} of it beyond torch.compile; see whether it "
             "still learns"
         )
-        yield trial.advice("fp8", text, after, own=FP8_ERROR)._replace(peak_bytes=None)
+        yield trial.modelled("fp8", text, after, FP8_ERROR)._replace(peak_bytes=None)
 
 
 def _loss(trial: _Trial) -> Iterator[Advice]:
@@ -159,7 +163,7 @@ def _loss(trial: _Trial) -> Iterator[Advice]:
         "a fused cross-entropy (the loss and its casts under torch.compile): logits pass through "
         "memory fewer times"
     )
-    yield trial.advice("fused_loss", text, trial.rewritten(marked), own=FUSION_ERROR)
+    yield trial.modelled("fused_loss", text, trial.rewritten(marked), FUSION_ERROR)
 
 
 def _padding(trial: _Trial) -> Iterator[Advice]:
