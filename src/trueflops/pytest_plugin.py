@@ -106,7 +106,7 @@ class Guard:
         if before is None:
             write_baseline(path, now)
             if not self._update:
-                warnings.warn(f"{path} had no baseline and has one now: commit it", stacklevel=4)
+                warnings.warn(f"wrote the baseline {path}: commit it", stacklevel=3)
             return None
         check_question(before, now, path)
         return path, compare(before, now, tolerance)

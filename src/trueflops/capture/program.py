@@ -103,7 +103,8 @@ def _capture(
                 f"{getattr(function, '__name__', 'the function')} returned "
                 f"{type(step).__name__}; it must return the step, a function without arguments"
             )
-        change_built(change, recorder)
+        with _told("changing the program"):
+            change_built(change, recorder)
         _name_parameters(recorder)
         follow_pipelines(stack)
         recorder.begin("warmup", listening=False)

@@ -227,17 +227,19 @@ def _optimizer(trial: _Trial) -> Iterator[Advice]:
 
 def _narrow(trial: _Trial) -> Iterator[Advice]:
     chip = trial.found.clock.chip
+    if chip.is_cpu or not chip.computes("bf16"):
+        return
     wide = sum(
         r.seconds
         for r in trial.found.step.ran
         if r.kernel.matrix and r.kernel.op is not None and r.kernel.op.dtype in ("fp32", "tf32")
     )
-    if trial.share(wide) and chip.computes("bf16"):
+    if trial.share(wide):
         after = trial.rerun(Change.AUTOCAST, "autocast")
         if after is not None:
             text = 'torch.autocast("cuda", torch.bfloat16) around the forward: products in bf16'
             yield trial.advice("autocast", text, after)
-    if chip.computes("bf16") and _wide_parameters(trial.found.recorded):
+    if _wide_parameters(trial.found.recorded):
         after = trial.rerun(Change.NARROW, "weights in bf16")
         if after is not None:
             text = (
@@ -311,7 +313,7 @@ def _batch(trial: _Trial, batch: int | None) -> Iterator[Advice]:
         saved = saving(trial.found.step.step, after.step.step, times=batch / size)
         before, now = trial.seconds / batch, _took(after) / size
         text = (
-            f"a batch of {size:,}, the largest that fits, instead of {batch:,}: "
+            f"a batch of {size:,}, about the largest that fits, instead of {batch:,}: "
             f"{units.show(now, 'seconds')} a sample instead of {units.show(before, 'seconds')}"
         )
         yield trial.told("batch", text, saved, after)

@@ -47,7 +47,7 @@ def elsewhere(found: CapturedProgram) -> list[Elsewhere]:
     before = found.step.seconds
     paid = usd_of(here, float(before.value), count)
     known: list[Elsewhere] = []
-    for chip in accelerators():
+    for chip in () if here.is_cpu else accelerators():
         rent = price(chip)
         if chip.vendor not in VENDORS or rent is None or chip.name == here.name:
             continue
