@@ -15,7 +15,7 @@ kernels.py        single kernels; explain/: how one of them runs; mapping.py: ti
 captured/         a recorded program, replayed; allocator.py: PyTorch's caching allocator
 diagnosis/        where a real step's time went
 advice.py         what would help, and by how much: for captured programs and for traces
-alignment.py      sides of products that are read slowly
+odd_sides.py      sides of products that are read slowly, and what to pad them to
 provenance.py     which curve priced what
 """
 

@@ -16,7 +16,6 @@ from trueflops.capture.lower import base_name
 from trueflops.clock.host import LISTS
 from trueflops.errors import TrueflopsError
 from trueflops.predict.advice import Advice, Saved, saving, worth_saying
-from trueflops.predict.alignment import best_padding, padded_sizes
 from trueflops.predict.captured.changes import (
     FUSION_ERROR,
     as_one_graph,
@@ -29,6 +28,7 @@ from trueflops.predict.captured.elsewhere import Elsewhere, elsewhere
 from trueflops.predict.captured.padding import odd_sizes, padded
 from trueflops.predict.captured.program import CapturedProgram, predict_program
 from trueflops.predict.captured.step import UPDATE, captured_step
+from trueflops.predict.odd_sides import best_padding, padded_sizes
 from trueflops.records.recording import Call, Recording, Waited
 
 GRAPHS_ERROR: Final = 0.2  # of what CUDA graphs save: assumed, how kernels follow inside one

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from trueflops.capture.lower import base_name
-from trueflops.predict.alignment import is_odd
 from trueflops.predict.captured.groups import alike_layers
 from trueflops.predict.captured.step import Ran
+from trueflops.predict.odd_sides import is_odd
 from trueflops.records.recording import Allocated, Call, Event, RecordedTensor, Recording
 
 MOST: Final = 3  # sizes that are tried

@@ -12,10 +12,10 @@ from trueflops import units
 from trueflops.clock import Clock
 from trueflops.graph.kinds import Kind
 from trueflops.predict.advice import Advice, worth_saying
-from trueflops.predict.alignment import is_odd, oddness, padded_sizes, resized, weight_sides
 from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
 from trueflops.predict.diagnosis.groups import Group, Pricer
 from trueflops.predict.diagnosis.timeline import Gap, Occupied, Spent, Window
+from trueflops.predict.odd_sides import is_odd, oddness, padded_sizes, resized, weight_sides
 from trueflops.records.trace import NOBODY, HostEvent, Launch, Trace, TracedKernel
 
 SHORT: Final = 10 * units.MICRO  # a kernel that ends before the host has launched the next

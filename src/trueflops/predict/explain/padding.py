@@ -8,14 +8,14 @@ from math import prod
 from trueflops.clock import Clock, PricedOp
 from trueflops.graph.ir import Op
 from trueflops.predict.advice import MATTERS, Saved, saving
-from trueflops.predict.alignment import (
+from trueflops.predict.explain.kernel import one
+from trueflops.predict.odd_sides import (
     best_padding,
     is_odd,
     padded_sizes,
     resized,
     weight_sides,
 )
-from trueflops.predict.explain.kernel import one
 from trueflops.runtime.terms import Term
 
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
-from trueflops.predict.alignment import oddness
 from trueflops.predict.explain import MatmulExplained, TileShape
 from trueflops.predict.explain.padding import PaddedProduct
+from trueflops.predict.odd_sides import oddness
 from trueflops.report.explain.page import (
     count_units,
     encode_kernel,

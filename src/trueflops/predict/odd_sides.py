@@ -17,6 +17,8 @@ from trueflops.graph.ir import Op, Tensor
 EVEN: Final = 8  # elements that must divide a side
 TILE: Final = 64  # sides of tiles are multiples of this
 LEAST: Final = 16  # a smaller side is no side of a large product, and many tensors share it
+FULL: Final = 16.0  # bytes of the widest load
+ALIGNED: Final = ("loads", "stores")  # facts of a product: at which bytes its rows start
 CLOSE: Final = 0.005  # of the time: faster by less is no reason to prefer an odder size
 
 
@@ -57,7 +59,7 @@ def weight_sides(op: Op) -> dict[str, tuple[str, int]]:
 
 
 def resized(op: Op, sizes: Mapping[str, float]) -> Op:
-    """The same op with dimensions of other sizes, by name."""
+    """The same op with dimensions of other sizes, by name; its rows then start where loads do."""
 
     def resize(tensor: Tensor) -> Tensor:
         dims = tuple((name, sizes.get(name, size)) for name, size in tensor.dims)
@@ -66,4 +68,5 @@ def resized(op: Op, sizes: Mapping[str, float]) -> Op:
     inputs, outputs, weights = (
         tuple(map(resize, tensors)) for tensors in (op.inputs, op.outputs, op.weights)
     )
-    return replace(op, inputs=inputs, outputs=outputs, weights=weights)
+    facts = {name: FULL if name in ALIGNED else fact for name, fact in op.facts.items()}
+    return replace(op, inputs=inputs, outputs=outputs, weights=weights, facts=facts)
