@@ -400,3 +400,22 @@ def test_the_command_finds_the_largest_batch_that_fits(
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "Changes that were tried" in said
+
+
+def test_a_script_is_advised_what_needs_no_other_modules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "import torch\n"
+        "model = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(8))).cuda()\n"
+        "optimizer = torch.optim.AdamW(model.parameters())\n"
+        "while True:\n"
+        "    model(torch.randn(4096, 2048, device='cuda')).mean().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+    )
+    assert main(["capture", str(file), "--on", "H100", "--advise", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert {"autocast", "tf32", "fused_optimizer"} <= {a["code"] for a in answer["advice"]}
+    assert any("weights in bf16" in text for text in answer["not_tried"])

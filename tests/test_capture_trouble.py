@@ -143,7 +143,8 @@ def test_a_program_that_ends_itself(tmp_path: Path) -> None:
 
 def test_what_is_not_a_program(tmp_path: Path) -> None:
     for text, words in (
-        ("train.py", "write FILE.py:FUNCTION"),
+        ("train", "write FILE.py:FUNCTION"),
+        ("nothing.py", "no such file"),
         (f"{tmp_path}/nothing.py:build", "no such file"),
         (f"{tmp_path}:build", "no such file"),
         ("train.py:not a name", "write FILE.py:FUNCTION"),

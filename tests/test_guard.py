@@ -195,6 +195,20 @@ def test_in_ci_a_missing_baseline_is_an_error(program: Path, capsys: Capture) ->
     assert guard(program, "--no-write", "--update") == 2
 
 
+def test_a_script_is_guarded_as_it_is(program: Path, capsys: Capture) -> None:
+    script = (
+        PROGRAM
+        + "\nif __name__ == '__main__':\n    step = build()\n    while True:\n        step()\n"
+    )
+    program.write_text(script)
+    assert main(["guard", str(program), "--on", "H100"]) == 0
+    kept = program.with_name("train.H100.baseline.json")
+    assert read_baseline(kept).program == "train.py"
+    program.write_text(script.replace("relu(layer(x))", "relu(layer(x)).sigmoid()"))
+    assert main(["guard", str(program), "--on", "H100"]) == 1
+    assert "sigmoid forward in Net, train.py:11" in " ".join(capsys.readouterr().out.split())
+
+
 # ── the fixture ──────────────────────────────────────────────────────────────────────────────────
 
 

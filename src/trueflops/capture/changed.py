@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_map_only
 from trueflops.capture.change import Change
 from trueflops.capture.recorder import Recorder
 
+BUILT: Final = (Change.CHECKPOINTED, Change.NARROW, Change.CHANNELS_LAST)
+"""Changes of modules that a program has built: not of a script, which is one run."""
 REPEATED: Final = 3  # modules of one class beside each other: the layers of a model
 
 
@@ -43,7 +45,7 @@ def changed(change: Change | None) -> Iterator[None]:
 
 def change_built(change: Change | None, recorder: Recorder) -> None:
     """What a change does to the modules of a program that has just been built."""
-    if change not in (Change.CHECKPOINTED, Change.NARROW, Change.CHANNELS_LAST):
+    if change not in BUILT:
         return
     found = [
         each

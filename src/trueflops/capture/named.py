@@ -1,4 +1,4 @@
-"""FILE.py:FUNCTION as text: checked before any of it runs, and before torch is imported."""
+"""FILE.py or FILE.py:FUNCTION as text: checked before any of it runs and torch is imported."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from trueflops.files import is_file, read_file
 
 
 def named_program(text: str) -> tuple[Path, str]:
-    """The file and the function; BadInput where one of them cannot be.
+    """The file and the function, "" for a script; BadInput where one of them cannot be.
 
     Only a name that occurs nowhere in the file is refused here: a function may also be made without
     a `def`, and then it is found when the file runs.
     """
     file, _, name = text.rpartition(":")
-    if not file or not name.isidentifier():
-        raise BadInput(f"{printable(text)}: write FILE.py:FUNCTION, such as train.py:build")
+    if text.endswith(".py"):
+        file, name = text, ""
+    elif not file or not name.isidentifier():
+        raise BadInput(
+            f"{printable(text)}: write FILE.py:FUNCTION, such as train.py:build, or FILE.py for a "
+            "script that trains"
+        )
     path = Path(file)
     if not is_file(path):
         raise BadInput(f"{printable(file)}: no such file")
@@ -26,6 +31,8 @@ def named_program(text: str) -> tuple[Path, str]:
         raise BadInput(f"{printable(file)}: not a Python file; write FILE.py:FUNCTION")
     raw = read_file(path)
     _check_syntax(path, raw)
+    if not name:
+        return path, ""
     source = raw.decode(errors="replace")
     if not re.search(rf"\b{re.escape(name)}\b|\bimport\s*\(?\s*\*", source):
         functions = re.findall(r"^(?:async )?def ([A-Za-z]\w*)", source, re.MULTILINE)

@@ -23,6 +23,7 @@ from trueflops.capture.pretend.fake_tensors import (
     fake_of,
 )
 from trueflops.capture.pretend.fused import OPENED, allows_tf32, decomposed
+from trueflops.capture.pretend.routing import chosen_evenly, selected
 from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.temporaries import temporaries
 from trueflops.capture.pretend.values import Values, asks_for_numbers
@@ -35,6 +36,7 @@ from trueflops.capture.trouble import (
     passes,
     priced_by_bytes,
     sparse_tensor,
+    where,
 )
 from trueflops.records.recording import (
     HOST,
@@ -79,6 +81,7 @@ class Recorder(TorchDispatchMode):
         self.has_tf32 = False  # set by the machine
         self.launches = Launches(self.recording)
         self._foreign: set[str] = set()
+        self._assumed: list[str] = []  # of values, told as soon as the program uses any
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -115,6 +118,10 @@ class Recorder(TorchDispatchMode):
             return self._read(traits, func, args, kwargs)
         made = self._run_fake(traits, func, args, kwargs, target)
         self.values.follow(traits, func, args, kwargs, tensors, made)
+        if chosen_evenly(func, args, kwargs, made):
+            self._assumed.append(
+                f"topk{where()} is taken to choose evenly: nobody knows the values"
+            )
         return made
 
     def _target(self, asked: torch.device | None, claimed: list[str | None]) -> str | None:
@@ -183,9 +190,13 @@ class Recorder(TorchDispatchMode):
         known, answer = self.values.answer(func, args, kwargs)
         if not known and func is torch.ops.aten._local_scalar_dense.default:
             known, answer = (passes() is not None), passes()
-        if not known:
+        self.tell_assumed()
+        if known:
+            made = _with_values(answer, self.device)
+        elif (shape := selected(func, args, self.values)) is not None:
+            made = fake_of(shape, self.device)
+        else:
             raise data_dependent(traits.name)
-        made = _with_values(answer, self.device)
         self._write(traits, _tensors(args, kwargs), _flat(made), args, kwargs)
         return made
 
@@ -333,6 +344,12 @@ class Recorder(TorchDispatchMode):
         self._views = self.places.entered = 0
         self.listening, self.stepping = listening, True
         self.places.follows_lines = listening
+
+    def tell_assumed(self) -> None:
+        """The program uses values: what was assumed of them so far goes into the answer."""
+        for text in self._assumed:
+            self.warn(text)
+        self._assumed.clear()
 
     def warn(self, text: str) -> None:
         """Add a warning to the recording, once."""

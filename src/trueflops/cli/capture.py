@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from threading import active_count
-from typing import TextIO
+from typing import Any, TextIO
 
 from trueflops.capture.change import Batch, Change, batch_of
 from trueflops.capture.named import named_program
@@ -21,6 +22,7 @@ from trueflops.errors import BadInput, printable
 from trueflops.files import check_writable
 from trueflops.predict.captured.advice import Advised, advise_program
 from trueflops.predict.captured.program import CapturedProgram, predict_program
+from trueflops.predict.captured.stages import CapturedStages, predict_stages
 from trueflops.predict.provenance import Provenance, captured_provenance
 from trueflops.profile import Profile
 from trueflops.records.recording import Recording
@@ -29,6 +31,7 @@ from trueflops.report.captured import encode_program, show_program
 from trueflops.report.captured_advice import encode_advice, show_advice
 from trueflops.report.captured_files import write_trace
 from trueflops.report.captured_graph import encode_graph, show_graph
+from trueflops.report.captured_stages import encode_stages, show_stages
 from trueflops.report.plots import check_name
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import answers_on, console
@@ -44,10 +47,20 @@ def run(options: argparse.Namespace) -> int:
             check_name(Path(picture))
     if options.trace:
         check_writable(Path(options.trace))
+    if options.pipeline and options.advise:
+        raise BadInput("--advise tries changes on one rank: drop --pipeline")
     with program_apart() as answers, answers_on(answers):
-        found = predict_program(recorded(options, where), Clock(where, profile))
+        stages = _captured(options, where, Clock(where, profile))
+        found = stages.ranks[options.rank or 0]
         advised = _advised(options, where, found) if options.advise else None
-        return _answer(options, found, advised, answers)
+        return _answer(options, stages, advised, answers)
+
+
+def asked_for(options: argparse.Namespace) -> tuple[Cluster, Profile]:
+    """Where a program shall run, and what is known of that; all flags are checked before torch."""
+    where = _cluster(options)
+    named_program(options.program)
+    return where, profile_for(options, where.accelerator, framework="plain")
 
 
 def _advised(options: argparse.Namespace, where: Cluster, found: CapturedProgram) -> Advised:
@@ -61,16 +74,10 @@ def _advised(options: argparse.Namespace, where: Cluster, found: CapturedProgram
     return advise_program(found, again, place.size if place else None)
 
 
-def asked_for(options: argparse.Namespace) -> tuple[Cluster, Profile]:
-    """Where a program shall run, and what is known of that; all flags are checked before torch."""
-    where = _cluster(options)
-    named_program(options.program)
-    return where, profile_for(options, where.accelerator, framework="plain")
-
-
 def _answer(
-    options: argparse.Namespace, found: CapturedProgram, advised: Advised | None, answers: TextIO
+    options: argparse.Namespace, stages: CapturedStages, advised: Advised | None, answers: TextIO
 ) -> int:
+    found = stages.ranks[options.rank or 0]
     if options.trace:
         write_trace(found, Path(options.trace))
     if options.roofline:
@@ -87,16 +94,20 @@ def _answer(
             more["provenance"] = encode_provenance(_provenance(found))
         if advised is not None:
             more |= encode_advice(advised)
+        if options.pipeline:
+            more["pipeline"] = encode_stages(stages)
         print(encode.to_json(encode_program(found) | more), file=answers)
     elif options.graph:
         show_graph(found, options.top)
     else:
+        if options.pipeline:
+            show_stages(stages)
         show_program(found, options.top)
     if advised is not None and not options.json:
         show_advice(advised, found)
     if options.provenance and not options.json:
         show_provenance(console(), _provenance(found))
-    return 0 if found.fitting.fits else 1
+    return 0 if all(each.fitting.fits for each in stages.ranks.values()) else 1
 
 
 def _provenance(found: CapturedProgram) -> Provenance:
@@ -133,6 +144,23 @@ def program_apart() -> Iterator[TextIO]:
         os.close(kept)
 
 
+def _captured(options: argparse.Namespace, where: Cluster, clock: Clock) -> CapturedStages:
+    """The rank that was asked for; with --pipeline, all stages of its pipeline."""
+    if not options.pipeline:
+        found = predict_program(recorded(options, where), clock)
+        return CapturedStages({options.rank or 0: found})
+    program, machine = _recorder(options), _machine(where)
+    path, function = named_program(options.program)
+    words = list(options.words or ())
+    with _running(options, program, words):
+        run = (
+            partial(program.run_function, lambda: program.load(options.program))
+            if function
+            else partial(program.run_file, path, words)
+        )
+        return predict_stages(program.capture_stages(run, machine, **_place(options, where)), clock)
+
+
 def recorded(
     options: argparse.Namespace,
     where: Cluster,
@@ -140,31 +168,61 @@ def recorded(
     batch: tuple[Batch, int] | None = None,
 ) -> Recording:
     """The program, run without a device; with a change or another batch, if one is asked for."""
-    try:
-        from trueflops.capture.pretend.machine import Machine
-        from trueflops.capture.program import arguments, capture, load
-    except ModuleNotFoundError as error:
-        needs = f"{options.command} needs {error.name}: pip install 'trueflops[capture]'"
-        raise BadInput(needs) from None
+    program, machine = _recorder(options), _machine(where)
+    path, function = named_program(options.program)
     words, parameters = list(options.words or ()), dict[str, int]()
     said = f" ({change.value.replace('_', ' ')})" if change else ""
     if batch is not None:
         place, size = batch
         words, parameters = place.words(words, size), place.parameters(size)
         said = f" (a batch of {size})"
-    machine = Machine.like(where.accelerator, where.per_node)
-    world, rank = options.world or where.count, options.rank or 0
-    program = printable(options.program)
-    print(f"running {program} without a device{said}", file=sys.stderr, flush=True)
-    with arguments([options.program.rpartition(":")[0], *words]):
-        return capture(
-            lambda: partial(load(options.program), **parameters),
-            machine,
-            world=world,
-            rank=rank,
-            per_node=where.per_node,
-            change=change,
+    with _running(options, program, words, said):
+        ranks = _place(options, where)
+        found: Recording = (
+            program.capture(
+                lambda: partial(program.load(options.program), **parameters),
+                machine,
+                **ranks,
+                change=change,
+            )
+            if function
+            else program.capture_script(path, words, machine, **ranks, change=change)
         )
+        return found
+
+
+def _recorder(options: argparse.Namespace) -> Any:
+    """The module that runs programs; it needs torch, and is imported only now."""
+    try:
+        return importlib.import_module("trueflops.capture.program")
+    except ModuleNotFoundError as error:
+        needs = f"{options.command} needs {error.name}: pip install 'trueflops[capture]'"
+        raise BadInput(needs) from None
+
+
+def _machine(where: Cluster) -> Any:
+    from trueflops.capture.pretend.machine import Machine
+
+    return Machine.like(where.accelerator, where.per_node)
+
+
+def _place(options: argparse.Namespace, where: Cluster) -> dict[str, int]:
+    return {
+        "world": options.world or where.count, "rank": options.rank or 0,
+        "per_node": where.per_node,
+    }  # fmt: skip
+
+
+@contextmanager
+def _running(
+    options: argparse.Namespace, program: Any, words: list[str], said: str = ""
+) -> Iterator[None]:
+    """Say what runs, and give it its arguments."""
+    name = printable(options.program)
+    print(f"running {name} without a device{said}", file=sys.stderr, flush=True)
+    path, _ = named_program(options.program)
+    with program.arguments([str(path), *words]):
+        yield
 
 
 def _cluster(options: argparse.Namespace) -> Cluster:

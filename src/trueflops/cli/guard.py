@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     with program_apart() as answers, answers_on(answers):
         found = predict_program(recorded(options, where), Clock(where, profile))
         file, name = named_program(options.program)
-        program = f"{printable(file.name)}:{name}"
+        program = printable(f"{file.name}:{name}" if name else file.name)
         now = baseline_of(found, program, options.words or ())
         if before is None:
             write_baseline(path, now)
@@ -53,4 +53,5 @@ def baseline_path(program: str, on: str, given: str | None) -> Path:
     if given is not None:
         return Path(given)
     file, name = named_program(program)
-    return file.with_name(f"{file.stem}.{name}.{plain_name(on)}.baseline.json")
+    words = filter(None, (file.stem, name, plain_name(on), "baseline.json"))
+    return file.with_name(".".join(words))

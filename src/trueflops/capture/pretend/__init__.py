@@ -3,10 +3,12 @@
 fake_tensors.py  tensors without data that claim to be on a device
 shape_cache.py   output shapes that were worked out before
 values.py        small tensors whose values are known all the same
+routing.py       what topk chooses of unknown scores, and how much a known mask selects
 reads.py         functions of torch that read values; numbers.py: what `.item()` gives where unknown
 overrides.py     torch functions that would ask a driver before the dispatcher sees them
 machine.py       torch.cuda, answered by the catalog; streams.py: streams and events
 graphs.py        CUDA graphs, by what was called while they were captured
+driver.py        what lies below torch.cuda and a CPU build lacks
 engine.py        what autograd does in place when no dispatch mode is active
 autocast.py      autocast's casts
 attention.py     the calls that an attention becomes; sdp_choice.py: whose kernel torch would take

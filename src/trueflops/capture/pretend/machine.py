@@ -17,6 +17,7 @@ import torch
 import torch._dynamo  # before torch.cuda is replaced: importing it looks for a driver
 from torch import nn
 
+from trueflops.capture.pretend.driver import below, type_of
 from trueflops.capture.pretend.fake_tensors import claimed_device
 from trueflops.capture.pretend.graphs import graph_classes
 from trueflops.capture.pretend.numbers import read_number
@@ -94,7 +95,10 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
             put(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))
             put(torch.cuda.nvtx, "_nvtx", _Silent())
             put(torch._C._nn, "_parse_to", _parse_to(torch._C._nn._parse_to))
-            for name, value in _cuda(machine, recorder).items():
+            answers = _cuda(machine, recorder)
+            for owner, name, value in below(answers, machine.count):
+                put(owner, name, value)
+            for name, value in answers.items():
                 put(torch.cuda, name, value)
             put(torch.cuda.graphs, "graph_pool_handle", torch.cuda.graph_pool_handle)
             for name, value in _accelerator(machine, recorder).items():
@@ -150,12 +154,15 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
             return real_item(tensor)
         recorder.waits(-1, -1, recorder.now)
         value = recorder.values.of(tensor)
+        if value is not None:
+            recorder.tell_assumed()
         return read_number(tensor) if value is None else real_item(value)
 
     def to_list(tensor: torch.Tensor) -> Any:
         if claimed_device(tensor) is None:
             return base.tolist(tensor)
         recorder.waits(-1, -1, recorder.now)
+        recorder.tell_assumed()
         value = recorder.values.of(tensor)
         return _lists(tensor) if value is None else base.tolist(value)
 
@@ -170,6 +177,7 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
         "is_meta": property(lambda t: device(t).type == "meta"),
         "is_cpu": property(lambda t: device(t).type == "cpu"),
         "get_device": lambda t: 0 if device(t).type == "cuda" else -1,
+        "type": type_of(base.type),
         "item": item,
         "tolist": to_list,
         "pin_memory": lambda t, *_, **__: t,

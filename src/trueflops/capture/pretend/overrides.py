@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
+from unittest import mock
 
 import torch
+from torch.autograd import graph
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
-from trueflops.capture.pretend.fake_tensors import claimed_device
+from trueflops.capture.pretend.fake_tensors import META, claimed_device, fake_of
+from trueflops.capture.pretend.numbers import UnknownNumber
 
 DEVICE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
@@ -25,6 +30,24 @@ class FunctionOverrides(TorchFunctionMode):
     def __init__(self, reads: dict[Any, Any]) -> None:
         super().__init__()
         self._reads = reads  # what to call for a fake tensor, by torch function that reads values
+
+    @contextmanager
+    def in_backward(self) -> Iterator[None]:
+        """Inside this context, the backward of a user's own function is overridden, too.
+
+        `backward()` is a torch function itself, and torch puts a mode aside while it answers one.
+        """
+        real = graph._engine_run_backward
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return real(*args, **kwargs)
+
+        with (
+            mock.patch.object(graph, "_engine_run_backward", run),
+            mock.patch.object(torch.autograd, "_engine_run_backward", run),
+        ):
+            yield
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -78,7 +101,41 @@ def _from_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func is not torch.tensor and isinstance(args[0], torch.Tensor):
         return args[0].to(device=device, dtype=kwargs.get("dtype"))
     device = _device.CURRENT_DEVICE if device is None else device
-    made = func(*args, device=_HOST, **kwargs)
+    if _has_fakes(args[0]):
+        made = _from_fakes(func, args, kwargs)
+    else:
+        made = func(*args, device=_HOST, **kwargs)
     if device is not None and torch.device(device) != _HOST:
         made = made.to(numbered(device))
     return made.requires_grad_() if grad else made
+
+
+def _has_fakes(data: Any) -> bool:
+    if isinstance(data, (list, tuple)):
+        return any(_has_fakes(each) for each in data)
+    return isinstance(data, torch.Tensor) and claimed_device(data) is not None
+
+
+def _from_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """`torch.tensor` of lists of fake tensors reads each; one unknown makes all unknown."""
+    data = _read(args[0])
+    if not _has_unknown(data):
+        made: torch.Tensor = func(data, *args[1:], device=_HOST, **kwargs)
+        return made
+    return fake_of(torch.empty(_shape(data), dtype=kwargs.get("dtype"), device=META), _HOST.type)
+
+
+def _read(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_read(each) for each in data]
+    return data.item() if isinstance(data, torch.Tensor) else data
+
+
+def _has_unknown(data: Any) -> bool:
+    if isinstance(data, list):
+        return any(_has_unknown(each) for each in data)
+    return isinstance(data, UnknownNumber)
+
+
+def _shape(data: Any) -> tuple[int, ...]:
+    return (len(data), *_shape(data[0])) if isinstance(data, list) else ()

@@ -28,6 +28,7 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
     def known(fake: torch.Tensor) -> torch.Tensor | None:
         """Its values, if they are known; reading them makes the host wait."""
         recorder.waits(-1, -1, recorder.now)
+        recorder.tell_assumed()
         return recorder.values.of(fake)
 
     def answering(what: str, real: Read, instead: str = "") -> Read:

@@ -25,6 +25,10 @@ _INDEX: Final = torch.ops.aten.index.Tensor
 _REPEAT: Final = torch.ops.aten.repeat_interleave.Tensor
 _CTC: Final = (torch.ops.aten._ctc_loss.default, torch.ops.aten._ctc_loss.Tensor)
 _FINITE: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
+_FILLED: Final = (
+    "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+    "new_full",
+)  # fmt: skip
 _LIKE: Final = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 
 
@@ -53,7 +57,9 @@ class Values:
     ) -> None:
         """Run the op on the known values too, or forget the values that it overwrites."""
         results = _tuple(made)
-        small = all(isinstance(t, torch.Tensor) and _is_small(t) for t in (*tensors, *results))
+        filled = func.__name__.partition(".")[0] in _FILLED  # of its inputs only the shape counts
+        followed = results if filled else (*tensors, *results)
+        small = all(isinstance(t, torch.Tensor) and is_small(t, filled) for t in followed)
         if small and not traits.random:
             known, answer = self.answer(func, args, kwargs)
             if known:
@@ -92,8 +98,15 @@ class Values:
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
-def _is_small(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= (MOST_FLOATS if tensor.is_floating_point() else MOST_INTEGERS)
+def is_small(tensor: torch.Tensor, filled: bool = False) -> bool:
+    """Whether the values of such a tensor are followed.
+
+    Larger ones of floating point are, where they are `filled` with one number: a router's map of
+    tokens and experts begins so, and is then made of whole numbers.
+    """
+    plain = tensor.is_floating_point() and not filled
+    plain = plain and getattr(tensor, "_known_values", None) is None
+    return tensor.numel() <= (MOST_FLOATS if plain else MOST_INTEGERS)
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

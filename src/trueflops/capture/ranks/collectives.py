@@ -27,6 +27,8 @@ from trueflops.records.recording import HOST, Recording
 COLLECTIVES: Final = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 FIRST_GROUP_STREAM: Final = 1000
 """Streams of process groups are numbered from here; those that the program makes, from 1."""
+MOST_WARMUP_STEPS: Final = 3
+"""Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
 _PEER: Final = {"send": "dst", "isend": "dst", "recv_": "src", "irecv": "src"}
 
 
@@ -68,6 +70,7 @@ class Collectives:
         self.recorder = recorder
         self.world: tuple[int, int] | None = None  # (rank, world size) that the program opened
         self.warmup_steps = 1  # steps to run before every step is like the last
+        self.before_message: Callable[[], None] = lambda: None  # told of every send and receive
         self.reduction = "sum"  # the reduceOp of the options made last
         self._group_streams: dict[tuple[str, ...], int] = {}
         # storage -> the marks that its values wait for, and the tensors kept alive until then
@@ -82,6 +85,8 @@ class Collectives:
     ) -> Any:
         """Record a collective and make its results; nothing is sent."""
         name = func._schema.name.partition("::")[2]
+        if name in _PEER:
+            self.before_message()
         if name == "_wrap_tensor_autograd":
             return _async_tensor(args[0])
         if name == "check_for_nan":
@@ -111,6 +116,13 @@ class Collectives:
             batch[1].extend(held)
         work = self._work((), []) if batch is not None else self._work(marks, held)
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())
+
+    def is_warm(self, steps: int) -> bool:
+        """Whether the steps after these are like one another.
+
+        A program that makes its DDP anew in every step is never asked for more than it takes one.
+        """
+        return steps >= min(self.warmup_steps, MOST_WARMUP_STEPS)
 
     def _work(self, marks: tuple[StreamMark, ...], held: list[torch.Tensor]) -> CollectiveWork:
         if marks:
@@ -143,6 +155,7 @@ class Collectives:
 
     def begin_batch(self, group: dist.ProcessGroup) -> None:
         """Transfers from here on are coalesced into one kernel: they run side by side."""
+        self.before_message()
         self._batches[group.group_name] = ([], [])
         streams = [self._stream_of(group, way) for way in ("send", "receive")]
         for stream, other in (streams, streams[::-1]):

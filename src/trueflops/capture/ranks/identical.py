@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from trueflops.capture.pretend.fake_tensors import claimed_device
-from trueflops.capture.pretend.values import MOST_FLOATS, Values, _forget
+from trueflops.capture.pretend.values import Values, _forget, is_small
 from trueflops.capture.ranks.collective import Collective
 
 Tensors = list[torch.Tensor]
@@ -27,7 +27,7 @@ def as_if_identical(collective: Collective, reduction: str, values: Values, *, f
     ]
     known = all(t is not None for t in (*given, *made))
     rule = next((rule for part, rule in _RULES.items() if part in collective.name), None)
-    small = all(t.numel() <= MOST_FLOATS for t in (*sent, *received))
+    small = all(is_small(t) for t in (*sent, *received))
     numbers = [t for t in made if t is not None]
     if not (known and small and rule and given):
         _forget([t for t in received if not fresh])
@@ -40,7 +40,7 @@ def as_if_identical(collective: Collective, reduction: str, values: Values, *, f
 
 
 def _blank(fake: torch.Tensor) -> torch.Tensor | None:
-    return torch.zeros(fake.shape, dtype=fake.dtype) if fake.numel() <= MOST_FLOATS else None
+    return torch.zeros(fake.shape, dtype=fake.dtype) if is_small(fake) else None
 
 
 def _reduced(tensor: torch.Tensor, ranks: int, reduction: str) -> torch.Tensor:

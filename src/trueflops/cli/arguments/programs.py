@@ -32,7 +32,9 @@ def ops_flags(p: argparse.ArgumentParser) -> None:
 def _program_flags(p: argparse.ArgumentParser) -> None:
     """A PyTorch program, and where it shall run."""
     p.add_argument(
-        "program", metavar="FILE.py:FUNCTION", help="builds all and returns the step, a callable"
+        "program",
+        metavar="FILE.py[:FUNCTION]",
+        help="a script that trains; or a function that builds all and returns the step, a callable",
     )
     p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
@@ -46,7 +48,7 @@ def guard_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--baseline",
         metavar="FILE.json",
-        help="the step as it was accepted (default: FILE.FUNCTION.CHIP.baseline.json, beside FILE)",
+        help="the step as it was accepted (default: FILE.FUNCTION.CHIP.baseline.json, beside it)",
     )
     p.add_argument(
         "--tolerance",
@@ -66,6 +68,9 @@ def guard_flags(p: argparse.ArgumentParser) -> None:
 def capture_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops capture`."""
     _program_flags(p)
+    p.add_argument(
+        "--pipeline", action="store_true", help="all stages of its pipeline, replayed together"
+    )
     top_flags(p)
     p.add_argument(
         "--advise", action="store_true", help="try changes, and say what each would save"

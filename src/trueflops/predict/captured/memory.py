@@ -134,7 +134,7 @@ def _thread(event: Allocated) -> str:
 
 
 def categories_of(recording: Recording) -> dict[int, str]:
-    """What every storage is for, told by when it came and when it went.
+    """What every storage is for: as optimizers say, or told by when it came and when it went.
 
     What the forward leaves for the backward is an activation; what the backward leaves for the
     optimizer, a gradient; what the optimizer leaves for the next step, its state.
@@ -151,7 +151,7 @@ def categories_of(recording: Recording) -> dict[int, str]:
             found[event.storage] = _at_end(event, recording)
         elif isinstance(event, Freed) and event.storage in came:
             begun = came[event.storage].phase
-            if event.storage in recording.parameters or found[event.storage] == "inputs":
+            if event.storage in recording.parameters or event.storage in recording.roles:
                 continue
             if begun == phase or (begun in ("backward", "recompute") and phase != "optimizer"):
                 is_again = begun == "recompute"
@@ -167,6 +167,11 @@ def _at_end(event: Allocated, recording: Recording) -> str:
     """Of a storage that never goes."""
     if event.storage in recording.parameters:
         return "parameters"
+    role = recording.roles.get(event.storage)
+    if role == "weights":
+        return "optimizer state" if recording.parameters else "parameters"
+    if role is not None:
+        return role
     if event.phase == "optimizer":
         return "optimizer state"
     return "gradients" if event.phase in ("backward", "recompute") else "inputs and buffers"
