@@ -25,7 +25,7 @@ REFUSED = {
     "unknown chip": (("train.py:build", "--on", "H1000"), "unknown cluster"),
     "no chip": (("train.py:build",), "say where with --on"),
     "missing file": (("nowhere.py:build", "--on", "H100"), "no such file"),
-    "no function": (("train.py", "--on", "H100"), "write FILE.py:FUNCTION"),
+    "no function": (("train.py:", "--on", "H100"), "write FILE.py:FUNCTION"),
     "unknown function": (("train.py:built", "--on", "H100"), "has no function 'built'"),
     "not Python": (("notes.txt:build", "--on", "H100"), "not a Python file"),
     "bad syntax": (("broken.py:build", "--on", "H100"), "SyntaxError"),
