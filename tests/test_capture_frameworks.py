@@ -5,7 +5,6 @@ Skipped where they are not installed: pip install megatron-core==0.16.1 torchtit
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
 from importlib import metadata
 from math import lcm
@@ -26,17 +25,15 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def has(package: str, version: str) -> bool:
     """Whether such a version is installed."""
-    if importlib.util.find_spec(package) is None:
-        return False
     try:
-        return metadata.version(package.replace(".", "-")).startswith(version)
+        return metadata.version(package).startswith(version)
     except metadata.PackageNotFoundError:
         return False
 
 
 # ── megatron-core ────────────────────────────────────────────────────────────────────────────────
 
-megatron = pytest.mark.skipif(not has("megatron.core", "0.16"), reason="needs megatron-core 0.16")
+megatron = pytest.mark.skipif(not has("megatron-core", "0.16"), reason="needs megatron-core 0.16")
 VOCABULARY, WIDTH, LAYERS, MICRO_BATCHES = 50304, 256, 4, 4
 SIZES = f"--hidden {WIDTH} --heads 8 --layers {LAYERS} --seq 128 --microbatches {MICRO_BATCHES}"
 
