@@ -246,6 +246,52 @@ def test_a_backend_that_runs_op_by_op_is_no_region() -> None:
     assert {call.region for call in calls} == {-1}
 
 
+def test_dropout_is_drawn_inside_a_compiled_kernel(clock: Clock) -> None:
+    """Its mask is kept for the backward; what it let through is made again from that."""
+
+    def build() -> Step:
+        x = torch.randn(256, 1024, device="cuda", requires_grad=True)
+
+        @torch.compile
+        def run(x: Tensor) -> Any:
+            return nn.functional.dropout(x.sin(), 0.1).exp()
+
+        return lambda: run(x).sum().backward()
+
+    found = predict_program(captured(build), clock)
+    forward = [c for c in found.recording.calls() if c.region >= 0 and c.phase == "forward"]
+    (call,) = forward
+    assert sorted(array.dtype for array in call.outputs) == ["bool", "float32"]
+
+
+def test_a_compiled_backward_runs_under_the_autocast_of_its_forward() -> None:
+    """Plain attention multiplies in fp32 under autocast; compiled, only its forward does."""
+
+    def build(compile_: bool) -> Step:
+        shape = (2, 2, 64, 36)  # no kernel takes such a head with a mask
+        q, mask = torch.randn(shape, device="cuda"), torch.zeros(64, 64, device="cuda")
+        q.requires_grad_()
+
+        def run(q: Tensor) -> Any:
+            return nn.functional.scaled_dot_product_attention(q, q, q, mask)
+
+        chosen = torch.compile(run) if compile_ else run
+
+        def step() -> None:
+            with torch.autocast("cuda", torch.bfloat16):
+                made = chosen(q)
+            made.sum().backward()
+
+        return step
+
+    def types(compile_: bool) -> set[tuple[str, str]]:
+        calls = captured(lambda: build(compile_)).calls()
+        return {(c.phase, c.inputs[0].dtype) for c in calls if base_name(c.op) == "bmm"}
+
+    assert types(False) == {("forward", "float32"), ("backward", "float32")}
+    assert types(True) == {("forward", "float32"), ("backward", "bfloat16")}
+
+
 # ── flex_attention ───────────────────────────────────────────────────────────────────────────────
 
 Places = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -21,11 +21,14 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from trueflops.capture.lower import lower
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.pretend.sdp_choice import Attention, choose, preferred_order
 from trueflops.capture.program import capture
 from trueflops.capture.recorder import Recorder
-from trueflops.catalog import accelerator
+from trueflops.catalog import accelerator, cluster
+from trueflops.clock import Clock
+from trueflops.profile import profile_of
 from trueflops.records.recording import Allocated, Call, Event, Freed
 
 H200: Final = Machine.like(accelerator("H200-SXM-141GB"))
@@ -286,3 +289,37 @@ def test_a_program_may_change_the_order_and_what_is_enabled() -> None:
 
 def asked_rest(asked: Attention) -> tuple[Any, ...]:
     return asked.mask, asked.dropout, asked.causal, asked.scale, asked.grouped
+
+
+# ── what it takes ────────────────────────────────────────────────────────────────────────────────
+
+
+def seconds(**change: Any) -> float:
+    """Of the forward kernel on an H200."""
+
+    def build() -> Any:
+        row = {**ROWS[0], **{name: str(value) for name, value in change.items()}}
+        q = operand(row, "heads", "queries", "head", "bshd")
+        return lambda: functional.scaled_dot_product_attention(
+            q, q, q, mask_of(row), dropout_p=float(row["dropout"])
+        )
+
+    calls = [c for c in capture(lambda: build, H200).calls() if "scaled_dot" in c.op]
+    where = cluster("1xH200")
+    (priced,) = Clock(where, profile_of(where.accelerator)).price_ops(lower(calls[0]))
+    return float(priced.seconds)
+
+
+def test_a_head_takes_as_long_as_the_one_its_kernel_is_built_for() -> None:
+    assert seconds(head=40) == pytest.approx(seconds(head=64), rel=0.1)
+    assert seconds(head=72) > 1.2 * seconds(head=64)
+
+
+def test_dropout_takes_time_for_every_pair() -> None:
+    pairs = 4 * 16 * 1024 * 1024
+    more = seconds(dropout=0.1) - seconds()
+    assert more / pairs == pytest.approx(0.9e-12, rel=0.1)  # as bert and gpt2 on an H200 show
+
+
+def test_a_mask_for_all_queries_is_a_mask() -> None:
+    assert seconds(mask="float:b11k") == seconds(mask="float:b1qk") > 1.5 * seconds()

@@ -35,6 +35,7 @@ class Places:
         self._regions = 0
         self._lines: dict[int, str] = {}  # by sequence number: the user's line
         self.graphed: set[int] = set()  # regions
+        self._autocast: dict[int, torch.dtype] = {}  # of regions, where it was on when they ran
 
     def now(self) -> tuple[StepPhase, str, int]:
         """Phase, module and region of the op that is being called."""
@@ -53,6 +54,14 @@ class Places:
             self._remember(here)
             return "recompute", here, max(region, self.region)
         return "backward", module, region
+
+    def lowered(self) -> torch.dtype | None:
+        """The type that products of a compiled backward are cast to.
+
+        torch.compile traces forward and backward as one, under the forward's autocast.
+        """
+        phase, _, region = self.now()
+        return None if phase == "forward" else self._autocast.get(region)
 
     def _remember(self, here: str) -> None:
         """Note the place of the newest autograd node, which belongs to the op being called."""
@@ -92,6 +101,8 @@ class Places:
         self.region = self._regions
         if graphed:
             self.graphed.add(self.region)
+        if torch.is_autocast_enabled("cuda"):
+            self._autocast[self.region] = torch.get_autocast_dtype("cuda")
         try:
             yield
         finally:

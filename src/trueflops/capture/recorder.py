@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trueflops.capture.launches import Launches
 from trueflops.capture.lower import is_guessed
 from trueflops.capture.places import Places
+from trueflops.capture.pretend.autocast import PRODUCTS, cast_down
 from trueflops.capture.pretend.engine import REPLACED, Engine
 from trueflops.capture.pretend.fake_tensors import (
     META,
@@ -28,7 +29,7 @@ from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.temporaries import temporaries
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
-from trueflops.capture.schema import OpTraits, traits_of
+from trueflops.capture.schema import OpTraits, all_positional, traits_of
 from trueflops.capture.trouble import (
     data_dependent,
     lacks_shapes,
@@ -103,6 +104,9 @@ class Recorder(TorchDispatchMode):
         if func in OPENED:
             with self:
                 return OPENED[func](*args, **kwargs)
+        if func in PRODUCTS and (lower := self.places.lowered()) is not None:
+            with self:
+                args = tuple(cast_down(arg, lower) for arg in args)
         traits = traits_of(func)
         if traits.library == "fsdp" or (traits.composite and torch.is_inference_mode_enabled()):
             with self:  # autograd has not decomposed it
@@ -159,6 +163,8 @@ class Recorder(TorchDispatchMode):
 
     def _run_fake(self, traits: OpTraits, func: Any, args: Any, kwargs: Any, target: str) -> Any:
         """Run an op on meta tensors; gives fake tensors, or the arguments that it changed."""
+        if "scaled_dot_product" in traits.name:
+            args = all_positional(func, args)
         key = self.shapes.key(func, args, kwargs) if traits.returns_new else None
         if key is not None and (again := self.shapes.get(key, target)) is not None:
             self._write(traits, _tensors(args, kwargs), _flat(again), args, kwargs)

@@ -62,3 +62,9 @@ _FREE = {
     _ATEN._has_compatible_shallow_copy_type.default,
 }  # fmt: skip
 """Ops that launch nothing, though their schema does not say so."""
+
+
+def all_positional(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments as a trace has them: the dispatcher leaves out those that are the default."""
+    rest = [a for a in op._schema.arguments if not a.kwarg_only][len(args) :]
+    return (*args, *(a.default_value for a in rest))

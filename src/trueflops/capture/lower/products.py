@@ -171,8 +171,16 @@ def _attend(
     return Op(
         "attention", Kind.ATTENTION, (tq, tk, tv), (made, normaliser),
         dtype=product_dtype(call, q), part=call.module,
-        facts={"keys": keys, "seen": seen}, variant=kernel,
+        facts={"keys": keys, "seen": seen, "drawn": _drawn(call)}, variant=kernel,
     )  # fmt: skip
+
+
+def _drawn(call: Call) -> float:
+    """Random numbers for each pair of a query and a key: one, with dropout."""
+    if "flex" in call.op:
+        return 0.0
+    share = next((n for n in call.numbers if isinstance(n, float)), 0.0)
+    return float(share > 0.0)
 
 
 def _is_masked(call: Call, keys: int) -> bool:
