@@ -29,7 +29,7 @@ from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.temporaries import temporaries
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
-from trueflops.capture.schema import OpTraits, all_positional, traits_of
+from trueflops.capture.schema import OpTraits, all_positional, has_device, traits_of
 from trueflops.capture.trouble import (
     data_dependent,
     lacks_shapes,
@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
     def _run_real(self, traits: OpTraits, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an op on real tensors of the host, unless its result is large."""
         if traits.is_factory:
-            planned = func(*args, **{**kwargs, "device": META}) if _has_device(func) else None
+            planned = func(*args, **{**kwargs, "device": META}) if has_device(func) else None
             # Where the CPU is the accelerator, autograd needs all float tensors to be of one kind.
             as_fake = self.device == HOST and planned is not None and planned.is_floating_point()
             if planned is not None and (as_fake or planned.nbytes > LARGEST_REAL):
@@ -396,7 +396,3 @@ def _flat(value: Any) -> list[torch.Tensor]:
 
 def _holds_tensors(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value)
-
-
-def _has_device(func: Any) -> bool:
-    return any(a.name == "device" for a in func._schema.arguments)
