@@ -45,7 +45,7 @@ LOOP = """
 
 
 def run(
-    folder: Path, *, steps: int = 9, before: str = "", line: str = "", after: str = "", **place: int
+    folder: Path, *, steps: int = 9, before: str = "", line: str = "", after: str = "", **place: Any
 ) -> tuple[Recording, int]:
     """The recording of the loop, and how many of its steps were begun."""
     file, log = folder / "train.py", folder / "log"

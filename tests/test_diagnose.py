@@ -281,6 +281,21 @@ def test_products_in_plain_fp32_are_told_of_tf32(tmp_path: Path) -> None:
     assert found.advice[0].code == "tf32"
 
 
+def test_a_slow_product_over_an_odd_vocabulary_is_told_to_be_padded(tmp_path: Path) -> None:
+    """As measured on an H200: 8192×50257×1024 took 7.3 times what it takes with 50304."""
+    run = Run()
+    run.op("aten::mm", 0, 10, 8700, dims=[[8192, 1024], [1024, 50257]], types=[BF16, BF16])
+    run.op("aten::mm", 1, 8710, 8700, dims=[[50257, 8192], [8192, 1024]], types=[BF16, BF16])
+    run.op("aten::mm", 2, 17410, 180, dims=[[4095, 4096], [4096, 4096]], types=[BF16, BF16])
+    first = run.diagnose(tmp_path).advice[0]
+    assert first.code == "padding"
+    assert first.text == "2 products over 50257, which is odd: pad it to 50304"
+    assert 14_000 * US < first.saves_seconds < 16_500 * US
+    quick = Run()
+    quick.op("aten::mm", 0, 10, 1200, dims=[[8192, 1024], [1024, 50257]], types=[BF16, BF16])
+    assert all(a.code != "padding" for a in quick.diagnose(tmp_path).advice)
+
+
 def test_a_chain_of_pointwise_kernels_could_be_one(tmp_path: Path) -> None:
     """Four kernels of two reads and a write each of 128 MB; fused, far less."""
     run = Run()

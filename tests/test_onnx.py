@@ -515,6 +515,7 @@ def test_the_command(tmp_path: Path, capsys: Capture, monkeypatch: pytest.Monkey
         (["--on", "8xH100", "--dim", "batch=8"], "of one chip"),
         (["--on", "H100", "--dim", "batch=8", "--", "more"], "takes no arguments"),
         (["--on", "H100", "--dim", "batch=8", "--pipeline"], "has no stages"),
+        (["--on", "H100", "--dim", "batch=8", "--advise"], "not ONNX files"),
         (["--on", "H100", "--dim", "batch=8", "--assume", "mask=0.5"], "asks for sizes alone"),
         (["--on", "H100", "--dim", "batch=8", "--shape", "x=9x64"], "other flags must agree"),
     ],

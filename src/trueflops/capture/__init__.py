@@ -1,6 +1,8 @@
 """A real PyTorch program, run without a device: program in, Recording out. Needs torch.
 
 named.py      FILE.py or FILE.py:FUNCTION as text, checked before torch is loaded
+change.py     changes to price, and which number is a program's batch, without torch
+changed.py    a program run with one of them
 program.py    finds FILE.py:FUNCTION, builds it, runs its step to warm up and once more recorded
 script.py     runs a whole script, and finds its steps by the optimizer that closes them
 roles.py      what storages are for, where an optimizer or a parameter says so

@@ -15,6 +15,7 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from trueflops.capture.pretend.engine import issued_by_engine
+from trueflops.capture.trouble import source
 from trueflops.records.recording import StepPhase
 
 
@@ -26,11 +27,13 @@ class Places:
         self.classes: dict[str, str] = {}
         self.region = -1
         self.in_optimizer = 0
+        self.follows_lines = False  # of the recorded step alone: looking costs time
         self.entered = 0  # modules entered since the last recorded call
         self._stack: list[str] = []
         self._made: dict[int, tuple[str, int]] = {}  # by sequence number: module, region
         self._kept: list[Any] = []  # keeps named modules alive, so that their ids stay unique
         self._regions = 0
+        self._lines: dict[int, str] = {}  # by sequence number: the user's line
         self.graphed: set[int] = set()  # regions
         self._autocast: dict[int, torch.dtype] = {}  # of regions, where it was on when they ran
 
@@ -63,7 +66,17 @@ class Places:
     def _remember(self, here: str) -> None:
         """Note the place of the newest autograd node, which belongs to the op being called."""
         newest = torch._C._autograd._get_sequence_nr() - 1
-        self._made.setdefault(newest, (here, self.region))
+        if newest not in self._made:
+            self._made[newest] = here, self.region
+            if self.follows_lines:
+                self._lines[newest] = source()
+
+    def line(self) -> str:
+        """The user's line of the op that is being called; of a backward op, its forward op's."""
+        if not self.follows_lines:
+            return ""
+        node = torch._C._current_autograd_node()
+        return source() if node is None else self._lines.get(node._sequence_nr(), "")
 
     @contextmanager
     def followed(self) -> Iterator[None]:

@@ -16,6 +16,8 @@ from unittest import mock
 
 import torch
 
+from trueflops.capture.change import Change
+from trueflops.capture.changed import BUILT, change_built, changed
 from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_fakes
@@ -67,12 +69,14 @@ def capture(
     world: int = 1,
     rank: int = 0,
     per_node: int = 8,
+    change: Change | None = None,
 ) -> Recording:
     """Find the program, build it, run its step to warm up and once more recorded.
 
-    As rank `rank` of `world`, `per_node` of which share a node.
+    As rank `rank` of `world`, `per_node` of which share a node; with a change, if one is asked for.
     """
-    record = partial(_capture, partial(run_function, build), machine, world, per_node)
+    run = partial(run_function, build, change=change)
+    record = partial(_capture, run, machine, world, per_node)
     try:
         return record(rank, Messages())
     except NotYetSent:
@@ -90,9 +94,11 @@ def capture_script(
     world: int = 1,
     rank: int = 0,
     per_node: int = 8,
+    change: Change | None = None,
 ) -> Recording:
     """Run a script with these arguments until the first of its steps that is like the others."""
-    record = partial(_capture, partial(run_file, path, words), machine, world, per_node)
+    run = partial(run_file, path, words, change=change)
+    record = partial(_capture, run, machine, world, per_node)
     if world == 1 or not CAN_FORK:
         return record(rank, Messages())
     return Board(record).record(rank)[rank]
@@ -139,13 +145,18 @@ def _capture(
         run(recorder, stack)
         note_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
+    recorder.recording.torch = torch.__version__
     return recorder.recording
 
 
 def run_function(
-    build: Callable[[], Callable[[], Step]], recorder: Recorder, stack: ExitStack
+    build: Callable[[], Callable[[], Step]],
+    recorder: Recorder,
+    stack: ExitStack,
+    change: Change | None = None,
 ) -> None:
     """Build the program and run the step that it returns."""
+    stack.enter_context(changed(change))
     function = build()
     with _told("building the program"):
         step = function()
@@ -154,6 +165,8 @@ def run_function(
             f"{getattr(function, '__name__', 'the function')} returned "
             f"{type(step).__name__}; it must return the step, a function without arguments"
         )
+    with _told("changing the program"):
+        change_built(change, recorder)
     _name_parameters(recorder)
     follow_pipelines(stack)
     recorder.begin("warmup", listening=False)
@@ -169,8 +182,17 @@ def run_function(
     recorder.ended = True
 
 
-def run_file(path: Path, words: list[str], recorder: Recorder, stack: ExitStack) -> None:
+def run_file(
+    path: Path,
+    words: list[str],
+    recorder: Recorder,
+    stack: ExitStack,
+    change: Change | None = None,
+) -> None:
     """Run the script until one of its steps is recorded."""
+    if change in BUILT:
+        raise CannotCapture(f"{path.name}: a script's modules are changed only by itself")
+    stack.enter_context(changed(change))
     steps = ScriptSteps(recorder, lambda: _name_parameters(recorder))
     with suppress(ImportError):  # the script may use them, but has not imported them yet
         importlib.import_module("torch.distributed.pipelining.stage")

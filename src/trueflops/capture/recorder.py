@@ -31,7 +31,7 @@ from trueflops.capture.pretend.shape_cache import ShapeCache
 from trueflops.capture.pretend.temporaries import temporaries
 from trueflops.capture.pretend.values import Values, asks_for_numbers
 from trueflops.capture.ranks.collectives import COLLECTIVES, Collectives
-from trueflops.capture.schema import OpTraits, all_positional, traits_of
+from trueflops.capture.schema import OpTraits, all_positional, has_device, traits_of
 from trueflops.capture.trouble import (
     lacks_shapes,
     no_meta_kernel,
@@ -151,7 +151,7 @@ class Recorder(TorchDispatchMode):
     def _run_real(self, traits: OpTraits, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an op on real tensors of the host, unless its result is large."""
         if traits.is_factory:
-            planned = func(*args, **{**kwargs, "device": META}) if _has_device(func) else None
+            planned = func(*args, **{**kwargs, "device": META}) if has_device(func) else None
             # Where the CPU is the accelerator, autograd needs all float tensors to be of one kind.
             as_fake = self.device == HOST and planned is not None and planned.is_floating_point()
             if planned is not None and (as_fake or planned.nbytes > LARGEST_REAL):
@@ -251,6 +251,7 @@ class Recorder(TorchDispatchMode):
                 self._views,
                 self.places.entered,
                 tf32=self.has_tf32 and allows_tf32(traits.name),
+                source=self.places.line(),
                 graph=self.launches.of_region(region, phase)
                 if region in self.places.graphed
                 else -1,
@@ -306,7 +307,8 @@ class Recorder(TorchDispatchMode):
 
     def _allocated(self, number: int, size: int, op: str) -> None:
         phase, module, _ = self.places.now()
-        self.recording.events.append(Allocated(number, size, self.stream, phase, module, op))
+        line = self.places.line()
+        self.recording.events.append(Allocated(number, size, self.stream, phase, module, op, line))
         self.launches.allocated(number, size)
 
     def _free(self, address: int) -> None:
@@ -354,6 +356,7 @@ class Recorder(TorchDispatchMode):
         self._begun = len(self.recording.events)
         self._views = self.places.entered = 0
         self.listening, self.stepping = listening, True
+        self.places.follows_lines = listening
 
     def tell_assumed(self) -> None:
         """The program uses values: what was assumed of them so far goes into the answer."""
@@ -383,7 +386,3 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor
 
 def _holds_tensors(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value)
-
-
-def _has_device(func: Any) -> bool:
-    return any(a.name == "device" for a in func._schema.arguments)

@@ -47,6 +47,12 @@ def traits_of(op: Any) -> OpTraits:
     )
 
 
+@cache
+def has_device(op: Any) -> bool:
+    """Whether an op is told where its result shall be."""
+    return any(argument.name == "device" for argument in op._schema.arguments)
+
+
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _ATEN = torch.ops.aten
 FUSED_ON_CUDA = {

@@ -138,6 +138,21 @@ def lines() -> list[str]:
     return [at for at in (users, libraries) if at]
 
 
+def source() -> str:
+    """The innermost of the user's own lines on the stack, 'train.py:12'; '' where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:  # asked for every op: no generator, and every file is judged once
+        if is_users(frame.f_code.co_filename):
+            return f"{_base_name(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+@cache
+def _base_name(path: str) -> str:
+    return Path(path).name
+
+
 def place_of(error: BaseException) -> str:
     """The innermost of the user's own lines in an exception's traceback."""
     if isinstance(error, SyntaxError) and error.filename:
@@ -149,6 +164,7 @@ def place_of(error: BaseException) -> str:
     return f" at {Path(last.filename).name}:{last.lineno}" + _quoted(last.line or "")
 
 
+@cache
 def is_users(path: str) -> bool:
     """Whether a file is neither ours, nor Python's, nor an installed library's."""
     return not path.startswith((_PACKAGE, "<", *_LIBRARIES)) and "-packages" not in path

@@ -76,6 +76,7 @@ class Call(NamedTuple):
     modules: int = 0  # modules entered since then
     parts: tuple[Call, ...] = ()  # what a compiler made this one kernel of
     tf32: bool = False  # its products of fp32 run as tf32
+    source: str = ""  # the user's line that called it, or whose backward it is: "train.py:12"
     graph: int = -1  # the launch of a CUDA graph that it is part of, or −1
 
 
@@ -88,6 +89,7 @@ class Allocated(NamedTuple):
     phase: StepPhase
     module: str
     op: str
+    source: str = ""  # the user's line, as of a Call
 
 
 class Freed(NamedTuple):
@@ -148,6 +150,7 @@ class Recording:
     rank: int = 0
     world: int = 1
     warnings: list[str] = field(default_factory=list)
+    torch: str = ""  # the release that ran it
     modules: dict[str, str] = field(default_factory=dict)  # path -> class
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each compiled region, the storages it returns whose gradients autograd will ask for."""

@@ -9,17 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
-from trueflops.predict.captured.groups import KernelGroup, bound_of
+from trueflops.predict.captured.groups import KernelGroup, alike_layers, bound_of
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.report import encode
 from trueflops.report.grid import Bar, grid
 from trueflops.report.tables import console, count, plural, ranged
-from trueflops.runtime import Term
 
-_USUALLY: Final = {
-    "optimizer state": "of all parameters", "gradients": "of all parameters",
-    "library workspaces": "of matrix products",
-}  # fmt: skip
 BARS: Final = 20
 TELLING: Final = 0.001  # of the whole: what is worth a line
 LISTED: Final = 8  # modules and holdings
@@ -105,7 +100,7 @@ def show_program(found: CapturedProgram, top: int) -> None:
 
 def _show_time(out: Console, found: CapturedProgram) -> None:
     step, whole = found.step, float(found.step.seconds.value)
-    rows = [(part.name, float(part.value)) for part in _parts(step.step)]
+    rows = [(part.name, float(part.value)) for part in step.told()]
     rows.sort(key=lambda row: -row[1])
     table = grid("", ("", "right"), ("", "right"), "", title="Where the time goes")
     longest = max(taken for _, taken in rows) or 1.0
@@ -129,15 +124,6 @@ def _show_time(out: Console, found: CapturedProgram) -> None:
         )
     out.print(Text(textwrap.fill("; ".join(said), out.width), style="dim"))
     out.print()
-
-
-def _parts(step: Term) -> list[Term]:
-    """What a reader tells apart: the parts of compute and of its gaps, and those of the step."""
-    found: list[Term] = []
-    for part in step.parts:
-        inside = part.name in ("compute", "launch gaps")
-        found += _parts(part) if inside else [part]
-    return found
 
 
 def _show_kernels(out: Console, found: CapturedProgram, top: int) -> None:
@@ -187,8 +173,7 @@ def _show_why(out: Console, found: CapturedProgram) -> None:
     table = grid("", ("", "right"), "what", title="Alive at the peak", gives_way=0)
     groups: dict[tuple[str, str], int] = {}
     for holding in found.memory.alive:
-        where = holding.name or holding.module or _USUALLY.get(holding.category, holding.op)
-        key = (alike_layers(where), holding.category)
+        key = (alike_layers(holding.place), holding.category)
         groups[key] = groups.get(key, 0) + holding.size_bytes
     for (where, what), size in sorted(groups.items(), key=lambda g: -g[1])[:LISTED]:
         table.add_row(Text(where), units.show(size, "memory"), what)
@@ -198,11 +183,6 @@ def _show_why(out: Console, found: CapturedProgram) -> None:
     for saving in found.fitting.savings:
         help_.add_row(units.show(saving.saves_bytes, "memory"), saving.text)
     out.print(help_)
-
-
-def alike_layers(module: str) -> str:
-    """`model.layers.7.mlp.up_proj` -> `model.layers.*.mlp.up_proj`."""
-    return ".".join("*" if part.isdigit() else part for part in module.split("."))
 
 
 def _time(seconds: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -18,7 +17,7 @@ from trueflops.predict.diagnosis.advice import SHORT
 from trueflops.predict.diagnosis.groups import Group
 from trueflops.report import encode
 from trueflops.report.grid import Bar, grid
-from trueflops.report.tables import console, plural
+from trueflops.report.tables import console, plural, show_list
 
 CAUSES: Final = {
     "matmul": "matrix products", "attention": "attention", "memory": "memory-bound",
@@ -67,7 +66,10 @@ def encode_diagnosis(found: Diagnosis, clock: Clock | None) -> dict[str, Any]:
         "gaps": len(found.pauses),
         "longest_gaps": [pause._asdict() for pause in found.pauses[:LISTED_GAPS]],
         "possible": [p._asdict() for p in found.possible],
-        "advice": [a._asdict() for a in found.advice],
+        "advice": [
+            {"code": a.code, "text": a.text, "saves_seconds": a.saves_seconds}
+            for a in found.advice
+        ],
         "warnings": list(warnings(found, clock)),
     }  # fmt: skip
 
@@ -137,7 +139,7 @@ def show_diagnosis(found: Diagnosis, clock: Clock | None, top: int) -> None:
     _show_slow(out, found, top)
     _show_pauses(out, found)
     _show_possible(out, found)
-    _show_list(out, "What would help", [
+    show_list(out, "What would help", [
         (f"{'about' if a.code == 'fuse' else 'up to'} {_time(a.saves_seconds)}", a.text)
         for a in found.advice
     ])  # fmt: skip
@@ -276,19 +278,6 @@ def _show_possible(out: Console, found: Diagnosis) -> None:
             said = "the host would be late all the same"
         table.add_row(case.name, _time(case.seconds), less, said)
     out.print(table)
-    out.print()
-
-
-def _show_list(out: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """A column of figures and a column of sentences that may take several lines."""
-    if not rows:
-        return
-    out.print(Text(title, style="bold"))
-    wide = max(len(figure) for figure, _ in rows)
-    for figure, sentence in rows:
-        lines = textwrap.wrap(sentence, max(out.width - wide - 2, 20))
-        for i, line in enumerate(lines):
-            out.print(Text(f"{figure if i == 0 else '':>{wide}}  {line}"))
     out.print()
 
 

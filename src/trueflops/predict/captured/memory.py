@@ -15,6 +15,10 @@ from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllo
 from trueflops.records.recording import Allocated, Began, Call, Freed, Recording
 
 PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
+_USUALLY: Final = {
+    "optimizer state": "of all parameters", "gradients": "of all parameters",
+    "library workspaces": "of matrix products",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -26,6 +30,13 @@ class Holding:
     module: str
     op: str
     name: str = ""
+    source: str = ""  # the user's line
+
+    @property
+    def place(self) -> str:
+        """Whose it is: its parameter, its module, or what made it."""
+        usual = _USUALLY.get(self.category, self.op)
+        return self.name or self.module or usual
 
 
 @dataclass
@@ -97,7 +108,9 @@ def captured_memory(
             if allocator.allocated_bytes > peak:
                 peak, peak_at, at_peak = allocator.allocated_bytes, i - begun, dict(alive)
     holdings = [
-        Holding(e.size_bytes, categories[n], e.module, e.op, recording.parameters.get(n, ""))
+        Holding(
+            e.size_bytes, categories[n], e.module, e.op, recording.parameters.get(n, ""), e.source
+        )
         for n, e in at_peak.items()
     ]
     if held["library workspaces"]:

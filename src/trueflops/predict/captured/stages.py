@@ -57,9 +57,13 @@ def predict_stages(recordings: Mapping[int, Recording], clock: Clock) -> Capture
     return CapturedStages(
         {
             rank: program_of(
-                fused[rank], as_step(priced[rank], found[rank], clock), clock, lowering[rank]
+                each,
+                fused[rank],
+                as_step(priced[rank], found[rank], clock),
+                clock,
+                lowering[rank],
             )
-            for rank in recordings
+            for rank, each in recordings.items()
         }
     )
 

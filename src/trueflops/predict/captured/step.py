@@ -47,6 +47,10 @@ class CapturedStep:
         """The whole step."""
         return self.step.estimate
 
+    def told(self) -> list[Term]:
+        """What a reader tells apart: parts of the step, of compute in it, and of its gaps."""
+        return _told(self.step)
+
     @property
     def by_cause(self) -> dict[str, float]:
         """Seconds of kernels, whatever ran beside them."""
@@ -59,6 +63,14 @@ class CapturedStep:
     def flop(self) -> float:
         """Of products and attention."""
         return sum(float(r.kernel.work.flop) for r in self.ran if r.kernel.matrix)
+
+
+def _told(whole: Term) -> list[Term]:
+    found: list[Term] = []
+    for part in whole.parts:
+        inside = part.name in ("compute", "launch gaps")
+        found += _told(part) if inside else [part]
+    return found
 
 
 @dataclass

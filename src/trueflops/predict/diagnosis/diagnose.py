@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from trueflops.catalog import weakest
 from trueflops.clock import Clock
-from trueflops.predict.diagnosis.advice import SHORT, Advice, Seen, advise
+from trueflops.predict.advice import Advice
+from trueflops.predict.diagnosis.advice import SHORT, Seen, advise
 from trueflops.predict.diagnosis.causes import cause_of
 from trueflops.predict.diagnosis.groups import (
     Group,
