@@ -12,7 +12,6 @@ import argparse
 import csv
 import gc
 import statistics
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-WARM_STEPS = 3
+from steps import measure_step
+
 SETTLE_SECONDS = 1.0
 TIMED_SECONDS = 1.5
 LEAST_TIMED = 5
@@ -142,32 +142,10 @@ def program(case: Case) -> Callable[[], Any]:
 
 def measure(case: Case) -> dict[str, Any]:
     """Seconds of the median step and the peak of what was allocated and reserved."""
-    step = program(case)
-    for _ in range(WARM_STEPS):
-        step()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    _steps_for(step, SETTLE_SECONDS, 1)
-    times = _steps_for(step, TIMED_SECONDS, LEAST_TIMED)
     return {
         **case._asdict(),
-        "step_seconds": round(statistics.median(times), 6),
-        "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
-        "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+        **measure_step(program(case), SETTLE_SECONDS, TIMED_SECONDS, LEAST_TIMED),
     }
-
-
-def _steps_for(step: Callable[[], Any], seconds: float, least: int) -> list[float]:
-    times: list[float] = []
-    since = time.perf_counter()
-    while len(times) < least or time.perf_counter() < since + seconds:
-        begun = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - begun)
-    return times
 
 
 def write(path: Path, cases: Iterable[Case]) -> None:
