@@ -144,7 +144,8 @@ class Speech(nn.Module):
 def conformer() -> Step:
     """Sixteen seconds of mel bands each, bf16 autocast, CTC loss."""
     model, mel, letters = made(Speech), noise(16, 1600, 80), tokens(1000, 16, 64) + 1
-    frames, lengths = (399,) * 16, (64,) * 16
+    frames = torch.full((16,), 399, device="cuda", dtype=torch.long)
+    lengths = torch.full((16,), 64, device="cuda", dtype=torch.long)
 
     def loss() -> Tensor:
         return functional.ctc_loss(model(mel).transpose(0, 1), letters, frames, lengths)

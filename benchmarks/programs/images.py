@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from programs.kit import Step, fused, made, noise, program, sgd, tokens, training
+from programs.kit import Optimize, Step, fused, made, noise, program, sgd, tokens, training
 
 
 def conv_norm(
@@ -71,15 +74,20 @@ def resnet50() -> ResNet:
     return ResNet((3, 4, 6, 3), True)
 
 
+def channels_last_of(model: Any) -> Any:
+    """The model with its weights laid out channels-last, which torch's types do not know."""
+    return model.to(memory_format=torch.channels_last)
+
+
 def classify(
     model: nn.Module, batch: int, side: int = 224, channels_last: bool = False,
-    mixed: torch.dtype | None = None, optimizer: object = sgd, scaled: bool = False,
-    run: nn.Module | None = None,
+    mixed: torch.dtype | None = None, optimizer: Optimize = sgd, scaled: bool = False,
+    run: Callable[..., Any] | None = None,
 ) -> Step:  # fmt: skip
     """Train on one batch of random images and labels."""
     images, labels = noise(batch, 3, side, side), tokens(1000, batch)
     if channels_last:
-        model.to(memory_format=torch.channels_last)
+        model = channels_last_of(model)
         images = images.contiguous(memory_format=torch.channels_last)
     called = run or model
     return training(

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 Step = Callable[[], Any]
+Optimize = Callable[[Any], torch.optim.Optimizer]
 Split = Literal["fit", "apart"]
 
 # Laws may be fitted to kernels of the programs of one half; the other half only judges. Families
@@ -76,7 +77,7 @@ def autocast(dtype: torch.dtype | None) -> Any:
 def training(
     parameters: Iterable[torch.nn.Parameter],
     loss_of: Callable[[], torch.Tensor],
-    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    optimizer: Optimize | None = None,
     mixed: torch.dtype | None = None,
     clip: float | None = None,
     scaled: bool = False,

@@ -33,7 +33,7 @@ class KernelRow(NamedTuple):
     numbers: str
     kernel: str
     within: str
-    count: int
+    launches: int
     microseconds: float
 
 
@@ -60,7 +60,9 @@ def kernel_rows(program: str, path: Path) -> Iterator[KernelRow]:
     host.nest([*ops, *calls])
     by_id = {e.args["External id"]: e for e in ops if "External id" in e.args}
     launched_by = {e.args["correlation"]: e for e in calls if "correlation" in e.args}
-    sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0, 0.0])
+    sums: dict[tuple[str, str, str, str, str, str, str], list[float]] = defaultdict(
+        lambda: [0, 0.0]
+    )
     for event in events:
         if event.category in DEVICE_WORK:
             op = by_id.get(event.args.get("External id")) or host.innermost_op(
@@ -70,14 +72,15 @@ def kernel_rows(program: str, path: Path) -> Iterator[KernelRow]:
             row[0] += 1
             row[1] += (event.end - event.start) / MICRO
     for key, (count, taken) in sorted(sums.items(), key=lambda item: -item[1][1]):
-        yield KernelRow(program, *key, int(count), round(taken, 3))
+        yield KernelRow(program, *key, launches=int(count), microseconds=round(taken, 3))
 
 
 def _about(op: Event | None) -> tuple[str, str, str, str, str]:
     if op is None:
         return "", "", "", "", ""
     listed = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
-    return op.name, *(_text(op.args.get(name)) for name in listed)
+    shapes, strides, dtypes, numbers = (_text(op.args.get(name)) for name in listed)
+    return op.name, shapes, strides, dtypes, numbers
 
 
 def _within(op: Event | None) -> str:

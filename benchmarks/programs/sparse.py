@@ -184,11 +184,14 @@ def pointnet() -> Step:
 class Dlrm(nn.Module):
     """Naumov et al. 2019: tables, two MLPs, and all products of pairs between them."""
 
+    pairs: Tensor
+
     def __init__(self, bags: bool, tables: int = 26, rows: int = 100_000, width: int = 64) -> None:
         super().__init__()
-        kind = nn.EmbeddingBag if bags else nn.Embedding
-        more = {"mode": "sum"} if bags else {}
-        self.tables = nn.ModuleList(kind(rows, width, **more) for _ in range(tables))
+        self.tables = nn.ModuleList(
+            nn.EmbeddingBag(rows, width, mode="sum") if bags else nn.Embedding(rows, width)
+            for _ in range(tables)
+        )
         self.bottom = nn.Sequential(
             nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, width),
             nn.ReLU(),
