@@ -17,15 +17,20 @@ import gc
 import sys
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from judged import clock_for, judge, predicted, summary
 from programs import PROGRAMS, Program
+from programs.matched import Beside, beside
 from programs.profiled import kernel_rows, profile_step
 from steps import measure_step
+from trueflops.errors import TrueflopsError, shorten
 
 SETTLE_SECONDS = 0.4
 TIMED_SECONDS = 0.8
@@ -74,17 +79,85 @@ def profiled(each: Program) -> list[dict[str, Any]]:
         trace.unlink()
 
 
+def compare(path: Path, chosen: Iterable[str], on: str, profile: str | None) -> None:
+    """Capture every measured program and print how far each prediction is off."""
+    clock, judged = clock_for(on, profile), []
+    for row in csv.DictReader(path.open()):
+        if row["program"] not in chosen:
+            continue
+        try:
+            found = predicted(PROGRAMS[row["program"]].build, clock)
+        except TrueflopsError as refused:
+            print(f"{row['program']:26} {row['split']:5} refused: {shorten(str(refused), 200)}")
+            continue
+        judged.append((row["split"], judge(found, row)))
+        print(f"{row['program']:26} {row['split']:5} {judged[-1][1]}", flush=True)
+    for split in ("fit", "apart"):
+        if rows := [each for half, each in judged if half == split]:
+            print(f"{split}: {summary(rows)}")
+    if judged:
+        print(f"all: {summary(each for _, each in judged)}")
+
+
+def compare_kernels(
+    path: Path, chosen: Iterable[str], on: str, profile: str | None, top: int
+) -> None:
+    """Print the groups of kernels that miss most seconds, by program, by op and over all."""
+    clock, groups = clock_for(on, profile), []
+    for name, rows in groupby(csv.DictReader(path.open()), lambda row: row["program"]):
+        if name not in chosen:
+            continue
+        try:
+            found = predicted(PROGRAMS[name].build, clock)
+        except TrueflopsError as refused:
+            print(f"{name} refused: {shorten(str(refused), 200)}")
+            continue
+        found_groups = beside(name, rows, (ran.kernel for ran in found.step.ran))
+        groups += found_groups
+        real, told = (sum(getattr(g, side).seconds for g in found_groups)
+                      for side in ("measured", "predicted"))  # fmt: skip
+        print(f"{name}: kernels {real * 1e3:.2f} ms, predicted {told * 1e3:.2f} ms")
+        for group in found_groups[:5]:
+            print(f"  {group}")
+    ops: dict[str, list[Beside]] = defaultdict(list)
+    for group in groups:
+        ops[group.op].append(group)
+    print("\nby op: seconds missed either way, as a share of what was measured")
+    by_op = sorted(ops.items(), key=lambda item: -sum(abs(g.missed) for g in item[1]))
+    for op, members in by_op[:top]:
+        missed, real = sum(abs(g.missed) for g in members), sum(g.measured.seconds for g in members)
+        net = sum(g.missed for g in members)
+        print(
+            f"  {op:42} missed {missed * 1e3:8.2f} ms (net {net * 1e3:+8.2f}) of {real * 1e3:8.2f}"
+        )
+    print("\nover all")
+    for group in sorted(groups, key=lambda g: -abs(g.missed))[:top]:
+        print(f"  {group}")
+
+
 def main() -> None:
     """Read the command line."""
     words = argparse.ArgumentParser(description=__doc__)
-    commands = words.add_subparsers(dest="command", required=True)
-    for name in ("measure", "kernels"):
-        on_gpu = commands.add_parser(name)
-        on_gpu.add_argument("--out", type=Path, required=True)
-        on_gpu.add_argument("--only", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
+    words.add_argument("command", choices=("measure", "kernels", "compare", "compare-kernels"))
+    words.add_argument("file", type=Path, nargs="?", help="what was measured")
+    words.add_argument("--out", type=Path, help="where to write what is measured")
+    words.add_argument("--only", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
+    words.add_argument("--on", default="H200")
+    words.add_argument("--profile")
+    words.add_argument("--top", type=int, default=40)
     asked = words.parse_args()
+    path = asked.out if asked.command in ("measure", "kernels") else asked.file
+    if path is None:
+        words.error(f"{asked.command} needs a file: --out FILE.csv to measure, FILE.csv to compare")
     chosen = [PROGRAMS[name] for name in asked.only]
-    write(asked.out, chosen, measured if asked.command == "measure" else profiled)
+    if asked.command == "measure":
+        write(path, chosen, measured)
+    elif asked.command == "kernels":
+        write(path, chosen, profiled)
+    elif asked.command == "compare":
+        compare(path, asked.only, asked.on, asked.profile)
+    else:
+        compare_kernels(path, asked.only, asked.on, asked.profile, asked.top)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
-import statistics
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -170,41 +170,19 @@ def write(path: Path, cases: Iterable[Case]) -> None:
 
 def compare(files: Iterable[Path], on: str, profile: str | None) -> None:
     """Capture every case of the files and print how far each prediction is off."""
-    from trueflops.capture.pretend.machine import Machine
-    from trueflops.capture.program import capture
-    from trueflops.catalog import cluster
-    from trueflops.clock import Clock
-    from trueflops.predict.captured.program import predict_program
-    from trueflops.profile import profile_of, read_profile
-    from trueflops.profile.library import find_profile
+    from judged import clock_for, judge, predicted, summary  # measuring needs torch alone
 
-    where = cluster(on)
-    given = read_profile(find_profile(profile)) if profile else None
-    clock = Clock(where, profile_of(where.accelerator, "plain", given))
+    clock = clock_for(on, profile)
     for path in files:
-        missed: dict[str, list[float]] = {"time": [], "memory": [], "reserved": []}
-        inside = 0
+        rows = []
         for row in csv.DictReader(path.open()):
             case = case_of(row)
-            recording = capture(lambda: lambda: program(case), Machine.like(where.accelerator))  # noqa: B023
-            found = predict_program(recording, clock)
-            told = found.step.seconds
-            real = float(row["step_seconds"])
-            off = {
-                "time": float(told.value) / real - 1.0,
-                "memory": found.memory.peak_allocated_bytes / int(row["peak_allocated_bytes"]) - 1,
-                "reserved": found.memory.peak_reserved_bytes / int(row["peak_reserved_bytes"]) - 1,
-            }
-            inside += bool(told.low <= real <= told.high)
-            for name, value in off.items():
-                missed[name].append(abs(value))
+            rows.append(judge(predicted(partial(program, case), clock), row))
             how = " ".join(str(v) for v in case[:4]) + "".join(
                 f" {name}" for name in ("checkpoint", "compiled", "clip") if getattr(case, name)
             )
-            print(f"{how:42} {real:8.4f} s  " + "  ".join(f"{n} {v:+.1%}" for n, v in off.items()))
-        means = [f"{n} {statistics.mean(v):.1%} (worst {max(v):.1%})" for n, v in missed.items()]
-        count = len(missed["time"])
-        print(f"{path.name}: {count} steps, {inside} within their interval; {'; '.join(means)}")
+            print(f"{how:42} {rows[-1]}")
+        print(f"{path.name}: {summary(rows)}")
 
 
 def case_of(row: dict[str, str]) -> Case:
