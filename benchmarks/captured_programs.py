@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 from judged import clock_for, judge, predicted, summary
 from programs import PROGRAMS, Program
@@ -65,9 +66,10 @@ def write(
 
 
 def measured(each: Program) -> list[dict[str, Any]]:
-    """One row: the median step and its peaks."""
+    """One row: the median step and its peaks; releases of transformers launch other kernels."""
     found = measure_step(each.build(), SETTLE_SECONDS, TIMED_SECONDS, LEAST_TIMED)
-    return [{"program": each.name, "family": each.family, "split": each.split, **found}]
+    kind = {"program": each.name, "family": each.family, "split": each.split}
+    return [{**kind, **found, "transformers": transformers.__version__}]
 
 
 def profiled(each: Program) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def classify(
     if channels_last:
         model = channels_last_of(model)
         images = images.contiguous(memory_format=torch.channels_last)
-    called = run or model
+    called = model if run is None else run
     return training(
         model.parameters(), lambda: functional.cross_entropy(called(images), labels), optimizer,
         mixed, scaled=scaled,

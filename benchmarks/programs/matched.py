@@ -1,8 +1,9 @@
 """Measured kernels beside the predicted seconds of the calls that should launch them.
 
 A profiler names the op that launched a kernel and the ops around it; a capture records one of
-these. They are matched by name and shapes of the operands, from the inside out, then by name
-alone; what is left on either side is a group of its own, so that the sums stay whole.
+these, never two within one another. They are matched by name and shapes of the operands, from the
+outside in, then by name and largest operand, then by name alone; what is left on either side is a
+group of its own, so that the sums stay whole.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from trueflops.capture.lower import base_name
@@ -20,6 +22,11 @@ from trueflops.units import MICRO
 Shapes = tuple[tuple[int, ...], ...]
 Key = tuple[str, Shapes]
 GENERATED = "generated"  # kernels of a compiler, which fuse what neither side names alike
+ALIASES = {  # what a profiler calls an op that a capture records by another name
+    "cudnn_batch_norm": "native_batch_norm",
+    "cudnn_batch_norm_backward": "native_batch_norm_backward",
+    "index_put_impl": "index_put",
+}
 LISTS = ("foreach", "fused", "amp_foreach")  # a profiler shortens the lists of tensors they take
 
 
@@ -72,11 +79,11 @@ def beside(
     said: dict[Key, Side] = defaultdict(Side)
     for kernel in kernels:
         said[_key_of(kernel)].add(1, kernel.seconds)
-    named = {name for name, _ in said}
+    largest = {(name, _largest(shapes)): (name, shapes) for name, shapes in said if shapes}
     real: dict[Key, Side] = defaultdict(Side)
     launched: dict[Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in rows:
-        key, taken = _match(row, said, named), float(row["microseconds"]) * MICRO
+        key, taken = _match(row, said, largest), float(row["microseconds"]) * MICRO
         real[key].add(int(row["launches"]), taken)
         launched[key][row["kernel"]] += taken
     _by_name_alone(real, said, launched)
@@ -98,18 +105,27 @@ def _key_of(kernel: Kernel) -> Key:
     return name, tuple(sorted(a.shape for a in kernel.call.inputs if a.shape))
 
 
-def _match(row: Mapping[str, str], said: Mapping[Key, Side], named: set[str]) -> Key:
+def _match(row: Mapping[str, str], said: Mapping[Key, Side], largest: Mapping[Key, Key]) -> Key:
     """The key of the predicted group that a measured kernel belongs to, or one of its own."""
     if row["kernel"].startswith("triton_"):
         return GENERATED, ()
     around = json.loads(row["within"]) if row["within"] else []
     own = [row["op"], json.loads(row["shapes"]) if row["shapes"] else []]
-    chain = [(_bare(name), _shapes(dims)) for name, dims in (own, *reversed(around))]
-    for name, shapes in chain:
+    chain = [(_bare(name), _shapes(dims)) for name, dims in (*around, own)]
+    named = {name for name, _ in said}
+    known = [(name, shapes) for name, shapes in chain if name in named]
+    for name, shapes in known:
         key = (name, () if name.startswith(LISTS) else shapes)
         if key in said:
             return key
-    return next(((name, shapes) for name, shapes in chain if name in named), chain[0])
+        if (near := largest.get((name, _largest(shapes)))) is not None:
+            return near
+    return known[0] if known else chain[0]
+
+
+def _largest(shapes: Shapes) -> Shapes:
+    """Of the operands: what is left where one side sees more of the small ones."""
+    return (max(shapes, key=prod),) if shapes else ()
 
 
 def _by_name_alone(
@@ -127,7 +143,8 @@ def _by_name_alone(
 
 
 def _bare(name: str) -> str:
-    return name.rpartition("::")[2].strip("_")
+    bare = name.rpartition("::")[2].strip("_")
+    return ALIASES.get(bare, bare)
 
 
 def _shapes(dims: Any) -> Shapes:
