@@ -3,10 +3,10 @@
     python benchmarks/captured_programs.py measure --out FILE.csv [--only NAME...]
     python benchmarks/captured_programs.py kernels --out FILE.csv [--only NAME...]
     python benchmarks/captured_programs.py compare FILE.csv [--on H200 | --profile PROFILE]
-    python benchmarks/captured_programs.py compare-kernels FILE.csv [--top 40]
+    python benchmarks/captured_programs.py compare-kernels FILE.csv [--split fit] [--top 40]
 The first two need a GPU, the others none; all need torch and transformers. `programs/` holds what
-is run and captured by the same lines. Half of the families of programs are apart: no law was
-fitted to anything of theirs.
+is run and captured by the same lines. Half of the families of programs are apart: no law may be
+fitted to anything of theirs, so whoever works on one looks at `--split fit` alone.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def main() -> None:
     words.add_argument("file", type=Path, nargs="?", help="what was measured")
     words.add_argument("--out", type=Path, help="where to write what is measured")
     words.add_argument("--only", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
+    words.add_argument("--split", choices=("fit", "apart"), help="only this half of the families")
     words.add_argument("--on", default="H200")
     words.add_argument("--profile")
     words.add_argument("--top", type=int, default=40)
@@ -151,15 +152,16 @@ def main() -> None:
     path = asked.out if asked.command in ("measure", "kernels") else asked.file
     if path is None:
         words.error(f"{asked.command} needs a file: --out FILE.csv to measure, FILE.csv to compare")
-    chosen = [PROGRAMS[name] for name in asked.only]
+    chosen = [PROGRAMS[n] for n in asked.only if asked.split in (None, PROGRAMS[n].split)]
+    names = [each.name for each in chosen]
     if asked.command == "measure":
         write(path, chosen, measured)
     elif asked.command == "kernels":
         write(path, chosen, profiled)
     elif asked.command == "compare":
-        compare(path, asked.only, asked.on, asked.profile)
+        compare(path, names, asked.on, asked.profile)
     else:
-        compare_kernels(path, asked.only, asked.on, asked.profile, asked.top)
+        compare_kernels(path, names, asked.on, asked.profile, asked.top)
 
 
 if __name__ == "__main__":
