@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from captured_steps import Case
 from captured_steps import program as llama
@@ -16,6 +15,7 @@ from judged import clock_for, judge, predicted, summary
 from programs import FAMILIES, PROGRAMS
 from programs.matched import Beside, beside
 from programs.profiled import kernel_rows
+from trueflops.records.recording import Call
 
 TRACE = Path(__file__).parent / "data" / "llama_160m_step.json.gz"
 
@@ -66,3 +66,27 @@ def test_products_and_attention_meet_by_shapes(groups: list[Beside]) -> None:
     assert product.measured.count == product.predicted.count == 24
     heads = ((2, 12, 2048, 64),) * 3
     assert by["scaled_dot_product_cudnn_attention", heads].predicted.count == 12
+
+
+@pytest.mark.parametrize(("batch_first", "product"), [(True, "mm"), (False, "addmm")])
+def test_recurrent_results_lie_step_by_step(batch_first: bool, product: str) -> None:
+    def build() -> Callable[[], None]:
+        layers = torch.nn.LSTM(32, 64, batch_first=batch_first).cuda()
+        head = torch.nn.Linear(64, 128).cuda()
+        x = torch.randn(8, 16, 32, device="cuda", requires_grad=True)
+
+        def step() -> None:
+            head(layers(x)[0]).sum().backward()
+            x.grad = None
+
+        return step
+
+    calls = [c for c in predicted(build, clock_for("H200", None)).recording.events
+             if isinstance(c, Call)]  # fmt: skip
+    made = next(c for c in calls if "_cudnn_rnn.default" in c.op).outputs[0]
+    assert made.shape == (8, 16, 64)
+    assert made.strides == ((64, 8 * 64, 1) if batch_first else (16 * 64, 64, 1))
+    back = next(c for c in calls if "_cudnn_rnn_backward" in c.op).outputs[0]
+    assert back.strides == ((32, 8 * 32, 1) if batch_first else (16 * 32, 32, 1))
+    forward = [c.op.split(".")[1] for c in calls if c.phase == "forward"]
+    assert product in forward
