@@ -124,7 +124,7 @@ def _layers(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Outputs, last states, what is kept for the backward, and the weights in one piece."""
     ways, wide = 1 + bidirectional, projected or hidden
-    output = x.new_empty(*x.shape[:-1], wide * ways)
+    output = _by_steps(x, wide * ways, batch_first and not batch_sizes)
     kept = (GATES[mode] + RESERVED) * hidden * ways * layers * x[..., 0].numel() if train else 0
     cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
     reserve = x.new_empty(kept * x.element_size(), dtype=torch.uint8)
@@ -132,17 +132,29 @@ def _layers(
 
 
 def _layers_backward(
-    x: Tensor, weights: list[Tensor], _: int, buffer: Any, hx: Tensor, cx: Any, *rest: Any
-) -> tuple[Any, ...]:
+    x: Tensor, weights: list[Tensor], _: int, buffer: Any, hx: Tensor, cx: Any, output: Tensor,
+    grad: Any, grad_h: Any, grad_c: Any, mode: int, hidden: int, projected: int, layers: int,
+    batch_first: bool, dropout: float, train: bool, bidirectional: bool, batch_sizes: list[int],
+    state: Any, reserve: Any, wanted: list[bool],
+) -> tuple[Any, ...]:  # fmt: skip
     """The gradients of the weights lie in one buffer, as the weights do."""
     made, at = [], 0
-    if rest[-1][3]:
+    if wanted[3]:
         flat = x.new_empty(sum(weight.numel() for weight in weights))
         for weight in weights:
             made.append(flat[at : at + weight.numel()].view(weight.shape))
             at += weight.numel()
     cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
-    return torch.empty_like(x), torch.empty_like(hx), cell, made
+    grad_x = _by_steps(x, x.shape[-1], batch_first and not batch_sizes)
+    return grad_x, torch.empty_like(hx), cell, made
+
+
+def _by_steps(x: Tensor, wide: int, batch_first: bool) -> Tensor:
+    """Results lie step by step; of a batch that comes first they are a view (cudnn/RNN.cpp)."""
+    if not batch_first:
+        return x.new_empty(*x.shape[:-1], wide)
+    batch, steps = x.shape[:2]
+    return x.new_empty(steps, batch, wide).transpose(0, 1)
 
 
 # ── attention ────────────────────────────────────────────────────────────────────────────────────
