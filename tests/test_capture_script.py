@@ -17,7 +17,7 @@ from trueflops.capture.program import capture, capture_script
 from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.predict.captured.memory import captured_memory
-from trueflops.records.recording import Allocated, Call, Recording
+from trueflops.records.recording import Allocated, Recording
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))
