@@ -1,7 +1,7 @@
-"""Training a GPT with megatron-core, its local layers and its distributed optimizer, on random tokens.
+"""Training a GPT with megatron-core: its local layers, its distributed optimizer, random tokens.
 
-    torchrun --nproc-per-node 8 examples/megatron_gpt.py --tp 2 --pp 2 --sp          real steps, on GPUs
-    trueflops capture --on 8xH100 examples/megatron_gpt.py -- --tp 2 --pp 2 --sp     the same, without
+    torchrun --nproc-per-node 8 examples/megatron_gpt.py --tp 2 --pp 2 --sp         on real GPUs
+    trueflops capture --on 8xH100 examples/megatron_gpt.py -- --tp 2 --pp 2 --sp    without any
 Needs torch and megatron-core 0.16 alone. With --experts the feed-forward is a mixture of experts,
 spread over --ep ranks; --dispatcher says how tokens travel there.
 """

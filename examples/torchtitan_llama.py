@@ -1,10 +1,11 @@
 """torchtitan's own training of Llama 3, on random tokens: its flags, its trainer, its pipelines.
 
-    torchrun --nproc-per-node 8 examples/torchtitan_llama.py --model.flavor 8B \\
-        --parallelism.pipeline_parallel_degree 4 --training.local_batch_size 8
-    trueflops capture --on 8xH100 examples/torchtitan_llama.py -- (the same flags)
-Needs torch and torchtitan 0.2 (0.3 wants pipelines of a newer torch than 2.13). Only what would be
-downloaded is replaced, through torchtitan's registry: the dataset, and the tokenizer.
+    torchrun --nproc-per-node 8 examples/torchtitan_llama.py FLAGS              on real GPUs
+    trueflops capture --on 8xH100 examples/torchtitan_llama.py -- FLAGS         without any
+FLAGS are torchtitan's, such as --model.flavor 8B --parallelism.pipeline_parallel_degree 4
+--training.local_batch_size 8. Needs torch and torchtitan 0.2 (the pipelines of 0.3 want a newer
+torch than 2.13). Only what would be downloaded is replaced, through torchtitan's registry: the
+dataset and the tokenizer.
 """
 
 from __future__ import annotations

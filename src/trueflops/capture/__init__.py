@@ -1,7 +1,9 @@
 """A real PyTorch program, run without a device: program in, Recording out. Needs torch.
 
-named.py      FILE.py:FUNCTION as text, checked before torch is loaded
+named.py      FILE.py or FILE.py:FUNCTION as text, checked before torch is loaded
 program.py    finds FILE.py:FUNCTION, builds it, runs its step to warm up and once more recorded
+script.py     runs a whole script, and finds its steps by the optimizer that closes them
+roles.py      what storages are for, where an optimizer says so
 recorder.py   the dispatch mode under which it runs: gives every op its shapes and records it
 script.py     a user's script: its steps are found by the optimizer that closes them
 roles.py      what storages are for, where an optimizer or a parameter says so

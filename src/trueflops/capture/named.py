@@ -1,4 +1,4 @@
-"""FILE.py:FUNCTION or FILE.py as text: checked before any of it runs or torch is imported."""
+"""FILE.py or FILE.py:FUNCTION as text: checked before any of it runs and torch is imported."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def capture(
 
     As rank `rank` of `world`, `per_node` of which share a node.
     """
-    record = partial(_capture, partial(_run_step, build), machine, world, per_node)
+    record = partial(_capture, partial(run_function, build), machine, world, per_node)
     try:
         return record(rank, Messages())
     except NotYetSent:
@@ -91,13 +91,26 @@ def capture_script(
     per_node: int = 8,
 ) -> Recording:
     """Run a script with these arguments until the first of its steps that is like the others."""
-    record = partial(_capture, partial(_run_script, path, words), machine, world, per_node)
+    record = partial(_capture, partial(run_file, path, words), machine, world, per_node)
     if world == 1 or not CAN_FORK:
         return record(rank, Messages())
     return Board(record).record(rank)[rank]
 
 
 Run = Callable[[Recorder, ExitStack], None]
+
+
+def capture_stages(
+    run: Run, machine: Machine, *, world: int, rank: int = 0, per_node: int = 8
+) -> dict[int, Recording]:
+    """Capture all stages of the pipeline that a rank is in, by rank.
+
+    `run`: run_function or run_file, with its program given. Each rank runs in its own process.
+    """
+    if not CAN_FORK:
+        raise BadInput("several ranks need processes that can fork: Linux or macOS")
+    record = partial(_capture, run, machine, world, per_node)
+    return dict(sorted(Board(record, together=True).record(rank).items()))
 
 
 def _capture(
@@ -127,7 +140,7 @@ def _capture(
     return recorder.recording
 
 
-def _run_step(
+def run_function(
     build: Callable[[], Callable[[], Step]], recorder: Recorder, stack: ExitStack
 ) -> None:
     """Build the program and run the step that it returns."""
@@ -154,7 +167,7 @@ def _run_step(
     recorder.ended = True
 
 
-def _run_script(path: Path, words: list[str], recorder: Recorder, stack: ExitStack) -> None:
+def run_file(path: Path, words: list[str], recorder: Recorder, stack: ExitStack) -> None:
     """Run the script until one of its steps is recorded."""
     steps = ScriptSteps(recorder, lambda: _name_parameters(recorder))
     with suppress(ImportError):  # the script may use them, but has not imported them yet

@@ -43,7 +43,7 @@ class Roles:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 self._note(parameter.grad, "gradients")
-                self._note(parameter, "optimizer state")  # unless it is a module's own
+                self._note(parameter, "weights")  # unless a module has it as its own
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         for value in tree_leaves([dict(each) for each in optimizer.state.values()]):

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 from torch.nn.modules import module as modules
@@ -23,6 +23,9 @@ from torch.optim import optimizer as optimizers
 
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture
+
+MOST_STEPS: Final = 6
+"""After so many, a step is taken as it is, though an optimizer is new in it: it always is."""
 
 
 class StepRecorded(BaseException):
@@ -41,6 +44,8 @@ class ScriptSteps:
         self._recorder, self._before = recorder, before
         self._counts: weakref.ref[Any] | None = None
         self._pending = False  # it has stepped, and no module was called since
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that have stepped
+        self._cold = False  # one of them stepped for the first time in the step so far
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -58,7 +63,7 @@ class ScriptSteps:
 
     def end(self) -> None:
         """The script has ended: with the recorded step, or too early."""
-        if self.recording and self._pending:
+        if self.recording and self._pending and not self._cold:
             self._end_step()
         if not self.recorded:
             raise self._too_few()
@@ -77,6 +82,8 @@ class ScriptSteps:
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         if self._counts is None or self._counts() is None:
             self._counts = weakref.ref(optimizer)
+        self._cold = self._cold or optimizer not in self._known
+        self._known.add(optimizer)
         if self._counting(optimizer):
             self.closed, self._pending = self.closed + 1, True
 
@@ -86,16 +93,17 @@ class ScriptSteps:
 
     def _begin(self) -> None:
         """The step before is complete; the next begins."""
-        self._pending = False
-        if self.recording:
+        cold, self._pending, self._cold = self._cold, False, False
+        if self.recording and (not cold or self.closed > MOST_STEPS):
             self._end_step()
         if self.recorded:
             raise StepRecorded
         if not self._recorder.collectives.is_warm(self.closed):
             self._recorder.begin("warmup", listening=False)
             return
-        self._before()
-        self.recording = True
+        if not self.recording:
+            self._before()
+        self.recording = True  # from here on, if an optimizer has just made its states
         self._recorder.begin("step", listening=True)
 
     def _too_few(self) -> CannotCapture:

@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from threading import active_count
-from typing import TextIO
+from typing import Any, TextIO
 
 from trueflops.capture.assumed import Assumptions, assuming
 from trueflops.capture.named import named_program
@@ -19,12 +20,14 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, printable
 from trueflops.files import check_writable
 from trueflops.predict.captured.program import CapturedProgram, predict_program
+from trueflops.predict.captured.stages import CapturedStages, predict_stages
 from trueflops.predict.provenance import Provenance, captured_provenance
 from trueflops.profile import Profile
 from trueflops.report import encode
 from trueflops.report.captured import encode_program, show_program
 from trueflops.report.captured_files import write_trace
 from trueflops.report.captured_graph import encode_graph, show_graph
+from trueflops.report.captured_stages import encode_stages, show_stages
 from trueflops.report.plots import check_name
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import answers_on, console
@@ -47,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
         return _answer(options, _captured(options, where, profile), answers)
 
 
-def _answer(options: argparse.Namespace, found: CapturedProgram, answers: TextIO) -> int:
+def _answer(options: argparse.Namespace, stages: CapturedStages, answers: TextIO) -> int:
+    found = stages.ranks[options.rank or 0]
     if options.trace:
         write_trace(found, Path(options.trace))
     if options.roofline:
@@ -62,14 +66,18 @@ def _answer(options: argparse.Namespace, found: CapturedProgram, answers: TextIO
         more = encode_graph(found) if options.graph else {}
         if options.provenance:
             more["provenance"] = encode_provenance(_provenance(found))
+        if options.pipeline:
+            more["pipeline"] = encode_stages(stages)
         print(encode.to_json(encode_program(found) | more), file=answers)
     elif options.graph:
         show_graph(found, options.top)
     else:
+        if options.pipeline:
+            show_stages(stages)
         show_program(found, options.top)
     if options.provenance and not options.json:
         show_provenance(console(), _provenance(found))
-    return 0 if found.fitting.fits else 1
+    return 0 if all(each.fitting.fits for each in stages.ranks.values()) else 1
 
 
 def _provenance(found: CapturedProgram) -> Provenance:
@@ -106,25 +114,39 @@ def program_apart() -> Iterator[TextIO]:
         os.close(kept)
 
 
-def _captured(options: argparse.Namespace, where: Cluster, profile: Profile) -> CapturedProgram:
+def _captured(options: argparse.Namespace, where: Cluster, profile: Profile) -> CapturedStages:
+    """The rank that was asked for; with --pipeline, all stages of its pipeline."""
     try:
+        from trueflops.capture import program
         from trueflops.capture.pretend.machine import Machine
-        from trueflops.capture.program import arguments, capture, capture_script, load
     except ModuleNotFoundError as error:
         raise BadInput(f"capture needs {error.name}: pip install 'trueflops[capture]'") from None
     path, function = named_program(options.program)
     words = list(options.words or ())
-    machine = Machine.like(where.accelerator, where.per_node)
-    world, rank = options.world or where.count, options.rank or 0
-    program = printable(options.program)
-    print(f"running {program} without a device", file=sys.stderr, flush=True)
-    place = {"world": world, "rank": rank, "per_node": where.per_node}
-    if not function:
-        recording = capture_script(path, words, machine, **place)
-    else:
-        with arguments([str(path), *words]):
-            recording = capture(lambda: load(options.program), machine, **place)
-    return predict_program(recording, Clock(where, profile))
+    machine, clock = Machine.like(where.accelerator, where.per_node), Clock(where, profile)
+    rank = options.rank or 0
+    place: dict[str, int] = {
+        "world": options.world or where.count, "rank": rank, "per_node": where.per_node,
+    }  # fmt: skip
+    print(f"running {printable(options.program)} without a device", file=sys.stderr, flush=True)
+
+    def load() -> Any:
+        return program.load(options.program)
+
+    with program.arguments([str(path), *words]):
+        if options.pipeline:
+            run = (
+                partial(program.run_function, load)
+                if function
+                else partial(program.run_file, path, words)
+            )
+            return predict_stages(program.capture_stages(run, machine, **place), clock)
+        recording = (
+            program.capture(load, machine, **place)
+            if function
+            else program.capture_script(path, words, machine, **place)
+        )
+    return CapturedStages({rank: predict_program(recording, clock)})
 
 
 def _cluster(options: argparse.Namespace) -> Cluster:

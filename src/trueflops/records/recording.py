@@ -119,7 +119,8 @@ class Recording:
     events: list[Event] = field(default_factory=list)
     parameters: dict[int, str] = field(default_factory=dict)  # storage -> the parameter's name
     roles: dict[int, str] = field(default_factory=dict)
-    """Of storages of which an optimizer says it, what they are for: gradients, optimizer state."""
+    """Of storages of which an optimizer says it: gradients, optimizer state, or the weights that it
+    updates, which are copies where modules have parameters of their own."""
     parameter_count: int = 0
     rank: int = 0
     world: int = 1

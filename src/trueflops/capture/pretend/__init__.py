@@ -8,6 +8,7 @@ facts.py         what is known of the others: their sign, how many are not zero
 reads.py         functions of torch that read values; numbers.py: what `.item()` gives where unknown
 overrides.py     torch functions that would ask a driver before the dispatcher sees them
 machine.py       torch.cuda, answered by the catalog; streams.py: streams and events
+driver.py        what lies below torch.cuda and a CPU build lacks
 engine.py        what autograd does in place when no dispatch mode is active
 autocast.py      autocast's casts; attention.py: which fused attention kernel torch would choose
 fused.py         ops that are one kernel on CUDA; shapes.py: meta kernels that torch lacks

@@ -161,6 +161,8 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
         recorder.waits(-1, -1, len(recorder.recording.events))
         recorder.tell_assumed()
         value = recorder.values.of(tensor)
+        if value is not None:
+            recorder.tell_assumed()
         return read_number(tensor) if value is None else real_item(value)
 
     def to_list(tensor: torch.Tensor) -> Any:

@@ -34,6 +34,10 @@ _WRITES: Final = (
     torch.ops.aten.zero_.default, torch.ops.aten.fill_.Scalar, torch.ops.aten.fill_.Tensor,
     torch.ops.aten.copy_.default,
 )  # fmt: skip
+_FILLED: Final = (
+    "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+    "new_full",
+)  # fmt: skip
 _LIKE: Final = (
     "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "rand_like",
     "randint_like",
@@ -74,8 +78,10 @@ class Values:
         if traits.is_view and tensors and self.of(tensors[0]) is None:
             return  # a view of unknown values; facts stand on the storage
         results = _tuple(made)
-        small = all(isinstance(t, torch.Tensor) and is_small(t) for t in (*tensors, *results))
         name = func.__name__.partition(".")[0]
+        filled = name in _FILLED  # of its inputs only the shape counts
+        followed = results if filled else (*tensors, *results)
+        small = all(isinstance(t, torch.Tensor) and is_small(t, filled) for t in followed)
         if small and (name in _DRAWN or not traits.random):
             known, answer = self.answer(func, args, kwargs)
             if known:
@@ -148,9 +154,15 @@ class Values:
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
-def is_small(tensor: torch.Tensor) -> bool:
-    """Whether the values of such a tensor are followed."""
-    return tensor.numel() <= (MOST_FLOATS if tensor.is_floating_point() else MOST_INTEGERS)
+def is_small(tensor: torch.Tensor, filled: bool = False) -> bool:
+    """Whether the values of such a tensor are followed.
+
+    Larger ones of floating point are, where they are `filled` with one number: a router's map of
+    tokens and experts begins so, and is then made of whole numbers.
+    """
+    plain = tensor.is_floating_point() and not filled
+    plain = plain and getattr(tensor, "_known_values", None) is None
+    return tensor.numel() <= (MOST_FLOATS if plain else MOST_INTEGERS)
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

@@ -2,8 +2,8 @@
 
 A script changes its process: it imports modules that keep state, registers things once, may end
 with os._exit. So every rank starts afresh, in a child. Objects that a rank sends to another, such
-as the shapes between stages of a pipeline, go through the parent: where one waits for a rank that
-does not run, that rank is started, and held as soon as it has sent what was asked for.
+as the shapes between the stages of a pipeline, go through the parent: where one waits for a rank
+that does not run, that rank is started, and held as soon as it has sent what was asked for.
 """
 
 from __future__ import annotations

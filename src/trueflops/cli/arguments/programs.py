@@ -31,7 +31,9 @@ def ops_flags(p: argparse.ArgumentParser) -> None:
 def capture_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops capture`."""
     p.add_argument(
-        "program", metavar="FILE.py:FUNCTION", help="builds all and returns the step, a callable"
+        "program",
+        metavar="FILE.py[:FUNCTION]",
+        help="a script that trains; or a function that builds all and returns the step, a callable",
     )
     p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
@@ -41,6 +43,9 @@ def capture_flags(p: argparse.ArgumentParser) -> None:
         "--assume", action="append", default=[], metavar="NAME=VALUE",
         help="a value that nobody knows: mask=0.25 (share of true), train.py:14=true",
     )  # fmt: skip
+    p.add_argument(
+        "--pipeline", action="store_true", help="all stages of its pipeline, replayed together"
+    )
     top_flags(p)
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
     p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")

@@ -5,6 +5,7 @@ compiled.py  regions of torch.compile, fused
 lowering.py  the kernels of every call, found once
 prices.py    calls -> kernels with their seconds, by the one clock
 step.py      a recorded step: priced, replayed by the runtime, told as a tree
+stages.py    the stages of a pipeline, replayed together
 memory.py    every storage through the caching allocator: peaks, timeline, what was alive
 groups.py    kernels, alike ones together
 fitting.py   whether it fits, and what would save memory

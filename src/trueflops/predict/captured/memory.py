@@ -152,8 +152,11 @@ def _at_end(event: Allocated, recording: Recording) -> str:
     """Of a storage that never goes."""
     if event.storage in recording.parameters:
         return "parameters"
-    if event.storage in recording.roles:
-        return recording.roles[event.storage]
+    role = recording.roles.get(event.storage)
+    if role == "weights":
+        return "optimizer state" if recording.parameters else "parameters"
+    if role is not None:
+        return role
     if event.phase == "optimizer":
         return "optimizer state"
     return "gradients" if event.phase in ("backward", "recompute") else "inputs and buffers"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
@@ -15,11 +15,12 @@ from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import Kernel, price_events
 from trueflops.records.recording import Call, Event, Recording, StepPhase, Waited
 from trueflops.runtime import COMPUTE, Estimate, Term, busy_seconds, floor_seconds, leaf, total
-from trueflops.runtime.replay import Issue, Placed, Wait, replay, shares
+from trueflops.runtime.replay import Issue, Placed, Score, Timeline, Wait, replay, shares
 
 CAUSES: Final = {**COMPUTE, "host copy": "host copies"}
 UPDATE: Final = "optimizer"
 AGAIN: Final = "recomputation"
+BUBBLE: Final = "pipeline bubble"
 Ran = Placed[Kernel]
 
 
@@ -33,6 +34,7 @@ class CapturedStep:
     device_seconds: float  # of kernels on the main stream
     idle_seconds: float  # of the device, while it waited for the host
     gap_seconds: float  # of the device, between one kernel and the next of a full queue
+    waited_seconds: float  # of the device, for other ranks that were replayed with this one
     exposed_seconds: float  # of communication that nothing hid
     clock_ratio: float
     added_by_cap: float
@@ -58,17 +60,43 @@ class CapturedStep:
         return sum(float(r.kernel.work.flop) for r in self.ran if r.kernel.matrix)
 
 
+@dataclass
+class PricedStep:
+    """A recorded step whose calls are priced, to be replayed alone or with other ranks."""
+
+    kernels: list[Kernel]
+    score: Score[Kernel]
+
+
+def price_step(
+    recording: Recording,
+    clock: Clock,
+    lowering: Lowering | None = None,
+    meetings: Mapping[int, Hashable] | None = None,
+) -> PricedStep:
+    """Price the recorded step; `meetings`: by event, in which one other ranks take part."""
+    events = recording.step()
+    priced = price_events(events, clock, lowering or Lowering())
+    kernels = [k for each in priced for k in each]
+    issues = _issues(events, priced, clock.host, meetings or {}, one_thread=clock.chip.is_cpu)
+    return PricedStep(kernels, Score(issues, sum(_joules(k, clock) for k in kernels)))
+
+
 def captured_step(
     recording: Recording, clock: Clock, lowering: Lowering | None = None
 ) -> CapturedStep:
     """Price the recorded step and run it on two clocks."""
-    events = recording.step()
-    priced = price_events(events, clock, lowering or Lowering())
-    kernels = [k for each in priced for k in each]
-    joules = sum(_joules(k, clock) for k in kernels)
+    priced = price_step(recording, clock, lowering)
+    issues, joules = priced.score
+    alone = clock.chip.is_cpu
+    found = replay(issues, clock.host.law, clock.power, joules, one_thread=alone)
+    return as_step(priced, found, clock)
+
+
+def as_step(priced: PricedStep, found: Timeline[Kernel], clock: Clock) -> CapturedStep:
+    """A replayed step as a tree of terms."""
+    kernels, joules = priced.kernels, priced.score.joules
     law, alone = clock.host.law, clock.chip.is_cpu
-    issues = _issues(events, priced, clock.host, one_thread=alone)
-    found = replay(issues, law, clock.power, joules, one_thread=alone)
     # Streams that share a link run side by side here; the link still carries them all.
     floor = _busiest_link(kernels, clock)
     late = max(0.0, floor - found.end)
@@ -77,8 +105,9 @@ def captured_step(
     parts, capped = _computing(found.placed)
     busy = sum(float(part.value) for part in parts) + capped
     covered = sum(shares(sorted((r.start, r.end) for r in found.placed)))
-    gaps = 0.0 if alone else min(found.queued * law["gap"], found.end - covered)
-    idle = max(0.0, found.end - covered - gaps)
+    waited = sum(shares(sorted((r.start - r.waited, r.end) for r in found.placed))) - covered
+    gaps = 0.0 if alone else min(found.queued * law["gap"], found.end - covered - waited)
+    idle = max(0.0, found.end - covered - waited - gaps)
     sent = _sent(found.placed, covered - busy)
     power = clock.profile.curve("power")
     # What follows the host's own speed: all of it where the host is behind.
@@ -91,6 +120,7 @@ def captured_step(
             leaf("power cap", capped, power, "power"),
             total("launch gaps", Term("waiting for the host", idle), Term("between kernels", gaps)),
         ),
+        *([Term(BUBBLE, waited)] if waited else []),
         sent,
         *(part for part in parts if part.name == UPDATE),
         Term("busiest link", late),
@@ -105,6 +135,7 @@ def captured_step(
         device_seconds=busy,
         idle_seconds=idle,
         gap_seconds=gaps,
+        waited_seconds=waited,
         exposed_seconds=float(sent.value) + late,
         clock_ratio=found.clock_ratio,
         added_by_cap=capped,
@@ -114,12 +145,17 @@ def captured_step(
 
 
 def _issues(
-    events: Sequence[Event], priced: list[list[Kernel]], host: HostLaw, *, one_thread: bool
+    events: Sequence[Event],
+    priced: list[list[Kernel]],
+    host: HostLaw,
+    meetings: Mapping[int, Hashable],
+    *,
+    one_thread: bool,
 ) -> list[Issue[Kernel]]:
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
     before: StepPhase = "forward"
-    for event, kernels in zip(events, priced, strict=True):
+    for i, (event, kernels) in enumerate(zip(events, priced, strict=True)):
         if isinstance(event, Waited):
             found.append(Issue(wait=Wait(event.waiting, event.awaited, event.at)))
         elif not isinstance(event, Call):
@@ -137,7 +173,8 @@ def _issues(
                 generated=event.region >= 0,
             )
             before = event.phase
-            found.append(Issue(taken, kernels, event.stream))
+            met = meetings.get(i) if kernels else None
+            found.append(Issue(taken, kernels, event.stream, meets=met))
     return found
 
 
