@@ -30,13 +30,13 @@ _INDEX: Final = torch.ops.aten.index.Tensor
 _REPEAT: Final = torch.ops.aten.repeat_interleave.Tensor
 _CTC: Final = (torch.ops.aten._ctc_loss.default, torch.ops.aten._ctc_loss.Tensor)
 _FINITE: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
-_FILLED: Final = (
-    "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
-    "new_full",
-)  # fmt: skip
 _WRITES: Final = (
     torch.ops.aten.zero_.default, torch.ops.aten.fill_.Scalar, torch.ops.aten.fill_.Tensor,
     torch.ops.aten.copy_.default,
+)  # fmt: skip
+_FILLED: Final = (
+    "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+    "new_full",
 )  # fmt: skip
 _LIKE: Final = (
     "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "rand_like",

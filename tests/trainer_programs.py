@@ -1,6 +1,6 @@
 """Training steps by frameworks' own code, unmodified: what a user writes, on a small Llama.
 
-Captured by test_capture_frameworks.py, where the frameworks are installed.
+Captured by test_capture_trainers.py, where the frameworks are installed.
 """
 
 from __future__ import annotations
