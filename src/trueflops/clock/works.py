@@ -45,7 +45,6 @@ _CAST, _FUSED_LOSS = Kind.CAST, Kind.FUSED_CROSS_ENTROPY  # bound once: see grap
 _FLASH_WIDTHS: Final = np.array([64.0, 96.0, 128.0, 256.0])
 _CUDNN_WIDTHS: Final = np.array([64.0, 128.0, 192.0, 256.0])
 _CUDNN_BACKWARD_WIDTHS: Final = np.array([*range(64, 129, 8), 256], np.float64)
-_EFFICIENT_WIDTHS: Final = np.array([64.0, 128.0])
 _WIDTHS: Final[dict[tuple[Variant | None, Kind], Array]] = {
     (AttentionKernel.FA2, Kind.ATTENTION): _FLASH_WIDTHS,
     (AttentionKernel.FA2, Kind.ATTENTION_BACKWARD): _FLASH_WIDTHS,
@@ -53,11 +52,6 @@ _WIDTHS: Final[dict[tuple[Variant | None, Kind], Array]] = {
     (AttentionKernel.CUDNN, Kind.ATTENTION_BACKWARD): _CUDNN_BACKWARD_WIDTHS,
     (AttentionKernel.CUDNN_MASKED, Kind.ATTENTION): _CUDNN_WIDTHS,
     (AttentionKernel.CUDNN_MASKED, Kind.ATTENTION_BACKWARD): _CUDNN_BACKWARD_WIDTHS,
-    **{
-        (kernel, kind): _EFFICIENT_WIDTHS
-        for kernel in (AttentionKernel.EFFICIENT, AttentionKernel.EFFICIENT_SINGLE)
-        for kind in (Kind.ATTENTION, Kind.ATTENTION_BACKWARD)
-    },
 }
 # Cycles of a unit for each pair of query and key under dropout: cuDNN's kernels, four shapes on an
 # H200, forward 0.89-0.97 ps a pair and backward 0.37-0.51.
