@@ -5,8 +5,6 @@ program.py    finds FILE.py:FUNCTION, builds it, runs its step to warm up and on
 script.py     runs a whole script, and finds its steps by the optimizer that closes them
 roles.py      what storages are for, where an optimizer says so
 recorder.py   the dispatch mode under which it runs: gives every op its shapes and records it
-script.py     a user's script: its steps are found by the optimizer that closes them
-roles.py      what storages are for, where an optimizer or a parameter says so
 assumed.py    values that nobody knows, as the user gives them (without torch)
 places.py     where an op is called: phase of the step, module, compiled region
 schema.py     what an op's schema says about it
