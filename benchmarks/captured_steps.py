@@ -11,16 +11,16 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
-import statistics
-import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-WARM_STEPS = 3
+from steps import measure_step
+
 SETTLE_SECONDS = 1.0
 TIMED_SECONDS = 1.5
 LEAST_TIMED = 5
@@ -142,32 +142,10 @@ def program(case: Case) -> Callable[[], Any]:
 
 def measure(case: Case) -> dict[str, Any]:
     """Seconds of the median step and the peak of what was allocated and reserved."""
-    step = program(case)
-    for _ in range(WARM_STEPS):
-        step()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    _steps_for(step, SETTLE_SECONDS, 1)
-    times = _steps_for(step, TIMED_SECONDS, LEAST_TIMED)
     return {
         **case._asdict(),
-        "step_seconds": round(statistics.median(times), 6),
-        "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
-        "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+        **measure_step(program(case), SETTLE_SECONDS, TIMED_SECONDS, LEAST_TIMED),
     }
-
-
-def _steps_for(step: Callable[[], Any], seconds: float, least: int) -> list[float]:
-    times: list[float] = []
-    since = time.perf_counter()
-    while len(times) < least or time.perf_counter() < since + seconds:
-        begun = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - begun)
-    return times
 
 
 def write(path: Path, cases: Iterable[Case]) -> None:
@@ -192,41 +170,19 @@ def write(path: Path, cases: Iterable[Case]) -> None:
 
 def compare(files: Iterable[Path], on: str, profile: str | None) -> None:
     """Capture every case of the files and print how far each prediction is off."""
-    from trueflops.capture.pretend.machine import Machine
-    from trueflops.capture.program import capture
-    from trueflops.catalog import cluster
-    from trueflops.clock import Clock
-    from trueflops.predict.captured.program import predict_program
-    from trueflops.profile import profile_of, read_profile
-    from trueflops.profile.library import find_profile
+    from judged import clock_for, judge, predicted, summary  # measuring needs torch alone
 
-    where = cluster(on)
-    given = read_profile(find_profile(profile)) if profile else None
-    clock = Clock(where, profile_of(where.accelerator, "plain", given))
+    clock = clock_for(on, profile)
     for path in files:
-        missed: dict[str, list[float]] = {"time": [], "memory": [], "reserved": []}
-        inside = 0
+        rows = []
         for row in csv.DictReader(path.open()):
             case = case_of(row)
-            recording = capture(lambda: lambda: program(case), Machine.like(where.accelerator))  # noqa: B023
-            found = predict_program(recording, clock)
-            told = found.step.seconds
-            real = float(row["step_seconds"])
-            off = {
-                "time": float(told.value) / real - 1.0,
-                "memory": found.memory.peak_allocated_bytes / int(row["peak_allocated_bytes"]) - 1,
-                "reserved": found.memory.peak_reserved_bytes / int(row["peak_reserved_bytes"]) - 1,
-            }
-            inside += bool(told.low <= real <= told.high)
-            for name, value in off.items():
-                missed[name].append(abs(value))
+            rows.append(judge(predicted(partial(program, case), clock), row))
             how = " ".join(str(v) for v in case[:4]) + "".join(
                 f" {name}" for name in ("checkpoint", "compiled", "clip") if getattr(case, name)
             )
-            print(f"{how:42} {real:8.4f} s  " + "  ".join(f"{n} {v:+.1%}" for n, v in off.items()))
-        means = [f"{n} {statistics.mean(v):.1%} (worst {max(v):.1%})" for n, v in missed.items()]
-        count = len(missed["time"])
-        print(f"{path.name}: {count} steps, {inside} within their interval; {'; '.join(means)}")
+            print(f"{how:42} {rows[-1]}")
+        print(f"{path.name}: {summary(rows)}")
 
 
 def case_of(row: dict[str, str]) -> Case:

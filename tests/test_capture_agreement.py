@@ -152,8 +152,11 @@ CAUSAL: Final = (
     "GLM-4.5-Air", "MiniMax-M2", "DeepSeek-V2-Lite", "DeepSeek-V3", "Kimi-K2", "GLM-4.7-Flash",
 )  # fmt: skip
 """Models that tell their attention kernel no more than that it is causal."""
-MASKED: Final = ("Gemma-3-1B", "Phi-3-mini", "Falcon-7B")
-"""Models that hand a mask to it: for their windows, or (Falcon) always."""
+MASKED: Final = ("Gemma-3-1B", "Phi-3-mini")
+"""Models that hand a mask to it, for their windows."""
+BROADCAST: Final = ("Falcon-7B",)
+"""Models that hand one head of keys to all heads of queries and do not say so (enable_gqa): no
+fused kernel takes that, and torch falls back to products and a softmax."""
 PLAIN: Final = ("Gemma-2-2B", "BLOOM-7.1B", "MPT-7B", "GPT-J-6B", "GPT-OSS-20B")
 """Models for which transformers knows no fused attention, but products and a softmax."""
 ELSE: Final = {
@@ -168,7 +171,7 @@ def test_every_family_of_the_catalog_is_compared() -> None:
     def kinds(names: Iterable[str]) -> set[str]:
         return {str(model_record(name)["config"]["model_type"]) for name in names}
 
-    assert kinds((*CAUSAL, *MASKED, *PLAIN)) | set(ELSE) == kinds(model_names())
+    assert kinds((*CAUSAL, *MASKED, *BROADCAST, *PLAIN)) | set(ELSE) == kinds(model_names())
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -196,10 +199,20 @@ def test_behind_a_mask_every_key_is_counted(name: str) -> None:
 
     def more(op: Op) -> float:
         seen, causal = float(op.facts["seen"]), (SEQUENCE + 1.0) / 2.0
-        return SEQUENCE / seen if model.family == "falcon" or seen < causal else 1.0
+        return SEQUENCE / seen if seen < causal else 1.0
 
     assert recording.parameter_count == model.parameter_count
     assert captured_flop(recording) == pytest.approx(built_flop(built(model), more), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", BROADCAST)
+def test_keys_that_are_broadcast_are_multiplied_plainly(name: str) -> None:
+    """All keys are counted, and a backward is twice its forward: no scores are made again."""
+    model, recording = built_model(name), captured(name)
+    assert not any("scaled_dot_product" in call.op for call in recording.calls())
+    expected = built_flop(built(model), lambda op: SEQUENCE / float(op.facts["seen"]))
+    expected["backward", "attention"] = 2.0 * expected["forward", "attention"]
+    assert captured_flop(recording) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", [*PLAIN, "Llama-3-8B"])
@@ -345,9 +358,9 @@ def test_norms_written_out_keep_more(name: str) -> None:
         # Weighed after the last product: the gradient of a weight needs what it weighed.
         ("Mixtral-8x7B", lambda m: 2 * m.hidden),
         ("Qwen3-30B-A3B", lambda m: 8 * m.hidden),
-        # A mask of yes and no becomes one of numbers, in every layer.
-        ("Gemma-3-1B", lambda m: SEQUENCE),
-        ("Falcon-7B", lambda m: SEQUENCE),
+        # A mask of yes and no becomes one of numbers, in every layer; cuDNN's kernel lays the
+        # mixture out as the queries lie, and so it is copied for the product.
+        ("Gemma-3-1B", lambda m: SEQUENCE + 4 * 256),
     ],
 )
 def test_what_an_implementation_keeps_beyond_the_graph(

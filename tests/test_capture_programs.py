@@ -124,6 +124,15 @@ def test_recurrent_layers_are_one_call_of_many_kernels() -> None:
     assert {op.dtype for op in lower(forward) if op.kind is Kind.MATMUL} == {"fp16"}
 
 
+def test_recurrent_layers_run_where_torch_is_built_with_cudnn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a build joins their weights in C++, which fake tensors do not have."""
+    monkeypatch.setattr(torch.backends.cudnn, "is_acceptable", lambda _: True)
+    monkeypatch.setattr(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
+    assert names(captured(programs.recurrent))["_cudnn_rnn"] == 1
+
+
 def test_a_half_becomes_a_float_inside_softmax() -> None:
     """A bfloat16 is cast by a kernel of its own."""
     casts = {}

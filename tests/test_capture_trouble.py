@@ -51,12 +51,11 @@ def trouble(tmp_path: Path, text: str, name: str = "build") -> str:
 @pytest.mark.parametrize(
     ("line", "what", "instead"),
     [
-        ("y.nonzero()", "nonzero", "torch.where"),
-        ("torch.argwhere(y > 0)", "nonzero", "torch.where"),
-        ("y[y > 0].sum()", "a boolean index", "torch.where"),
-        ("y.masked_select(y > 0)", "masked_select", "torch.where"),
-        ("torch.unique(y)", "unique", "before the step"),
-        ("torch.bincount((y > 0).long().flatten())", "bincount", "scatter_add_"),
+        ("torch.unique(y)", "unique", "--assume train.py:14=COUNT"),
+        ("torch.bincount((y > 0).long().flatten())", "bincount", "--assume train.py:14=COUNT"),
+        ("y = y * 2 if 3.0 in y else y", "`in` of a tensor", "--assume train.py:14=true"),
+        ("if (y > 0).all(): y = y * 2", "a branch on a tensor", "--assume train.py:14=true"),
+        ("y.split(y[:2, 0].long().tolist())", "a size is", "the line that reads it (.item() or"),
         ("torch.repeat_interleave(y, (y[:, 0] > 0).long(), 0)", "repeat_interleave", "output_size"),
         ("if loss.item() > 3: y = y * 2", "comparing .item()", "a number of the program's own"),
         ("y = y * 2 if loss.item() else y", "a branch on .item()", "leave the branch out"),
@@ -71,7 +70,7 @@ def trouble(tmp_path: Path, text: str, name: str = "build") -> str:
         ("list(range(y.argmax()))", "a tensor as an index or a count", "of the program's own"),
         ("y.detach().cpu().numpy()", ".numpy()", "keep the numbers in tensors"),
         ("if y.tolist()[0][0] > 0: y = y * 2", "comparing .item()", "of the program's own"),
-        ("torch.equal(y, x)", "equal", "=="),
+        ("torch.equal(y, x)", "torch.equal", "--assume train.py:14=true"),
         ("torch.zeros(int(y.sum()), device='cuda')", "int() of a tensor", "of the program's own"),
         ("nn.Embedding(9, 9, sparse=True).cuda()(x.long()).sum().backward()", "layout", "dense"),
         ("nn.DataParallel(model)(x)", "nn.DataParallel", "DistributedDataParallel"),
@@ -143,7 +142,8 @@ def test_a_program_that_ends_itself(tmp_path: Path) -> None:
 
 def test_what_is_not_a_program(tmp_path: Path) -> None:
     for text, words in (
-        ("train.py", "write FILE.py:FUNCTION"),
+        ("train", "write FILE.py:FUNCTION"),
+        ("nothing.py", "no such file"),
         (f"{tmp_path}/nothing.py:build", "no such file"),
         (f"{tmp_path}:build", "no such file"),
         ("train.py:not a name", "write FILE.py:FUNCTION"),
@@ -186,7 +186,7 @@ def test_a_file_that_fails_while_it_is_imported(tmp_path: Path) -> None:
 def test_everything_is_put_back(tmp_path: Path) -> None:
     import torch
 
-    trouble(tmp_path, PROGRAM.format(line="y.nonzero()"))
+    trouble(tmp_path, PROGRAM.format(line="torch.unique(y)"))
     assert not torch.cuda.is_available()
     assert torch.ones(2).device.type == "cpu"
     assert torch.ones(2).sum().item() == 2.0

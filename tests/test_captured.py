@@ -235,7 +235,8 @@ def test_the_command_answers_in_words_json_graph_and_trace(
     ("words", "told"),
     [
         (["nothing.py:build", "--on", "H100"], "no such file"),
-        (["train.py", "--on", "H100"], "FILE.py:FUNCTION"),
+        (["train", "--on", "H100"], "FILE.py:FUNCTION"),
+        (["nothing.py", "--on", "H100"], "no such file"),
         (["{file}:build"], "say where with --on"),
         (["{file}:build", "--on", "H100", "--rank", "3"], "0 to 0"),
         (["{file}:build", "--on", "8xH100", "--world", "4"], "has 8 chips"),

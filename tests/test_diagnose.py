@@ -20,6 +20,7 @@ from trueflops.interop.kineto import read_trace
 from trueflops.interop.kineto.arguments import TracedOp
 from trueflops.interop.kineto.calls import call_of, label_of, ops_of
 from trueflops.predict.diagnosis import Diagnosis, diagnose
+from trueflops.predict.diagnosis.causes import cause_of
 from trueflops.profile import from_datasheet, profile_of
 
 Capture = pytest.CaptureFixture[str]
@@ -280,6 +281,21 @@ def test_products_in_plain_fp32_are_told_of_tf32(tmp_path: Path) -> None:
     assert found.advice[0].code == "tf32"
 
 
+def test_a_slow_product_over_an_odd_vocabulary_is_told_to_be_padded(tmp_path: Path) -> None:
+    """As measured on an H200: 8192×50257×1024 took 7.3 times what it takes with 50304."""
+    run = Run()
+    run.op("aten::mm", 0, 10, 8700, dims=[[8192, 1024], [1024, 50257]], types=[BF16, BF16])
+    run.op("aten::mm", 1, 8710, 8700, dims=[[50257, 8192], [8192, 1024]], types=[BF16, BF16])
+    run.op("aten::mm", 2, 17410, 180, dims=[[4095, 4096], [4096, 4096]], types=[BF16, BF16])
+    first = run.diagnose(tmp_path).advice[0]
+    assert first.code == "padding"
+    assert first.text == "2 products over 50257, which is odd: pad it to 50304"
+    assert 14_000 * US < first.saves_seconds < 16_500 * US
+    quick = Run()
+    quick.op("aten::mm", 0, 10, 1200, dims=[[8192, 1024], [1024, 50257]], types=[BF16, BF16])
+    assert all(a.code != "padding" for a in quick.diagnose(tmp_path).advice)
+
+
 def test_a_chain_of_pointwise_kernels_could_be_one(tmp_path: Path) -> None:
     """Four kernels of two reads and a write each of 128 MB; fused, far less."""
     run = Run()
@@ -475,6 +491,84 @@ def test_a_real_step_is_predicted_kernel_by_kernel(real: Diagnosis) -> None:
     assert (backward.count, backward.kernels) == (12, 48)
 
 
+# ── without shapes ───────────────────────────────────────────────────────────────────────────────
+
+
+def without_shapes(folder: Path, device: str = "NVIDIA H200") -> Path:
+    """The real step as the profiler writes it with record_shapes=False."""
+    whole = json.loads(gzip.decompress(REAL.read_bytes()))
+    whole["deviceProperties"][0]["name"] = device
+    for event in whole["traceEvents"]:
+        for key in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs"):
+            event.get("args", {}).pop(key, None)
+    path = folder / "plain.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(whole).encode()))
+    return path
+
+
+def test_without_shapes_time_goes_where_it_went_with_them(tmp_path: Path, real: Diagnosis) -> None:
+    """Causes are told by the names of ops: every kernel has the heading that its shapes gave it."""
+    assert real.trace.shapes
+    trace = read_trace(without_shapes(tmp_path))
+    assert not trace.shapes
+    found = diagnose(trace, None)
+    assert found.occupied == real.occupied
+    assert found.late_seconds == real.late_seconds
+    assert (found.spent, found.phases, found.named) == (real.spent, real.phases, real.named)
+    assert found.predicted is None
+    assert found.advice[0] == real.advice[0]
+    assert {p.name for p in found.possible} == {"as it is", "no idle time"}
+    products = [g for g in found.groups if g.cause == "matmul"]
+    assert [g.label for g in products] == ["aten::mm", "aten::bmm"]
+    assert sum(g.measured_seconds for g in products) == pytest.approx(
+        sum(g.measured_seconds for g in real.groups if g.cause == "matmul")
+    )
+    assert sum(named.seconds for named in found.named) == pytest.approx(found.kernel_seconds)
+
+
+def test_the_command_asks_for_shapes_only_for_predictions(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    path = without_shapes(tmp_path, "Acme Turbo 9")  # no prediction, so no chip is needed
+    assert main(["diagnose", str(path), "--top", "3"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for said in ("Where the time went", "launches: 1,622, one every 58.7 µs", "Ops, 3 of",
+                 "Kernels, 3 of", "idle, the host was late", "What would help",
+                 "record_shapes=True to see what each kernel should take"):  # fmt: skip
+        assert said in text
+    assert "predict" not in text
+    assert main(["diagnose", str(path), "--on", "H200", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["shapes"] is False
+    assert 0.0 < answer["predicted_kernel_share"] < 0.2  # foreach: kernels tell their elements
+    assert answer["kernel_names"][0]["op"] == "aten::mul"
+
+
+def test_a_trace_of_the_device_alone(tmp_path: Path, capsys: Capture) -> None:
+    """Neither ops nor launches: the kernels' names say what they are, nothing why there is idle."""
+    run = Run()
+    names = {
+        "nvjet_sm90_tst_192x128_64x5": "matmul",
+        "void cublasLt::splitKreduce_kernel<32, 16, int>": "matmul",
+        "sm80_xmma_fprop_implicit_gemm_bf16": "matmul",
+        "void flash_fwd_kernel<Flash_fwd_kernel_traits<64>>": "attention",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop": "attention",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::MulFunctor>": "memory",
+        "void vllm::rms_norm_kernel<c10::BFloat16>": "memory",
+        "void at::native::radixSortKVInPlace<2>": "other",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "communication",
+        "my_own_kernel": "other",
+    }
+    for place, name in enumerate(names):
+        run.kernel(name, 100 * place, 40)
+    found = run.diagnose(tmp_path)
+    assert {k.name: cause_of(k, found.trace.launches) for k in found.window.kernels} == names
+    assert found.occupied.idle == pytest.approx(540 * US)
+    assert main(["diagnose", str(tmp_path / "trace.json")]) == 0
+    assert "idle, the trace has no launches" in capsys.readouterr().out
+
+
 # ── hostile files ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -493,7 +587,6 @@ def test_a_real_step_is_predicted_kernel_by_kernel(real: Diagnosis) -> None:
         (gzip.compress(b'{"traceEvents": []}', mtime=0)[:-9], "ends in the middle"),
         (b"\x1f\x8b\x00\x00garbage", "cannot be unpacked"),
         (b'{"traceEvents": [{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}]}', "no kernels"),
-        (b'[{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1}]', "record_shapes=True"),
         (b'[{"ph":"X","cat":"kernel","name":"k","ts":1e400,"dur":1}]', "no events"),
         (b'[{"ph":"X","cat":"kernel","name":"k","ts":' + b"9" * 5000 + b"}]", "not a trace"),
     ],

@@ -73,14 +73,14 @@ def test_no_command_cuts_a_number_or_exceeds_the_width(
 def _ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace is read, and a program captured, once for all widths."""
     monkeypatch.setattr("trueflops.cli.diagnose.read_trace", cache(read_trace))
-    once, held = cli_capture._captured, dict[tuple[str, str], Any]()
+    once, held = cli_capture.recorded, dict[tuple[str, str], Any]()
     captured = cache(lambda program, where: once(*held[program, where]))
 
-    def capture(options: Any, where: Any, profile: Any) -> Any:
-        held.setdefault((options.program, where.name), (options, where, profile))
+    def capture(options: Any, where: Any) -> Any:
+        held.setdefault((options.program, where.name), (options, where))
         return captured(options.program, where.name)
 
-    monkeypatch.setattr(cli_capture, "_captured", capture)
+    monkeypatch.setattr(cli_capture, "recorded", capture)
 
 
 def check_widths(capsys: Capture, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:

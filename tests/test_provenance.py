@@ -15,13 +15,13 @@ from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.model import read_model
 from trueflops.plan import Plan
-from trueflops.predict import Trainer
-from trueflops.predict.provenance import BY_OPS, step_provenance
+from trueflops.predict import Server, Trainer
+from trueflops.predict.provenance import BY_OPS, serving_provenance, step_provenance
 from trueflops.profile import Choice, Curve, CurveKey, Profile, frameworks, profile_of, read_profile
 from trueflops.profile.library import SHIPPED
 from trueflops.profile.stored import DATA
 from trueflops.records.tables import Table
-from trueflops.workload import Training
+from trueflops.workload import Serving, Training
 
 PROFILES = sorted([*DATA.glob("*.json"), *SHIPPED.glob("*.json")])
 
@@ -188,10 +188,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "ops": ["ops", str(folder / "kernels.csv"), "--on", "H20"],
         "train": ["train", "GPT-2", "--on", "8xH100", "--dp", "8", "--seq", "1024"],
         "capture": ["capture", f"{folder / 'program.py'}:build", "--on", "A100"],
+        "diagnose": ["diagnose", str(Path(__file__).parent / "data" / "llama_160m_step.json.gz")],
     }
 
 
-COMMANDS = ("explain", "ops", "train", "capture")
+COMMANDS = ("explain", "ops", "train", "capture", "diagnose")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -227,6 +228,8 @@ def test_the_flag_answers_as_json(
         assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in answer["rows"]))
     elif command == "train":
         assert found["seconds"] == pytest.approx(answer["step_seconds"]["value"])
+    elif command == "diagnose":
+        assert found["seconds"] == pytest.approx(answer["predicted_kernel_seconds"]["value"])
     for part in found["parts"]:
         for each in part["curves"]:
             assert each["tried"][-1] == {
@@ -262,3 +265,39 @@ def test_the_parts_of_a_step_sum_to_it(model: str, on: str, framework: str, plan
     by_ops = sum(part.seconds for part in found.parts if part.kernels)
     of_ops = (leaf for leaf in step.step["compute"].leaves() if leaf.name in BY_OPS)
     assert by_ops == pytest.approx(sum(float(leaf.value) for leaf in of_ops), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "engine", "plan"),
+    [
+        ("Llama-3.1-8B", "H100", "vllm", Plan()),
+        ("Llama-3.1-70B", "8xH100", "sglang", Plan(tp=4, pp=2)),
+        ("DeepSeek-V3", "16xH20", "sglang", Plan(tp=16, ep=16)),
+        ("GPT-OSS-20B", "RTX-4090", "llama.cpp", Plan()),
+    ],
+)
+def test_the_parts_of_a_served_pass_sum_to_it(model: str, on: str, engine: str, plan: Plan) -> None:
+    where = cluster(on)
+    asked = Serving(9000, 200, concurrency=32)
+    server = Server(read_model(model), asked, where, profile_of(where.accelerator, engine))
+    point = server.predict(plan)
+    found = serving_provenance(server, point)
+    for name, term in (("decode", point.decode), ("prefill", point.prefill)):
+        assert found[name].seconds == pytest.approx(float(term.value), rel=1e-9)
+        by_ops = sum(part.seconds for part in found[name].parts if part.kernels)
+        of_ops = sum(float(leaf.value) for leaf in term.leaves() if leaf.name in BY_OPS)
+        assert by_ops == pytest.approx(of_ops, rel=1e-9)
+
+
+def test_infer_says_it_of_a_decode_step_and_of_a_prefill(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["infer", "Llama-3.1-8B", "--on", "H100", "--provenance"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "Which number priced what: one decode step" in said
+    assert "Which number priced what: the prefill of one request" in said
+    assert main([*words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    decode = answer["provenance"]["decode"]
+    assert decode["seconds"] == pytest.approx(answer["decode"]["seconds"])

@@ -38,6 +38,7 @@ ROOMS = [
     "measure",  # runs on a bare node: only cli starts it
     "cli",
     "__main__",
+    "pytest_plugin",  # loaded by pytest alone
 ]
 BARE = {"torch", "numpy"}  # what a node has on which `python -m trueflops.measure` runs
 

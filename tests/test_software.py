@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from trueflops.catalog import accelerator, cluster
+from trueflops.catalog import accelerator, accelerators, cluster
 from trueflops.cli import main
 from trueflops.cli.arguments.software import ENGINES, FRAMEWORKS
 from trueflops.graph.passes import FORMATS
 from trueflops.model import read_model
 from trueflops.model.config import Config
 from trueflops.model.quantization import read_released
+from trueflops.plan import Plan
 from trueflops.predict import Server
 from trueflops.predict.released import served_weights
 from trueflops.profile import profile_of
-from trueflops.profile.frameworks import SERVING, frameworks
+from trueflops.profile.frameworks import SERVING, frameworks, lacking, runs_on
 from trueflops.search import Limits, search_serving
 from trueflops.workload import Serving
 
@@ -57,6 +59,37 @@ class TestSoftware:
     def test_the_other_kind_is_refused(self, capsys: Capture, words: list[str], says: str) -> None:
         assert main([*words, "--on", "8xH100"]) == 2
         assert says in " ".join(capsys.readouterr().err.split())
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (["train", "GPT-2", "--on", "8xTPUv5e", "--framework", "transformers"],
+             "transformers: it does not run on Google's chips, such as TPU v5e; write one that "
+             "does: maxtext; without"),
+            (["train", "GPT-2", "--on", "8xH100", "--framework", "neuron"], "on NVIDIA's chips"),
+            (["train", "GPT-2", "--on", "8xTrainium2", "--framework", "maxtext"], "on AWS's chips"),
+            (["infer", "GPT-2", "--on", "MI300X", "--engine", "trt-llm"], "vllm, sglang or llama"),
+            (["infer", "GPT-2", "--on", "H100", "--engine", "mlx"], "mlx: it does not run"),
+            (["train", "GPT-2", "--on", "8xH100", "--framework", "fsdp", "--pp", "2"],
+             "--pp 2: fsdp has no pipeline parallelism; leave it out, or name another"),
+        ],
+    )  # fmt: skip
+    def test_chips_and_plans_that_it_lacks_are_refused(
+        self, capsys: Capture, words: list[str], says: str
+    ) -> None:
+        assert main(words) == 2
+        assert says in " ".join(capsys.readouterr().err.split())
+
+    def test_a_search_keeps_to_what_a_framework_has(self, capsys: Capture) -> None:
+        words = ("train", "Llama-3.1-70B", "--on", "64xH100", "--seq", "8192")
+        assert ask(capsys, *words, "--framework", "megatron")["plan"]["pp"] > 1
+        assert ask(capsys, *words, "--framework", "fsdp", "--top", "20")["plan"]["pp"] == 1
+
+    def test_every_vendor_and_degree_is_one(self) -> None:
+        vendors = {chip.vendor for chip in accelerators()}
+        for name in frameworks():
+            assert any(runs_on(name, vendor) for vendor in vendors)
+            assert set(lacking(name)) <= {field.name for field in fields(Plan)}
 
     def test_the_default_is_named(self, capsys: Capture) -> None:
         words = ("train", "GPT-2", "--on", "8xH100", "--dp", "8")

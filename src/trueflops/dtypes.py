@@ -81,8 +81,11 @@ _BY_TORCH: Final[Mapping[str, Dtype]] = {d.torch: d for d in DTYPES if d.torch}
 
 
 def of_torch(name: str) -> Dtype:
-    """A type by torch's name; one that this table lacks is taken for fp32."""
-    return _BY_TORCH.get(name, BY_NAME["fp32"])
+    """A type by torch's name, or by ours where torch stores none such (int4, fp4).
+
+    One that this table lacks is taken for fp32.
+    """
+    return _BY_TORCH.get(name) or BY_NAME.get(name, BY_NAME["fp32"])
 
 
 def short_name(torch: str) -> str:

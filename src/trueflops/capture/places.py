@@ -15,6 +15,7 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from trueflops.capture.pretend.engine import issued_by_engine
+from trueflops.capture.trouble import source
 from trueflops.records.recording import StepPhase
 
 
@@ -26,11 +27,15 @@ class Places:
         self.classes: dict[str, str] = {}
         self.region = -1
         self.in_optimizer = 0
+        self.follows_lines = False  # of the recorded step alone: looking costs time
         self.entered = 0  # modules entered since the last recorded call
         self._stack: list[str] = []
         self._made: dict[int, tuple[str, int]] = {}  # by sequence number: module, region
         self._kept: list[Any] = []  # keeps named modules alive, so that their ids stay unique
         self._regions = 0
+        self._lines: dict[int, str] = {}  # by sequence number: the user's line
+        self.graphed: set[int] = set()  # regions
+        self._autocast: dict[int, torch.dtype] = {}  # of regions, where it was on when they ran
 
     def now(self) -> tuple[StepPhase, str, int]:
         """Phase, module and region of the op that is being called."""
@@ -50,10 +55,28 @@ class Places:
             return "recompute", here, max(region, self.region)
         return "backward", module, region
 
+    def lowered(self) -> torch.dtype | None:
+        """The type that products of a compiled backward are cast to.
+
+        torch.compile traces forward and backward as one, under the forward's autocast.
+        """
+        phase, _, region = self.now()
+        return None if phase == "forward" else self._autocast.get(region)
+
     def _remember(self, here: str) -> None:
         """Note the place of the newest autograd node, which belongs to the op being called."""
         newest = torch._C._autograd._get_sequence_nr() - 1
-        self._made.setdefault(newest, (here, self.region))
+        if newest not in self._made:
+            self._made[newest] = here, self.region
+            if self.follows_lines:
+                self._lines[newest] = source()
+
+    def line(self) -> str:
+        """The user's line of the op that is being called; of a backward op, its forward op's."""
+        if not self.follows_lines:
+            return ""
+        node = torch._C._current_autograd_node()
+        return source() if node is None else self._lines.get(node._sequence_nr(), "")
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -69,13 +92,17 @@ class Places:
             yield
 
     @contextmanager
-    def compiled(self) -> Iterator[None]:
-        """Ops inside belong to one region of torch.compile."""
+    def compiled(self, *, graphed: bool = False) -> Iterator[None]:
+        """Ops inside belong to one region of torch.compile, which may run as CUDA graphs."""
         if self.region >= 0:  # a compiled function inside another is part of it
             yield
             return
         self._regions += 1
         self.region = self._regions
+        if graphed:
+            self.graphed.add(self.region)
+        if torch.is_autocast_enabled("cuda"):
+            self._autocast[self.region] = torch.get_autocast_dtype("cuda")
         try:
             yield
         finally:

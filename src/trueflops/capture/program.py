@@ -1,28 +1,39 @@
-"""Run a program under the recorder: FILE.py:FUNCTION -> Recording."""
+"""Run a program under the recorder: FILE.py:FUNCTION, or a whole script, -> Recording."""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
+from trueflops.capture.change import Change
+from trueflops.capture.changed import BUILT, change_built, changed
 from trueflops.capture.named import named_program, no_function
 from trueflops.capture.pretend.attention import fused_attention
 from trueflops.capture.pretend.autocast import autocast_fakes
 from trueflops.capture.pretend.compiled import marked_compile
+from trueflops.capture.pretend.extensions import stand_ins
+from trueflops.capture.pretend.flex import followed_flex
 from trueflops.capture.pretend.machine import Machine, pretended
+from trueflops.capture.pretend.numbers import UnknownNumber
 from trueflops.capture.pretend.overrides import FunctionOverrides
 from trueflops.capture.pretend.reads import reads
+from trueflops.capture.ranks.board import CAN_FORK, Board
 from trueflops.capture.ranks.distributed import as_rank, note_world
-from trueflops.capture.ranks.messages import Messages, follow_pipelines
+from trueflops.capture.ranks.messages import Messages, NotYetSent, follow_pipelines
 from trueflops.capture.recorder import Recorder
+from trueflops.capture.roles import Roles
+from trueflops.capture.script import ScriptSteps, run_script
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
 from trueflops.records.recording import HOST, Recording
@@ -58,77 +69,168 @@ def capture(
     world: int = 1,
     rank: int = 0,
     per_node: int = 8,
+    change: Change | None = None,
 ) -> Recording:
     """Find the program, build it, run its step to warm up and once more recorded.
 
-    As rank `rank` of `world`, `per_node` of which share a node.
+    As rank `rank` of `world`, `per_node` of which share a node; with a change, if one is asked for.
     """
-    messages = Messages()
-    return messages.run_as(
-        rank, lambda place: _capture(build, machine, place, world, per_node, messages)
-    )
+    run = partial(run_function, build, change=change)
+    record = partial(_capture, run, machine, world, per_node)
+    try:
+        return record(rank, Messages())
+    except NotYetSent:
+        if not CAN_FORK:
+            raise
+    gc.collect()  # the program so far, before it is built again
+    return Board(record).record(rank)[rank]
+
+
+def capture_script(
+    path: Path,
+    words: list[str],
+    machine: Machine,
+    *,
+    world: int = 1,
+    rank: int = 0,
+    per_node: int = 8,
+    change: Change | None = None,
+) -> Recording:
+    """Run a script with these arguments until the first of its steps that is like the others."""
+    run = partial(run_file, path, words, change=change)
+    record = partial(_capture, run, machine, world, per_node)
+    if world == 1 or not CAN_FORK:
+        return record(rank, Messages())
+    return Board(record).record(rank)[rank]
+
+
+Run = Callable[[Recorder, ExitStack], None]
+
+
+def capture_stages(
+    run: Run, machine: Machine, *, world: int, rank: int = 0, per_node: int = 8
+) -> dict[int, Recording]:
+    """Capture all stages of the pipeline that a rank is in, by rank.
+
+    `run`: run_function or run_file, with its program given. Each rank runs in its own process.
+    """
+    if not CAN_FORK:
+        raise BadInput("several ranks need processes that can fork: Linux or macOS")
+    record = partial(_capture, run, machine, world, per_node)
+    return dict(sorted(Board(record, together=True).record(rank).items()))
 
 
 def _capture(
-    build: Callable[[], Callable[[], Step]],
-    machine: Machine,
-    rank: int,
-    world: int,
-    per_node: int,
-    messages: Messages,
+    run: Run, machine: Machine, world: int, per_node: int, rank: int, messages: Messages
 ) -> Recording:
     device = HOST if machine.on_host else "cuda"
     recorder = Recorder(device)
     with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.default_generator.manual_seed(0)  # the same program draws the same numbers
         stack.enter_context(as_rank(rank, world, per_node, recorder, messages))
         stack.enter_context(pretended(machine, recorder))
         stack.enter_context(marked_compile(recorder))
+        stack.enter_context(followed_flex(recorder))
         stack.enter_context(fused_attention(machine.capability, on_host=machine.on_host))
         stack.enter_context(autocast_fakes())
+        if not machine.on_host:
+            stack.enter_context(stand_ins())
         stack.enter_context(recorder.places.followed())
-        stack.enter_context(FunctionOverrides(reads(recorder)))
+        stack.enter_context(Roles(recorder).followed())
+        overrides = FunctionOverrides(reads(recorder), recorder)
+        stack.enter_context(overrides.in_backward())
+        stack.enter_context(overrides)
         stack.enter_context(recorder)
-        function = build()
-        with _told("building the program"):
-            step = function()
-        if not callable(step):
-            raise BadInput(
-                f"{getattr(function, '__name__', 'the function')} returned "
-                f"{type(step).__name__}; it must return the step, a function without arguments"
-            )
-        _name_parameters(recorder)
-        follow_pipelines(stack)
-        recorder.begin("warmup", listening=False)
-        with _told("the first step"):
-            while recorder.collectives.warmup_steps > 0:
-                recorder.collectives.warmup_steps -= 1
-                step()
-        recorder.begin("step", listening=True)
-        with _told("the recorded step"):
-            step()
-        recorder.ended = True
+        run(recorder, stack)
         note_world(recorder, rank, world)
     recorder.recording.modules = recorder.places.classes
+    recorder.recording.torch = torch.__version__
     return recorder.recording
+
+
+def run_function(
+    build: Callable[[], Callable[[], Step]],
+    recorder: Recorder,
+    stack: ExitStack,
+    change: Change | None = None,
+) -> None:
+    """Build the program and run the step that it returns."""
+    stack.enter_context(changed(change))
+    function = build()
+    with _told("building the program"):
+        step = function()
+    if not callable(step):
+        raise BadInput(
+            f"{getattr(function, '__name__', 'the function')} returned "
+            f"{type(step).__name__}; it must return the step, a function without arguments"
+        )
+    with _told("changing the program"):
+        change_built(change, recorder)
+    _name_parameters(recorder)
+    follow_pipelines(stack)
+    recorder.begin("warmup", listening=False)
+    done = 0
+    with _told("the first step"):
+        while not recorder.collectives.is_warm(done):
+            step()
+            done += 1
+    _name_parameters(recorder)  # a trainer moves and shards them when it first runs
+    recorder.begin("step", listening=True)
+    with _told("the recorded step"):
+        step()
+    recorder.ended = True
+
+
+def run_file(
+    path: Path,
+    words: list[str],
+    recorder: Recorder,
+    stack: ExitStack,
+    change: Change | None = None,
+) -> None:
+    """Run the script until one of its steps is recorded."""
+    if change in BUILT:
+        raise CannotCapture(f"{path.name}: a script's modules are changed only by itself")
+    stack.enter_context(changed(change))
+    steps = ScriptSteps(recorder, lambda: _name_parameters(recorder))
+    with suppress(ImportError):  # the script may use them, but has not imported them yet
+        importlib.import_module("torch.distributed.pipelining.stage")
+    follow_pipelines(stack)
+    with steps.followed(), _told(f"running {path.name}"):
+        run_script(path, words)
+    steps.end()
 
 
 def _name_parameters(recorder: Recorder) -> None:
     """Which storages are weights: every Parameter that is alive once the program is built."""
     found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     inner = {id(child) for module in found for child in module.children()}
-    recording, counted = recorder.recording, set()
+    recording, roles = recorder.recording, Roles(recorder)
+    counted: dict[int, int] = {}
     for module in found:
         if id(module) in inner:
             continue
         for name, parameter in module.named_parameters():
-            local = getattr(parameter, "_local_tensor", parameter)
-            number = recorder.number_of(local)
+            whole, part = _part_here(parameter)
+            number = recorder.number_of(part)
             if number is None:  # of another program in this process, or on the host
                 continue
             recording.parameters[number] = name
-            if id(parameter) not in counted:
-                counted.add(id(parameter))
-                recording.parameter_count += parameter.numel()
+            roles.ask_parameter(parameter)
+            counted[id(parameter)] = whole
+    recording.parameter_count = max(recording.parameter_count, sum(counted.values()))
+
+
+def _part_here(parameter: Any) -> tuple[int, torch.Tensor]:
+    """The elements of a parameter, and the tensor that holds this rank's part of them.
+
+    A DTensor wraps it; ZeRO-3 leaves an empty parameter, with its part beside it.
+    """
+    part = getattr(parameter, "ds_tensor", None)
+    if part is not None:
+        return parameter.ds_numel, part
+    return parameter.numel(), getattr(parameter, "_local_tensor", parameter)
 
 
 @contextmanager
@@ -151,6 +253,12 @@ def _told(doing: str) -> Iterator[None]:
                 raise cause from None
             seen.add(id(cause))
             cause = cause.__cause__ or cause.__context__
+        if UnknownNumber.__name__ in str(error):  # where torch wants whole numbers
+            raise CannotCapture(
+                f"{doing}{place_of(error)}: a size is a number that was read from a tensor, and "
+                "nobody knows its value: give it with --assume FILE.py:LINE=NUMBER (of a list: "
+                "NUMBER,NUMBER) and the line that reads it (.item() or .tolist())"
+            ) from error
         said = shorten(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         raise CannotCapture(f"{doing}{place_of(error)}: {said}") from error
 

@@ -47,6 +47,12 @@ def traits_of(op: Any) -> OpTraits:
     )
 
 
+@cache
+def has_device(op: Any) -> bool:
+    """Whether an op is told where its result shall be."""
+    return any(argument.name == "device" for argument in op._schema.arguments)
+
+
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _ATEN = torch.ops.aten
 FUSED_ON_CUDA = {
@@ -62,3 +68,9 @@ _FREE = {
     _ATEN._has_compatible_shallow_copy_type.default,
 }  # fmt: skip
 """Ops that launch nothing, though their schema does not say so."""
+
+
+def all_positional(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments as a trace has them: the dispatcher leaves out those that are the default."""
+    rest = [a for a in op._schema.arguments if not a.kwarg_only][len(args) :]
+    return (*args, *(a.default_value for a in rest))

@@ -36,18 +36,26 @@ def data_dependent(op: str) -> CannotCapture:
     short = op.removeprefix("aten.").partition(".")[0]
     advice = _ADVICE.get(short, "write it so that shapes follow from shapes")
     named = _NAMES.get(short, short)
-    return CannotCapture(f"{named} needs the values of a tensor{where()}: {advice}")
+    return CannotCapture(
+        f"{named} needs the values of a tensor{where()}: {advice}{_or_give('COUNT')}"
+    )
 
 
-def unknown_value(what: str, instead: str = "") -> CannotCapture:
+def unknown_value(what: str, instead: str = "", give: str = "") -> CannotCapture:
     """The program branches on a value that it read from a tensor."""
     advice = instead or (
         "decide it by a number of the program's own, or leave the branch out of the step"
     )
     return CannotCapture(
         f"{what} needs the value of a tensor{where()}: a captured program has shapes, not values; "
-        f"{advice}"
+        f"{advice}{_or_give(give)}"
     )
+
+
+def _or_give(value: str) -> str:
+    """The flag that gives the value, where one can be given."""
+    here = lines()
+    return f", or say what it is: --assume {here[0]}={value}" if value and here else ""
 
 
 def no_meta_kernel(op: str, error: Exception) -> CannotCapture:
@@ -87,27 +95,16 @@ def priced_by_bytes(op: str) -> str:
     return f"{short} is priced by the bytes that it reads and writes: no more is known of it"
 
 
-_MASKED: Final = "use torch.where(condition, a, b), or multiply by the mask"
-_KEPT: Final = "keep the number in a tensor, or use one of the program's own"
 _ADVICE: Final = {
-    "nonzero": _MASKED,
-    "argwhere": _MASKED,
-    "masked_select": _MASKED,
-    "index": _MASKED,
     "_unique2": "take the set of values before the step",
     "unique_dim": "take the set of values before the step",
     "unique_consecutive": "take the set of values before the step",
-    "_local_scalar_dense": _KEPT,
-    "item": _KEPT,
-    "equal": "compare with == and keep the answer in a tensor",
     "allclose": "compare with torch.isclose and keep the answer in a tensor",
     "bincount": "use torch.zeros(n).scatter_add_ with a fixed n",
     "repeat_interleave": "pass output_size=",
 }
 _NAMES: Final = {
-    "index": "a boolean index",
     "_unique2": "unique",
-    "_local_scalar_dense": "reading a number",
 }
 
 
@@ -127,6 +124,35 @@ def where() -> str:
     return f" in {library}" if library else ""
 
 
+def lines() -> list[str]:
+    """The user's line and the library's, as --assume names them: train.py:12, utils.py:233."""
+    users, libraries = "", ""
+    for frame in _frames():
+        path, number = frame.f_code.co_filename, frame.f_lineno
+        at = f"{Path(path).name}:{number}"
+        if is_users(path):
+            users = at
+            break
+        if not libraries and "/torch/" not in path:
+            libraries = at
+    return [at for at in (users, libraries) if at]
+
+
+def source() -> str:
+    """The innermost of the user's own lines on the stack, 'train.py:12'; '' where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:  # asked for every op: no generator, and every file is judged once
+        if is_users(frame.f_code.co_filename):
+            return f"{_base_name(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+@cache
+def _base_name(path: str) -> str:
+    return Path(path).name
+
+
 def place_of(error: BaseException) -> str:
     """The innermost of the user's own lines in an exception's traceback."""
     if isinstance(error, SyntaxError) and error.filename:
@@ -138,6 +164,7 @@ def place_of(error: BaseException) -> str:
     return f" at {Path(last.filename).name}:{last.lineno}" + _quoted(last.line or "")
 
 
+@cache
 def is_users(path: str) -> bool:
     """Whether a file is neither ours, nor Python's, nor an installed library's."""
     return not path.startswith((_PACKAGE, "<", *_LIBRARIES)) and "-packages" not in path
@@ -186,6 +213,12 @@ def passes() -> bool | None:
     return checks.get(_span(frame), checks.get(_span(frame, before=1)))
 
 
+def asks_whether_unequal() -> bool:
+    """Whether the sanity check being evaluated compares by !=."""
+    frame = next(_frames(), None)
+    return frame is not None and _span(frame) in _unequal(frame.f_code.co_filename)
+
+
 Span = tuple[int, int, int, int]  # line, column, last line, last column
 
 
@@ -222,6 +255,15 @@ def _deciding(path: str) -> set[Span]:
             if compared or child is getattr(node, "test", None):
                 found.add(_span_of(call))
     return found
+
+
+@cache
+def _unequal(path: str) -> set[Span]:
+    """The positions of a file's comparisons by !=."""
+    return {
+        _span_of(node) for node, _ in _tree(path)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq)
+    }  # fmt: skip
 
 
 @cache

@@ -12,33 +12,55 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.interop.kineto import read_trace
 from trueflops.predict.diagnosis import diagnose
+from trueflops.predict.provenance import diagnosis_provenance
 from trueflops.records.chips import chip_of
 from trueflops.records.trace import Trace
 from trueflops.report import encode
 from trueflops.report.diagnosis import encode_diagnosis, show_diagnosis
 from trueflops.report.progress import Waiting
+from trueflops.report.provenance import encode_provenance, show_provenance
+from trueflops.report.tables import console
 
 
 def run(options: argparse.Namespace) -> int:
     """Diagnose the median step of a trace."""
     with Waiting(f"reading {printable(options.trace)}") as wait:
         trace = read_trace(Path(options.trace))
-        where = _cluster(options, trace)
-        clock = Clock(where, profile_for(options, where.accelerator))
-        trace = replace(trace, warnings=(*trace.warnings, *_other_chip(trace, where)))
+        clock = _clock(options, trace)
+        if clock is not None:
+            said = _other_chip(trace, clock.cluster)
+            trace = replace(trace, warnings=(*trace.warnings, *said))
         wait.say(f"pricing {len(trace.kernels):,} kernels")
         found = diagnose(trace, clock)
+    origin = diagnosis_provenance(found, clock) if options.provenance and clock else None
     if options.json:
-        print(encode.to_json(encode_diagnosis(found, clock)))
-    else:
-        show_diagnosis(found, clock, options.top)
+        more = {"provenance": encode_provenance(origin)} if origin else {}
+        print(encode.to_json(encode_diagnosis(found, clock) | more))
+        return 0
+    show_diagnosis(found, clock, options.top)
+    if origin is not None:
+        show_provenance(console(), origin)
     return 0
 
 
-def _cluster(options: argparse.Namespace, trace: Trace) -> Cluster:
-    """--on, or the chip that the trace names; as many of them as its largest group has."""
+def _clock(options: argparse.Namespace, trace: Trace) -> Clock | None:
+    """Of --on, or of the chip that the trace names; None where nothing needs a prediction."""
     if options.on is None and options.profile is None:
-        options.on = _named(trace)
+        try:
+            options.on = chip_of(trace.device).whole
+        except (UnknownName, BadInput):
+            if not trace.shapes:
+                return None
+            said = f" ({trace.device!r} is not in the catalog)" if trace.device else ""
+            raise BadInput(
+                f"say where the trace was made with --on: H100, MI300X …{said}"
+            ) from None
+    where = _cluster(options, trace)
+    return Clock(where, profile_for(options, where.accelerator))
+
+
+def _cluster(options: argparse.Namespace, trace: Trace) -> Cluster:
+    """As many chips as the trace's largest group has, where --on names a single one."""
     where = cluster_of(options)
     widest = max((k.message.group for k in trace.kernels if k.message), default=1)
     if where.count < widest:
@@ -47,14 +69,6 @@ def _cluster(options: argparse.Namespace, trace: Trace) -> Cluster:
         options.on = f"{widest}x{where.accelerator.name}"
         where = cluster_of(options)
     return where
-
-
-def _named(trace: Trace) -> str:
-    try:
-        return chip_of(trace.device).whole
-    except (UnknownName, BadInput):
-        said = f" ({trace.device!r} is not in the catalog)" if trace.device else ""
-        raise BadInput(f"say where the trace was made with --on: H100, MI300X …{said}") from None
 
 
 def _other_chip(trace: Trace, where: Cluster) -> list[str]:

@@ -21,10 +21,12 @@ from trueflops.cli.question import (
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
+from trueflops.predict.provenance import serving_provenance
 from trueflops.predict.released import served_weights
 from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
 from trueflops.report.progress import Waiting
+from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.serving import cuts_table, print_serving, why_not
 from trueflops.report.tables import console
 from trueflops.report.training import tree_table
@@ -61,6 +63,14 @@ def run(options: argparse.Namespace) -> int:
         with Waiting(f"trying every cut of {where.count:,} accelerators"):
             points = search_serving(server, limits, options.top)
     more = {"weights_why": weights.why, "engine": software._asdict(), "notes": notes}
+    if options.provenance:
+        found = serving_provenance(server, points[0])
+        more["provenance"] = {name: encode_provenance(each) for name, each in found.items()}
+        code = show(points, limits, options, more)
+        if not options.json:
+            for each in found.values():
+                show_provenance(console(), each)
+        return code
     return show(points, limits, options, more)
 
 

@@ -12,7 +12,7 @@ from trueflops.cli.question import check_length
 from trueflops.errors import BadInput
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.profile.frameworks import USUAL, habits
+from trueflops.profile.frameworks import USUAL, frameworks, habits, lacking
 from trueflops.search import Space
 from trueflops.sizes import divisors
 from trueflops.workload import Training
@@ -77,6 +77,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
     """The fields that are not degrees: given ones, or defaults with their reason."""
     given: dict[str, Any] = {}
     if options.framework is not None:
+        _check_degrees(options)
         usual = habits(options.framework)
         given["fused"], given["fused_loss"] = usual.fused, usual.fused_loss
         given["implementation"] = usual.implementation
@@ -107,6 +108,20 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
     return Plan(**given), notes
 
 
+def _check_degrees(options: argparse.Namespace) -> None:
+    """Refuse a degree that the framework has no code for."""
+    for name in lacking(options.framework):
+        if (getattr(options, name) or 1) > 1:
+            others = [f for f in frameworks(serving=False) if name not in lacking(f)]
+            raise BadInput(
+                f"--{name} {getattr(options, name)}: {options.framework} has no {_DEGREE[name]}; "
+                f"leave it out, or name another --framework: {', '.join(others)}"
+            )
+
+
+_DEGREE = {"pp": "pipeline parallelism", "cp": "context parallelism"}
+
+
 def compute_dtype(where: Cluster) -> tuple[str, list[str]]:
     """bf16 where the chip has it; else the next best, said aloud."""
     chip = where.accelerator
@@ -123,10 +138,13 @@ def searched(options: argparse.Namespace) -> bool:
 
 def space_of(options: argparse.Namespace, base: Plan) -> Space:
     """Every plan that keeps what the flags fix."""
+    lacks = lacking(options.framework or USUAL)
 
     def only(name: str) -> tuple[int, ...]:
         value = getattr(options, name)
-        return () if value is None else (value,)
+        if value is None:
+            return (1,) if name in lacks else ()
+        return (value,)
 
     usual = Space()
     policies = (options.recompute,) if options.recompute else usual.recompute

@@ -12,12 +12,12 @@ from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
 from trueflops.catalog.clusters import cluster_measured
 from trueflops.cli.arguments import parse
 from trueflops.clock.given import given_profile as read_given
-from trueflops.errors import BadInput, UnknownName, printable, shorten
+from trueflops.errors import BadInput, UnknownName, join_or, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.model import Model
 from trueflops.model.config import decode_json
 from trueflops.profile import Profile, frameworks, profile_of
-from trueflops.profile.frameworks import USUAL, about, on_vendor, serves
+from trueflops.profile.frameworks import USUAL, about, on_vendor, runs_on, serves
 from trueflops.profile.library import find_profile
 
 # How an answer looks, not what was asked.
@@ -133,6 +133,17 @@ def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> S
             f"trueflops {else_} … {other} {name}"
         )
     real = on_vendor(name, chip.vendor)
+    if not runs_on(real, chip.vendor):
+        flag = "--engine" if serving else "--framework"
+        others = [
+            n for n in frameworks(serving=serving)
+            if n != usual and on_vendor(n, chip.vendor) == n and runs_on(n, chip.vendor)
+        ]  # fmt: skip
+        instead = f"; write one that does: {join_or(others)}" if others else ""
+        raise BadInput(
+            f"{flag} {name}: it does not run on {chip.vendor}'s chips, such as "
+            f"{chip.name}{instead}; without {flag} the usual settings are taken"
+        )
     return Software(real, options.framework is not None, about(real))
 
 

@@ -5,6 +5,7 @@ A prompt is cut into blocks of queries, each of which walks over the keys it may
     total   = pairs visited · 2(d + dᵥ) / (e(d)·P)
     longest = keys · block · 2(d + dᵥ) / (e(d)·P/units)      the last block sees all keys
     t       = start + [totalᵠ + (s·longest)ᵠ + memoryᵠ]^(1/q) + blocks/units · set-up
+              + pairs visited · drawing / units      with dropout, a random number for each pair
 A decode step streams the cache once, split over sequences, key heads and stretches of keys
 (flash-decoding), and multiplies groups of queries padded to a tensor core's 16 rows.
 """
@@ -34,6 +35,7 @@ class AttentionWork(NamedTuple):
     other_bytes: Size  # queries read, results written
     products: Size  # matrix products per pair: 1 for a forward, 2.5 for a backward
     dtype: str
+    drawing: Size = 0.0  # cycles of a unit that dropout takes for each pair
 
 
 def efficiency(head_dim: Size, p: Values) -> Size:
@@ -92,7 +94,9 @@ def prompt_limits(work: AttentionWork, chip: Silicon, p: Values) -> Limits:
     longest = np.minimum(w.keys, 2.0 * at.visited) * at.block * each / (rate / chip.units)
     memory = (work.cache_bytes + work.other_bytes) / (p["bandwidth"] * chip.bandwidth)
     begun = at.blocks / chip.units * p["block_cycles"] / chip.hertz
-    return Limits(total, memory, p["serial"] * longest, p["start_cycles"] / chip.hertz + begun)
+    drawn = at.blocks * at.block * at.visited * work.drawing / (chip.units * chip.hertz)
+    start = p["start_cycles"] / chip.hertz + begun + drawn
+    return Limits(total, memory, p["serial"] * longest, start)
 
 
 def _prompt(work: AttentionWork, chip: Silicon, p: Values) -> Array:

@@ -27,7 +27,7 @@ class HostLaw:
 
     def __init__(self, profile: Profile) -> None:
         self.framework, self.law = profile.curve("framework"), profile.curve("dispatch")
-
+        self.session = profile.curve("session")  # of a graph that no Python runs
         self.by_calls = bool(self.framework["by_calls"])
         self.by_generated = bool(self.framework["by_generated"])
 

@@ -40,6 +40,22 @@ LAWS: Final[dict[str, Law]] = {
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
 _CAST, _FUSED_LOSS = Kind.CAST, Kind.FUSED_CROSS_ENTROPY  # bound once: see graph/kinds.py
+# Heads that kernels are built for, as times on an H200 show them: others are computed as the next
+# wider one. cuDNN's backward is graded between 64 and 128.
+_FLASH_WIDTHS: Final = np.array([64.0, 96.0, 128.0, 256.0])
+_CUDNN_WIDTHS: Final = np.array([64.0, 128.0, 192.0, 256.0])
+_CUDNN_BACKWARD_WIDTHS: Final = np.array([*range(64, 129, 8), 256], np.float64)
+_WIDTHS: Final[dict[tuple[Variant | None, Kind], Array]] = {
+    (AttentionKernel.FA2, Kind.ATTENTION): _FLASH_WIDTHS,
+    (AttentionKernel.FA2, Kind.ATTENTION_BACKWARD): _FLASH_WIDTHS,
+    (AttentionKernel.CUDNN, Kind.ATTENTION): _CUDNN_WIDTHS,
+    (AttentionKernel.CUDNN, Kind.ATTENTION_BACKWARD): _CUDNN_BACKWARD_WIDTHS,
+    (AttentionKernel.CUDNN_MASKED, Kind.ATTENTION): _CUDNN_WIDTHS,
+    (AttentionKernel.CUDNN_MASKED, Kind.ATTENTION_BACKWARD): _CUDNN_BACKWARD_WIDTHS,
+}
+# Cycles of a unit for each pair of query and key under dropout: cuDNN's kernels, four shapes on an
+# H200, forward 0.89-0.97 ps a pair and backward 0.37-0.51.
+_DRAWING: Final = {Kind.ATTENTION: 0.217, Kind.ATTENTION_BACKWARD: 0.104}
 FALLBACK: Final = AttentionKernel.TRITON  # takes any shape, where no faster attention does
 # Head dimensions that kernels over an 8-bit cache are built for (FlashInfer's, TensorRT-LLM's).
 SERVED_HEADS: Final = (64.0, 128.0, 256.0, 512.0)
@@ -164,9 +180,21 @@ def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
         others = done.activation_bytes + done.bytes_written
         products = 2.5 if op.kind is Kind.ATTENTION_BACKWARD else 1.0
         cache = done.bytes_read + done.bytes_written - others
-        rows.append((*done.shape, cache, others, products))
-    *shape, cached, moved, times = _columns(rows)
-    return AttentionWork(AttentionShape(*shape), cached, moved, times, ops[0].dtype)
+        drawing = op.facts.get("drawn", 0.0) * _DRAWING.get(op.kind, 0.0)
+        rows.append((*done.shape, cache, others, products, drawing))
+    *shape, cached, moved, times, drawing = _columns(rows)
+    asked = AttentionShape(*shape)
+    widths = _WIDTHS.get((ops[0].variant, ops[0].kind))
+    if widths is not None:
+        wide = [_built_for(width, widths) for width in (asked.head_dim, asked.value_dim)]
+        asked = asked._replace(head_dim=wide[0], value_dim=wide[1])
+    return AttentionWork(asked, cached, moved, times, ops[0].dtype, drawing)
+
+
+def _built_for(width: Size, widths: Array) -> Array:
+    """The narrowest head that a kernel is built for and that holds this one."""
+    at = np.searchsorted(widths, np.asarray(width, np.float64))
+    return np.where(at < len(widths), widths[np.minimum(at, len(widths) - 1)], width)
 
 
 def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:

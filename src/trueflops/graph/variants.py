@@ -32,6 +32,10 @@ class AttentionKernel(StrEnum):
     FA2 = "fa2"  # FlashAttention-2, as PyTorch ships it
     CUDNN = "cudnn"
     CUDNN_MASKED = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
+    EFFICIENT = (
+        "efficient"  # PyTorch's memory-efficient kernels (CUTLASS), for masks with gradients
+    )
+    EFFICIENT_SINGLE = "efficient_single"  # the same in fp32
     TRITON = "triton"  # takes any shape; runs where no faster one does
     MLA = "mla"  # one latent cache, read once for all heads
 

@@ -3,4 +3,5 @@
 kernels.py  tables of kernels (matmul, attention, experts, collectives), recognised by their header,
             and kernel_ops.py, which makes ops of them
 kineto/     traces of PyTorch's profiler
+onnx/       models as ONNX files
 """

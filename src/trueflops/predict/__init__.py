@@ -14,6 +14,8 @@ bill.py           tokens/s, MFU, days, dollars, kWh
 kernels.py        single kernels; explain/: how one of them runs; mapping.py: tile to instructions
 captured/         a recorded program, replayed; allocator.py: PyTorch's caching allocator
 diagnosis/        where a real step's time went
+advice.py         what would help, and by how much: for captured programs and for traces
+odd_sides.py      sides of products that are read slowly, and what to pad them to
 provenance.py     which curve priced what
 """
 

@@ -1,6 +1,6 @@
 """Which number priced what: the seconds of an answer by the curve that each was priced with.
 
-In: what was priced (one kernel, rows of a table, a training step, a captured step). Out: a
+In: what was priced (one kernel, rows of a table, a step, a pass of a server, a trace). Out: a
 Provenance, whose parts sum to it; of a captured step, whose streams overlap, each is alone. Prices
 are the clock's, asked for once more op by op; parts that are no ops (what of communication shows,
 waits for the host) are the answer's own leaves.
@@ -26,11 +26,15 @@ from trueflops.predict.stages import recomputed_share
 from trueflops.predict.training import Trainer
 from trueflops.predict.training_step import TrainingStep
 from trueflops.profile import Choice, CurveKey, Profile
+from trueflops.records.trace import NOBODY
 from trueflops.runtime.terms import COMMUNICATION, COMPUTE, Term
 
 if TYPE_CHECKING:  # of one command each: the others need not load them
+    from trueflops.graph import Program
     from trueflops.predict.captured.step import CapturedStep
+    from trueflops.predict.diagnosis import Diagnosis
     from trueflops.predict.explain import KernelExplained
+    from trueflops.predict.serving import Server, ServingPoint
 
 BY_OPS: Final = tuple(COMPUTE.values())  # leaves that are the seconds of ops
 _CURVE_OF_CAUSE: Final = {"vendor": "models"}  # the others are named as their curve is
@@ -149,7 +153,7 @@ def captured_provenance(step: CapturedStep, profile: Profile) -> Provenance:
         key = CurveKey.parse(kernel.curve)
         ledger.add(key.kind, key, kernel.seconds, 1.0)
     waits = step.idle_seconds + step.gap_seconds
-    ledger.part("waits for the host", (CurveKey("dispatch"),), waits)
+    ledger.part("waits for the host", (CurveKey(step.step.cause),), waits)
     ledger.part("power cap", (CurveKey("power"),), step.added_by_cap)
     return ledger.closed("the step's kernels, each alone, and what is added")
 
@@ -183,6 +187,61 @@ def step_provenance(trainer: Trainer, step: TrainingStep) -> Provenance:
         if leaf.name not in BY_OPS:
             ledger.part(leaf.name, sent.get(leaf.name) or [_cause_key(leaf)], float(leaf.value))
     return ledger.closed("one step, on the average pipeline stage")
+
+
+def serving_provenance(server: Server, point: ServingPoint) -> dict[str, Provenance]:
+    """Of a decode step and of the prefill of one request: their parts sum to them."""
+    plan = point.plan
+    writing = server.decode_program(plan, point.running)
+    reading, share = server.prefill_program(plan), server.share_alone(plan)
+    return {
+        "decode": _pass(server, writing, point.decode, 1.0, "one decode step"),
+        "prefill": _pass(server, reading, point.prefill, share, "the prefill of one request"),
+    }
+
+
+def _pass(server: Server, program: Program, term: Term, share: float, of: str) -> Provenance:
+    """A forward pass through all layers."""
+    ledger = _Ledger(server.profile)
+    counts = [server.model.pattern.count(kind) for kind in range(len(program.blocks))]
+    sent: dict[str, list[CurveKey]] = defaultdict(list)
+    for graph, layers in zip(
+        (*program.blocks, program.embedding, program.head), (*counts, 1, 1), strict=True
+    ):
+        ops = [node for node in graph.forward if isinstance(node, Op)]
+        for seconds, _, _, (kind, _, key), _ in server.clock.price_ops(ops):
+            ledger.add(kind, key, share * layers * float(seconds), layers)
+        for node in graph.forward:
+            if isinstance(node, Collective) and node.kind != "copy":
+                sent[COMMUNICATION.get(node.axis, "")].append(_key_of(node))
+    sent["pipeline sends"] = [_sending("send_recv")]
+    for leaf in term.leaves():
+        if leaf.name not in BY_OPS:
+            ledger.part(leaf.name, sent.get(leaf.name) or [_cause_key(leaf)], float(leaf.value))
+    return ledger.closed(of)
+
+
+def diagnosis_provenance(found: Diagnosis, clock: Clock) -> Provenance:
+    """Of a diagnosed step: the predictions of its kernels, one after another."""
+    ledger = _Ledger(clock.profile)
+    launched = dict.fromkeys(k.launch for k in found.window.kernels if k.launch != NOBODY)
+    lowered = [op for launch in launched for op in found.trace.launches[launch].ops]
+    for seconds, _, _, (kind, _, key), _ in clock.price_ops(lowered):
+        ledger.add(kind, key, float(seconds), 1.0)
+    for kernel in found.window.kernels:
+        if kernel.message is not None:
+            sent = kernel.message
+            taken = clock.collective(
+                sent.kind, float(sent.group), sent.payload_bytes, float(sent.stride)
+            )
+            ledger.add("collective", _sending(sent.kind), float(taken.seconds), 1.0)
+    copies = sum(
+        float(group.predicted.value)
+        for group in found.groups
+        if group.cause == "copies" and group.predicted is not None
+    )
+    ledger.part("copies", (CurveKey("host"),), copies)
+    return ledger.closed("the step's kernels as predicted, one after another")
 
 
 def _data_parallel(plan: Plan) -> Iterator[CurveKey]:

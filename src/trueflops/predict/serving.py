@@ -18,7 +18,7 @@ import numpy as np
 
 from trueflops.catalog import Cluster, Price
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement
-from trueflops.graph import Pass, compile_program
+from trueflops.graph import Pass, Program, compile_program
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.graph.passes import Format, format_named
 from trueflops.model import Model
@@ -213,19 +213,38 @@ class Server:
         """How many requests the cache of one replica can hold."""
         return self._memory(plan, self._read(plan, 1)[0], 1)[2]
 
+    def prefill_program(self, plan: Plan) -> Program:
+        """What runs when one prompt is read."""
+        return self._program(plan, *self._prompts(1))
+
+    def decode_program(self, plan: Plan, running: int) -> Program:
+        """What runs when each of so many requests writes a token."""
+        return self._program(plan, *self._tokens(plan, running))
+
+    def _prompts(self, together: int) -> tuple[float, float, float]:
+        """Batch, length and past of a pass that reads so many prompts."""
+        return float(together), float(self.workload.input), 0.0
+
+    def _tokens(self, plan: Plan, running: int) -> tuple[float, float, float]:
+        """Of a decode step, in the middle of the outputs."""
+        middle = float(self.workload.input + self.workload.output / 2.0)
+        return max(running / float(plan.pp), 1.0), 1.0, middle
+
     def _read(self, plan: Plan, together: int) -> tuple[Costs, Term]:
-        costs = self._costs(plan, batch=float(together), seq=float(self.workload.input))
+        costs = self._costs(plan, *self._prompts(together))
         return costs, self._time("prefill", costs, plan, graphs=False)
 
     def _alone(self, read: Term, plan: Plan) -> Term:
         """One prompt: stages of a pipeline read different chunks of it at once."""
+        return read.scaled(self.share_alone(plan))
+
+    def share_alone(self, plan: Plan) -> float:
+        """Of the time that all stages take for a prompt, what passes until the last has read it."""
         chunks = np.clip(self.workload.input / self.chunk, 1.0, CHUNKS_AT_ONCE)
-        return read.scaled(float((chunks + plan.pp - 1.0) / (chunks * plan.pp)))
+        return float((chunks + plan.pp - 1.0) / (chunks * plan.pp))
 
     def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
-        middle = float(self.workload.input + self.workload.output / 2.0)
-        micro = max(running / float(plan.pp), 1.0)
-        costs = self._costs(plan, batch=micro, seq=1.0, past=middle)
+        costs = self._costs(plan, *self._tokens(plan, running))
         return costs, self._time("decode step", costs, plan, graphs=True, tokens=running)
 
     def _first_token(
@@ -254,13 +273,14 @@ class Server:
     def _capacity(self) -> float:
         return MEMORY_SHARE * self.clock.chip.need("memory.capacity")
 
-    def _costs(self, plan: Plan, batch: float, seq: float, past: float = 0.0) -> Costs:
+    def _costs(self, plan: Plan, batch: float, seq: float, past: float) -> Costs:
         key = (plan, batch, seq, past)
         if key not in self._remembered:
-            self._remembered[key] = self._priced(plan, batch, seq, past)
+            program = self._program(plan, batch, seq, past)
+            self._remembered[key] = program_costs(program, self.clock, Placement.of(plan))
         return self._remembered[key]
 
-    def _priced(self, plan: Plan, batch: float, seq: float, past: float) -> Costs:
+    def _program(self, plan: Plan, batch: float, seq: float, past: float) -> Program:
         run = Pass(
             batch=batch,
             seq=seq,
@@ -271,8 +291,7 @@ class Server:
             bits=self.bits,
             cache_bits=self.cache_bits,
         )
-        program = compile_program(self.model, plan, run, self.weights)
-        return program_costs(program, self.clock, Placement.of(plan))
+        return compile_program(self.model, plan, run, self.weights)
 
     def _time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: int = 0) -> Term:
         """All layers, one after another; stages of a pipeline add their hand-overs."""

@@ -30,6 +30,7 @@ _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches",
+    "vendors", "lacks",
 )  # fmt: skip
 
 
@@ -88,6 +89,17 @@ def on_vendor(framework: str, vendor: str) -> str:
     """The framework as it is on chips of a vendor: MaxText is another program on GPUs."""
     elsewhere = _section(framework).get("elsewhere")
     return elsewhere["is"] if elsewhere and vendor != elsewhere["than"] else framework
+
+
+def runs_on(framework: str, vendor: str) -> bool:
+    """Whether there is such a framework for chips of a vendor; of one that is not known, yes."""
+    vendors = _section(framework).get("vendors")
+    return not vendor or vendors is None or vendor in vendors
+
+
+def lacking(framework: str) -> tuple[str, ...]:
+    """Degrees of a plan that it has no code for: pp, cp …"""
+    return tuple(_section(framework).get("lacks", ()))
 
 
 def _section(framework: str) -> dict[str, Any]:

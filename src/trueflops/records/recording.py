@@ -76,6 +76,8 @@ class Call(NamedTuple):
     modules: int = 0  # modules entered since then
     parts: tuple[Call, ...] = ()  # what a compiler made this one kernel of
     tf32: bool = False  # its products of fp32 run as tf32
+    source: str = ""  # the user's line that called it, or whose backward it is: "train.py:12"
+    graph: int = -1  # the launch of a CUDA graph that it is part of, or −1
 
 
 class Allocated(NamedTuple):
@@ -87,6 +89,7 @@ class Allocated(NamedTuple):
     phase: StepPhase
     module: str
     op: str
+    source: str = ""  # the user's line, as of a Call
 
 
 class Freed(NamedTuple):
@@ -113,18 +116,48 @@ Event = Call | Allocated | Freed | Waited | Began
 
 
 @dataclass
+class Pool:
+    """Memory that CUDA graphs keep for their replays, whatever is freed of it."""
+
+    held_bytes: int = 0  # by tensors that are alive
+    peak_bytes: int = 0
+
+    def take(self, size: int) -> None:
+        """A tensor came."""
+        self.held_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+
+    def give(self, size: int) -> None:
+        """A tensor went; its block stays."""
+        self.held_bytes -= size
+
+    @property
+    def idle_bytes(self) -> int:
+        """Kept for replays, though no tensor is there."""
+        return self.peak_bytes - self.held_bytes
+
+
+@dataclass
 class Recording:
     """A program on one rank: everything it did, and what is known of its tensors."""
 
     events: list[Event] = field(default_factory=list)
     parameters: dict[int, str] = field(default_factory=dict)  # storage -> the parameter's name
+    roles: dict[int, str] = field(default_factory=dict)
+    """Of storages of which an optimizer says it: gradients, optimizer state, or the weights that it
+    updates, which are copies where modules have parameters of their own."""
     parameter_count: int = 0
     rank: int = 0
     world: int = 1
     warnings: list[str] = field(default_factory=list)
+    torch: str = ""  # the release that ran it
     modules: dict[str, str] = field(default_factory=dict)  # path -> class
     results: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each compiled region, the storages it returns whose gradients autograd will ask for."""
+    by_session: bool = False  # a session runs a graph, as onnxruntime does: no Python between calls
+
+    pools: dict[int, Pool] = field(default_factory=dict)
+    """Of CUDA graphs, by number."""
 
     def step(self) -> list[Event]:
         """The events of the recorded step."""

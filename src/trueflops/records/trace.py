@@ -119,5 +119,6 @@ class Trace:
     waits: tuple[HostEvent, ...]  # calls that wait for the device, or for memory
     overheads: tuple[HostEvent, ...]  # stretches that the profiler needed for itself
     steps: tuple[Step, ...]
+    shapes: bool  # whether its ops tell theirs; without, little can be predicted
     launch_call_seconds: float  # the median of a call that launches a kernel
     warnings: tuple[str, ...] = ()

@@ -8,8 +8,11 @@ verify.py     predicted beside measured  progress.py while an answer is worked o
 explain/      one kernel                 diagnosis.py  where the time of a real run went
 provenance.py which curve priced what, from which measurements
 captured.py   a captured program (captured_graph.py, captured_plot.py, captured_files.py)
+captured_advice.py  what would help it
+captured_stages.py  the stages of a captured pipeline
 measured.py   a measured profile (measured_plot.py)
 grid.py       tables that fit            tables.py   how numbers look
 encode.py     JSON with SI units in the key names
 roofline.py   in a terminal               plots.py   pictures (the plot extra)
+guard.py      a step beside the one that was accepted
 """

@@ -9,17 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
-from trueflops.predict.captured.groups import KernelGroup, bound_of
+from trueflops.predict.captured.groups import KernelGroup, alike_layers, bound_of
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.report import encode
 from trueflops.report.grid import Bar, grid
 from trueflops.report.tables import console, count, plural, ranged
-from trueflops.runtime import Term
 
-_USUALLY: Final = {
-    "optimizer state": "of all parameters", "gradients": "of all parameters",
-    "library workspaces": "of matrix products",
-}  # fmt: skip
 BARS: Final = 20
 TELLING: Final = 0.001  # of the whole: what is worth a line
 LISTED: Final = 8  # modules and holdings
@@ -51,6 +46,7 @@ def encode_program(found: CapturedProgram) -> dict[str, Any]:
         "memory": {
             "peak_allocated_bytes": memory.peak_allocated_bytes,
             "peak_reserved_bytes": memory.peak_reserved_bytes,
+            "graph_pool_bytes": memory.pool_bytes,
             "capacity_bytes": fits.capacity_bytes,
             "fits": fits.fits,
             "peak_by_category_bytes": memory.by("category"),
@@ -80,7 +76,8 @@ def show_program(found: CapturedProgram, top: int) -> None:
     value, between = ranged(found.step.seconds, "seconds")
     recording, step = found.recording, found.step
     ranks = f", rank {recording.rank} of {recording.world}" if recording.world > 1 else ""
-    out.print(Text(f"a step of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
+    what = "a forward pass" if recording.by_session else "a step"
+    out.print(Text(f"{what} of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
     if not step.ran:
         out.print("nothing runs on the accelerator: put the model and its inputs there, .cuda()")
         return
@@ -103,7 +100,7 @@ def show_program(found: CapturedProgram, top: int) -> None:
 
 def _show_time(out: Console, found: CapturedProgram) -> None:
     step, whole = found.step, float(found.step.seconds.value)
-    rows = [(part.name, float(part.value)) for part in _parts(step.step)]
+    rows = [(part.name, float(part.value)) for part in step.told()]
     rows.sort(key=lambda row: -row[1])
     table = grid("", ("", "right"), ("", "right"), "", title="Where the time goes")
     longest = max(taken for _, taken in rows) or 1.0
@@ -119,17 +116,14 @@ def _show_time(out: Console, found: CapturedProgram) -> None:
     if step.added_by_cap > TELLING * whole:
         held = f"{100.0 * step.clock_ratio:.0f} % of its clock"
         said.append(f"at its power cap the chip holds {held}: {_time(step.added_by_cap)} of it")
+    if found.recording.by_session:
+        fused = found.fused
+        said.append(
+            f"a kernel for every node as it stands in the file; fused as a compiler would, "
+            f"{plural(len(fused.ran), 'kernel')} in {_time(float(fused.seconds.value))}"
+        )
     out.print(Text(textwrap.fill("; ".join(said), out.width), style="dim"))
     out.print()
-
-
-def _parts(step: Term) -> list[Term]:
-    """What a reader tells apart: the parts of compute and of its gaps, and those of the step."""
-    found: list[Term] = []
-    for part in step.parts:
-        inside = part.name in ("compute", "launch gaps")
-        found += _parts(part) if inside else [part]
-    return found
 
 
 def _show_kernels(out: Console, found: CapturedProgram, top: int) -> None:
@@ -161,6 +155,9 @@ def _show_memory(out: Console, found: CapturedProgram) -> None:
         if size > TELLING * memory.peak_allocated_bytes:
             table.add_row(what, units.show(size, "memory"), Bar(size / largest, BARS))
     out.print(table)
+    if memory.pool_bytes > TELLING * memory.peak_allocated_bytes:
+        kept = units.show(memory.pool_bytes, "memory")
+        out.print(Text(f"CUDA graphs keep {kept} more for their replays", style="dim"))
     if not fits.fits:
         out.print()
         _show_why(out, found)
@@ -176,8 +173,7 @@ def _show_why(out: Console, found: CapturedProgram) -> None:
     table = grid("", ("", "right"), "what", title="Alive at the peak", gives_way=0)
     groups: dict[tuple[str, str], int] = {}
     for holding in found.memory.alive:
-        where = holding.name or holding.module or _USUALLY.get(holding.category, holding.op)
-        key = (alike_layers(where), holding.category)
+        key = (alike_layers(holding.place), holding.category)
         groups[key] = groups.get(key, 0) + holding.size_bytes
     for (where, what), size in sorted(groups.items(), key=lambda g: -g[1])[:LISTED]:
         table.add_row(Text(where), units.show(size, "memory"), what)
@@ -187,11 +183,6 @@ def _show_why(out: Console, found: CapturedProgram) -> None:
     for saving in found.fitting.savings:
         help_.add_row(units.show(saving.saves_bytes, "memory"), saving.text)
     out.print(help_)
-
-
-def alike_layers(module: str) -> str:
-    """`model.layers.7.mlp.up_proj` -> `model.layers.*.mlp.up_proj`."""
-    return ".".join("*" if part.isdigit() else part for part in module.split("."))
 
 
 def _time(seconds: float) -> str:

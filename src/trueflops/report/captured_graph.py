@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.predict.captured.groups import alike_layers
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.predict.captured.step import CapturedStep
-from trueflops.report.captured import alike_layers
 from trueflops.report.grid import grid
 from trueflops.report.tables import console
 

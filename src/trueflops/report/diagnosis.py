@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -11,12 +10,14 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.clock import Clock
+from trueflops.errors import shorten
 from trueflops.predict import Estimate
 from trueflops.predict.diagnosis import Diagnosis
+from trueflops.predict.diagnosis.advice import SHORT
 from trueflops.predict.diagnosis.groups import Group
 from trueflops.report import encode
 from trueflops.report.grid import Bar, grid
-from trueflops.report.tables import console, plural
+from trueflops.report.tables import console, plural, show_list
 
 CAUSES: Final = {
     "matmul": "matrix products", "attention": "attention", "memory": "memory-bound",
@@ -30,17 +31,19 @@ HOST: Final = {
 BARS: Final = 24  # characters of the longest bar
 LISTED_GAPS: Final = 100  # in JSON; thousands of a microsecond tell nothing
 PAUSES: Final = 5
+OP_WIDE: Final = 20  # characters of an op beside the name of its kernel
 TELLING: Final = 0.02  # of the step: idle time, or kernels without a price, worth a line
 NOTED: Final = 0.005  # of the step: a gap or an excess worth a row
 
 
-def encode_diagnosis(found: Diagnosis, clock: Clock) -> dict[str, Any]:
+def encode_diagnosis(found: Diagnosis, clock: Clock | None) -> dict[str, Any]:
     """Everything for JSON, SI units in the key names."""
     return {
         "file": found.trace.file,
         "device": found.trace.device or None,
-        "on": clock.cluster.name,
-        "profile": clock.profile.name,
+        "on": clock.cluster.name if clock else None,
+        "profile": clock.profile.name if clock else None,
+        "shapes": found.trace.shapes,
         "step": {"name": found.window.name or None, "seconds": found.window.seconds,
                  "kernels": len(found.window.kernels)},
         "steps": [{"name": name or None, "seconds": seconds} for name, seconds in found.steps],
@@ -58,10 +61,15 @@ def encode_diagnosis(found: Diagnosis, clock: Clock) -> dict[str, Any]:
         "predicted_kernel_share": _share(found.priced_seconds, found.kernel_seconds),
         **encode.estimate("predicted_kernel_seconds", found.predicted),
         "kernels": [_encode(group) for group in found.groups],
+        "kernel_names": [named._asdict() for named in found.named],
+        "kernels_below_10_us": found.short_kernels,
         "gaps": len(found.pauses),
         "longest_gaps": [pause._asdict() for pause in found.pauses[:LISTED_GAPS]],
         "possible": [p._asdict() for p in found.possible],
-        "advice": [a._asdict() for a in found.advice],
+        "advice": [
+            {"code": a.code, "text": a.text, "saves_seconds": a.saves_seconds}
+            for a in found.advice
+        ],
         "warnings": list(warnings(found, clock)),
     }  # fmt: skip
 
@@ -85,7 +93,7 @@ def _encode(group: Group) -> dict[str, Any]:
     }
 
 
-def warnings(found: Diagnosis, clock: Clock) -> list[str]:
+def warnings(found: Diagnosis, clock: Clock | None) -> list[str]:
     """What a reader must know before believing a figure."""
     said = list(found.trace.warnings)
     if found.late_seconds > TELLING * found.window.seconds:
@@ -94,7 +102,12 @@ def warnings(found: Diagnosis, clock: Clock) -> list[str]:
             "step with the profiler off before you act on that"
         )
     unpriced = found.kernel_seconds - found.priced_seconds
-    if unpriced > TELLING * found.kernel_seconds:
+    if not found.trace.shapes:
+        said.append(
+            "the ops of this trace have no shapes: profile with record_shapes=True to see what "
+            "each kernel should take, which are slow, and what fusing them would save"
+        )
+    elif unpriced > TELLING * found.kernel_seconds:
         worst = [g for g in found.groups if g.predicted is None][:3]
         said.append(
             f"{_percent(unpriced, found.kernel_seconds)} of the kernels' time has no prediction: "
@@ -103,25 +116,30 @@ def warnings(found: Diagnosis, clock: Clock) -> list[str]:
     return said
 
 
-def show_diagnosis(found: Diagnosis, clock: Clock, top: int) -> None:
+def show_diagnosis(found: Diagnosis, clock: Clock | None, top: int) -> None:
     """Tables of 80 columns."""
     out = console()
     step = found.window.seconds
     name = f"{found.window.name}, " if found.window.name else ""
     said = f"{found.trace.file}: {name}a step of {_time(step)}, "
     out.print(Text(said + plural(len(found.window.kernels), "kernel"), style="bold"))
-    share = f", at {100.0 * found.peak_share:.1f} % of its dense peak" if found.peak_share else ""
-    out.print(Text(f"predictions for {clock.chip.name}{share}", style="dim"))
+    if clock is not None and found.trace.shapes:
+        peak = f", at {100.0 * found.peak_share:.1f} % of its dense peak"
+        said = f"predictions for {clock.chip.name}{peak if found.peak_share else ''}"
+        out.print(Text(said, style="dim"))
     if len(found.steps) > 1:
         lengths = ", ".join(_time(seconds) for _, seconds in found.steps[:8])
         out.print(Text(f"{len(found.steps)} steps: {lengths}; shown is the median", style="dim"))
     out.print()
     _show_causes(out, found)
-    _show_groups(out, found, top)
+    if found.trace.shapes:
+        _show_groups(out, found, top)
+    else:
+        _show_names(out, found, top)
     _show_slow(out, found, top)
     _show_pauses(out, found)
     _show_possible(out, found)
-    _show_list(out, "What would help", [
+    show_list(out, "What would help", [
         (f"{'about' if a.code == 'fuse' else 'up to'} {_time(a.saves_seconds)}", a.text)
         for a in found.advice
     ])  # fmt: skip
@@ -134,7 +152,10 @@ def _show_causes(out: Console, found: Diagnosis) -> None:
     rows = [(CAUSES[cause], seconds) for cause, seconds in shares.by_cause.items() if seconds]
     rows.sort(key=lambda row: -row[1])
     late = found.late_seconds
-    rows += [("idle, the host was late", late), ("idle, between kernels", shares.idle - late)]
+    if any(kernel.launched is not None for kernel in found.window.kernels):
+        rows += [("idle, the host was late", late), ("idle, between kernels", shares.idle - late)]
+    else:
+        rows.append(("idle, the trace has no launches", shares.idle))
     table = grid("", ("", "right"), ("", "right"), "", title="Where the time went")
     longest = max(seconds for _, seconds in rows) or 1.0
     for what, seconds in rows:
@@ -142,7 +163,11 @@ def _show_causes(out: Console, found: Diagnosis) -> None:
             drawn = Bar(seconds / longest, BARS)
             table.add_row(what, _time(seconds), _percent(seconds, step), drawn)
     out.print(table)
-    said = []
+    kernels = len(found.window.kernels)
+    said = [
+        f"launches: {kernels:,}, one every {_time(step / kernels)}; {found.short_kernels:,} "
+        f"kernels take less than {SHORT / units.MICRO:.0f} µs"
+    ]
     if len(found.phases) > 1:
         said.append("kernels: " + ", ".join(f"{p} {_time(s)}" for p, s in found.phases.items()))
     if shares.hidden:
@@ -157,9 +182,9 @@ def _show_causes(out: Console, found: Diagnosis) -> None:
 
 
 def _show_groups(out: Console, found: Diagnosis, top: int) -> None:
-    many = f", {top} of {len(found.groups)}" if len(found.groups) > top else ""
     table = grid("", ("n", "right"), ("measured", "right"), ("predicted", "right"),
-                 ("ratio", "right"), "bound by", title=f"Kernels{many}", gives_way=0)  # fmt: skip
+                 ("ratio", "right"), "bound by", title=_some("Kernels", top, len(found.groups)),
+                 gives_way=0)  # fmt: skip
     for group in found.groups[:top]:
         table.add_row(Text(group.label), f"{group.count:,}", _time(group.measured_seconds),
                       _between(group.predicted), _ratio(group), group.bound)  # fmt: skip
@@ -171,8 +196,44 @@ def _show_groups(out: Console, found: Diagnosis, top: int) -> None:
     out.print()
 
 
+def _show_names(out: Console, found: Diagnosis, top: int) -> None:
+    """Of a trace without shapes: its time by op, and by the kernels' own names."""
+    whole = found.kernel_seconds
+    table = grid("", ("n", "right"), ("measured", "right"), ("", "right"), ("each", "right"),
+                 "", title=_some("Ops", top, len(found.groups)), gives_way=0)  # fmt: skip
+    for group in found.groups[:top]:
+        table.add_row(
+            Text(_bare(group.label)), f"{group.count:,}", _time(group.measured_seconds),
+            _percent(group.measured_seconds, whole), _time(group.measured_seconds / group.count),
+            CAUSES[group.cause],
+        )  # fmt: skip
+    out.print(table)
+    out.print()
+    table = grid("", ("n", "right"), ("measured", "right"), ("", "right"), ("each", "right"),
+                 "in", title=_some("Kernels", top, len(found.named)), gives_way=0)  # fmt: skip
+    for named in found.named[:top]:
+        table.add_row(
+            Text(named.kernel), f"{named.launches:,}", _time(named.seconds),
+            _percent(named.seconds, whole), _time(named.seconds / named.launches),
+            Text(shorten(_bare(named.op), OP_WIDE)),
+        )  # fmt: skip
+    out.print(table)
+    out.print()
+
+
+def _bare(op: str) -> str:
+    """`aten::_scaled_dot_product_attention` -> `scaled_dot_product_attention`."""
+    return op.removeprefix("aten::").lstrip("_")
+
+
+def _some(what: str, top: int, many: int) -> str:
+    return f"{what}, {top} of {many}" if many > top else what
+
+
 def _show_slow(out: Console, found: Diagnosis, top: int) -> None:
     slow = [g for g in found.slow if g.excess_seconds > NOTED * found.busy_seconds / 5][:top]
+    if not slow and not found.trace.shapes:
+        return
     if not slow:
         out.print("No kernel that matters is below its predicted range.\n")
         return
@@ -217,19 +278,6 @@ def _show_possible(out: Console, found: Diagnosis) -> None:
             said = "the host would be late all the same"
         table.add_row(case.name, _time(case.seconds), less, said)
     out.print(table)
-    out.print()
-
-
-def _show_list(out: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """A column of figures and a column of sentences that may take several lines."""
-    if not rows:
-        return
-    out.print(Text(title, style="bold"))
-    wide = max(len(figure) for figure, _ in rows)
-    for figure, sentence in rows:
-        lines = textwrap.wrap(sentence, max(out.width - wide - 2, 20))
-        for i, line in enumerate(lines):
-            out.print(Text(f"{figure if i == 0 else '':>{wide}}  {line}"))
     out.print()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from trueflops import units
 from trueflops.errors import visible
@@ -55,6 +57,19 @@ def answers_on(stream: TextIO) -> Iterator[None]:
         yield
     finally:
         _answers = before
+
+
+def show_list(out: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """A column of figures and a column of sentences that may take several lines."""
+    if not rows:
+        return
+    out.print(Text(title, style="bold"))
+    wide = max(len(figure) for figure, _ in rows)
+    for figure, sentence in rows:
+        lines = textwrap.wrap(sentence, max(out.width - wide - 2, 20), break_on_hyphens=False)
+        for i, line in enumerate(lines):
+            out.print(Text(f"{figure if i == 0 else '':>{wide}}  {line}"))
+    out.print()
 
 
 def ranged(estimate: Estimate, dimension: str) -> tuple[str, str]:

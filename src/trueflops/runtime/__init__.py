@@ -2,7 +2,8 @@
 
 terms.py   Term, a prediction as a tree whose parts sum, and Estimate, a value with its errors
 closed.py  a stretch of kernels as a formula, for many plans at once
-replay.py  the same as a simulation, where there is a recording: host and streams on two clocks
+replay.py  the same as a simulation, where there is a recording: host and streams on two clocks,
+           of one rank or of several that meet
 floor.py   what no step goes below: its busiest link or lane, the chip's own products
 """
 

@@ -25,6 +25,7 @@ from trueflops.capture.lower.movement import (
     embedding_backward,
     gather,
     loss,
+    pad,
     scatter,
     shuffle,
     slice_backward,
@@ -48,6 +49,7 @@ from trueflops.capture.lower.products import (
     attention_backward,
     batched_product,
     grouped_product,
+    narrow_product,
     plain_product,
 )
 from trueflops.capture.lower.recurrent import layers, layers_backward
@@ -65,7 +67,7 @@ def lower(call: Call) -> list[Op]:
         return []
     if call.parts:
         return [_generated(call)]
-    if not call.op.startswith(("aten.", "prims.")):
+    if not call.op.startswith(("aten.", "prims.", "higher_order.")):
         return by_bytes(call)
     name = base_name(call.op)
     family = _FAMILIES.get(name)
@@ -106,6 +108,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
         ("mm", "addmm", "_scaled_mm", "_int_mm", "_addmm_activation", "mv", "addmv"), plain_product
     ),
     **dict.fromkeys(("bmm", "baddbmm"), batched_product),
+    **dict.fromkeys(("_weight_int4pack_mm", "_weight_int8pack_mm"), narrow_product),
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), grouped_product),
     **dict.fromkeys(("convolution", "_convolution", "cudnn_convolution"), convolution),
     "convolution_backward": convolution_backward,
@@ -114,7 +117,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
         (
             "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention",
             "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_flash_attention_for_cpu", "flex_attention",
         ),
         attention,
     ),
@@ -123,7 +126,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
             "_scaled_dot_product_flash_attention_backward",
             "_scaled_dot_product_cudnn_attention_backward",
             "_scaled_dot_product_efficient_attention_backward",
-            "_scaled_dot_product_flash_attention_for_cpu_backward",
+            "_scaled_dot_product_flash_attention_for_cpu_backward", "flex_attention_backward",
         ),
         attention_backward,
     ),
@@ -148,8 +151,8 @@ _FAMILIES: Final[dict[str, _Family]] = {
         ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), scan
     ),
     **dict.fromkeys(
-        ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data",
-         "_safe_softmax"), softmax
+        ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+        softmax,
     ),
     **dict.fromkeys(
         ("native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm",
@@ -177,6 +180,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
     ),
     "embedding_dense_backward": embedding_backward,
     **dict.fromkeys(("slice_backward", "select_backward", "unfold_backward"), slice_backward),
+    "constant_pad_nd": pad,
     **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode"), sort),
     **dict.fromkeys(
         ("_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"), fused_optimizer

@@ -106,6 +106,17 @@ def slice_backward(call: Call) -> list[Op]:
     return [*fill(call), kernel(put, Kind.POINTWISE, EagerKernel.STRIDED, part.elements)]
 
 
+def pad(call: Call) -> list[Op]:
+    """A constant everywhere, then a copy of what it goes around; a cut is the copy alone."""
+    source, made = call.inputs[0], call.outputs[0]
+    if made.elements > source.elements:
+        return slice_backward(call)
+    part = source._replace(shape=made.shape)
+    return [
+        kernel(call._replace(inputs=(part,)), Kind.POINTWISE, EagerKernel.STRIDED, made.elements)
+    ]
+
+
 def sort(call: Call) -> list[Op]:
     """Short rows are sorted by one block each, long ones digit by digit: values and places."""
     source = call.inputs[0]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from trueflops.capture.lower.kernels import flags
+from trueflops.capture.lower.kernels import base_name, flags
 from trueflops.dtypes import of_torch
+from trueflops.graph.formats import FORMATS
 from trueflops.graph.ir import Dims, Op, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.graph.variants import AttentionKernel
 from trueflops.records.recording import Call, RecordedTensor
+from trueflops.units import BITS_PER_BYTE
 
 _KERNELS: Final = {
     "flash": AttentionKernel.FA2,
     "cudnn": AttentionKernel.CUDNN,
-    "efficient": AttentionKernel.FA2,
+    "efficient": AttentionKernel.EFFICIENT,
+    "flex": AttentionKernel.TRITON,
 }
 
 
@@ -51,6 +54,23 @@ def batched_product(call: Call) -> list[Op]:
     """Bmm and baddbmm."""
     a, b, bias = _operands(call, 3)
     return [_product(call, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, bias)]
+
+
+def narrow_product(call: Call) -> list[Op]:
+    """Weights of 4 or 8 bits, widened as they are read: [m,k]·[packed], then their scales."""
+    a, packed, *scales = call.inputs
+    rows, k = a.shape
+    columns, inner = ("columns", float(call.outputs[0].shape[1])), ("inner", float(k))
+    stored = sum(array.bytes for array in (packed, *scales)) * BITS_PER_BYTE
+    bits = stored / (columns[1] * k)
+    weight = Tensor(f"s{packed.storage}", (columns, inner), bits, role=Role.WEIGHT)
+    x, y = sized(a, (("rows", float(rows)), inner)), call.outputs[0]
+    made = sized(y, (("rows", float(rows)), columns))
+    return [
+        Op(base_name(call.op), Kind.MATMUL, (x,), (made,), weights=(weight,),
+           dtype=product_dtype(call, a), part=call.module,
+           variant=FORMATS["int4" if "int4" in call.op else "w8a16"])
+    ]  # fmt: skip
 
 
 def grouped_product(call: Call) -> list[Op]:
@@ -116,7 +136,7 @@ def attention(call: Call) -> list[Op]:
     said = flags(call)
     # cuDNN's and the memory-efficient kernel are first asked whether to keep the log-sum-exp.
     asked = said[1:] if "cudnn" in call.op or "efficient" in call.op else said
-    return [_attend(call, q, k, v, call.outputs[0], causal=any(asked[:1]))]
+    return [_attend(call, q, k, v, call.outputs[0], _seen(call, q, k, causal=any(asked[:1])))]
 
 
 def attention_backward(call: Call) -> list[Op]:
@@ -124,7 +144,7 @@ def attention_backward(call: Call) -> list[Op]:
     grad, q, k, v = call.inputs[:4]
     if not q.elements:
         return []
-    forward = _attend(call, q, k, v, grad, causal=any(flags(call)[:1]))
+    forward = _attend(call, q, k, v, grad, _seen(call, q, k, causal=any(flags(call)[:1])))
     reads = (*forward.inputs, *forward.outputs, forward.outputs[0].gradient())
     writes = tuple(t.gradient() for t in forward.inputs)
     return [
@@ -133,20 +153,28 @@ def attention_backward(call: Call) -> list[Op]:
     ]  # fmt: skip
 
 
+def _seen(call: Call, q: RecordedTensor, k: RecordedTensor, *, causal: bool) -> float:
+    """Keys that a query looks at, on average."""
+    if "flex" in call.op:  # it says so itself
+        return next(n for n in call.numbers if isinstance(n, float))
+    queries, keys = float(q.shape[2]), float(k.shape[2])
+    if not causal:
+        return keys
+    # Aligned to the upper left, as torch does: a query sees itself and all before it.
+    within = min(queries, keys)
+    return ((within + 1.0) / 2.0 * within + keys * (queries - within)) / queries
+
+
 def _attend(
     call: Call,
     q: RecordedTensor,
     k: RecordedTensor,
     v: RecordedTensor,
     out: RecordedTensor,
-    *,
-    causal: bool,
+    seen: float,
 ) -> Op:
     batch, heads, queries, width = (float(n) for n in q.shape)
     kv_heads, keys, value = float(k.shape[1]), float(k.shape[2]), float(v.shape[3])
-    # Aligned to the upper left, as torch does: a query sees itself and all before it.
-    within = min(queries, keys)
-    seen = ((within + 1.0) / 2.0 * within + keys * (queries - within)) / queries
     tokens, stretch = (("batch", batch), ("seq", queries)), (("batch", batch), ("keys", keys))
     tq = Tensor(_name(q), (*tokens, ("heads", heads), ("head_dim", width)), q.bits)
     tk = Tensor(_name(k), (*stretch, ("kv_heads", kv_heads), ("head_dim", width)), k.bits)
@@ -155,15 +183,29 @@ def _attend(
     rows = (*tokens, ("heads", heads))
     normaliser = Tensor(f"{_name(out)}.logsumexp", rows, STATISTIC_BITS, role=Role.INDEX)
     kernel = next((ours for word, ours in _KERNELS.items() if word in call.op), None)
-    if kernel is AttentionKernel.CUDNN and any(
-        a.shape[-2:] == (queries, keys) for a in call.inputs[3:]
-    ):
+    if kernel is AttentionKernel.CUDNN and _is_masked(call, int(keys)):
         kernel = AttentionKernel.CUDNN_MASKED
+    if kernel is AttentionKernel.EFFICIENT and q.dtype == "float32":
+        kernel = AttentionKernel.EFFICIENT_SINGLE
     return Op(
         "attention", Kind.ATTENTION, (tq, tk, tv), (made, normaliser),
         dtype=product_dtype(call, q), part=call.module,
-        facts={"keys": keys, "seen": seen if causal else keys}, variant=kernel,
+        facts={"keys": keys, "seen": seen, "drawn": _drawn(call)}, variant=kernel,
     )  # fmt: skip
+
+
+def _drawn(call: Call) -> float:
+    """Random numbers for each pair of a query and a key: one, with dropout."""
+    if "flex" in call.op:
+        return 0.0
+    share = next((n for n in call.numbers if isinstance(n, float)), 0.0)
+    return float(share > 0.0)
+
+
+def _is_masked(call: Call, keys: int) -> bool:
+    """Whether cuDNN's kernel reads a bias, be it the same one for every query."""
+    beside = call.inputs[6 if "backward" in call.op else 3 :]
+    return any(len(a.shape) > 1 and a.shape[-1] == keys for a in beside)
 
 
 def _name(array: RecordedTensor) -> str:

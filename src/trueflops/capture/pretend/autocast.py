@@ -35,6 +35,11 @@ _WIDEST: Final = (
     "index_put", "tensordot", "scatter_add",
 )  # fmt: skip
 _KEY: Final = "AutocastCUDA"
+PRODUCTS: Final = {
+    torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default,
+    torch.ops.aten.baddbmm.default,
+}  # fmt: skip
+"""What a formula of autograd multiplies with."""
 Cast = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -152,3 +157,10 @@ def _eligible(value: Any) -> bool:
         and value.dtype != torch.float64
         and claimed_device(value) == "cuda"
     )
+
+
+def cast_down(value: Any, to: torch.dtype) -> Any:
+    """An argument of a product as autocast would hand it on."""
+    if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+        return torch.ops.aten._to_copy.default(value, dtype=to)
+    return value

@@ -8,13 +8,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import torch
+import torch._inductor.config
 from torch.utils._pytree import tree_leaves
 
 from trueflops.capture.recorder import Recorder
+
+_GRAPHED: Final = ("reduce-overhead", "max-autotune")  # modes
 
 
 @contextmanager
@@ -25,13 +28,15 @@ def marked_compile(recorder: Recorder) -> Iterator[None]:
     def compile_(model: Any = None, *_: Any, **options: Any) -> Any:
         if model is None:
             return lambda function: compile_(function, **options)
-        if isinstance(model, torch.nn.Module):
-            compile_module(model)
+        if _runs_eagerly(options.get("backend")):
             return model
-        return _marked(model, recorder)
+        if isinstance(model, torch.nn.Module):
+            compile_module(model, **options)
+            return model
+        return _marked(model, recorder, graphed=_in_graphs(**options))
 
-    def compile_module(module: Any, *_: Any, **__: Any) -> None:
-        module.forward = _marked(module.forward, recorder)
+    def compile_module(module: Any, *_: Any, **options: Any) -> None:
+        module.forward = _marked(module.forward, recorder, graphed=_in_graphs(**options))
 
     def is_compiling() -> bool:
         return places.region >= 0
@@ -46,12 +51,26 @@ def marked_compile(recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _marked(function: Any, recorder: Recorder) -> Any:
+def _runs_eagerly(backend: Any) -> bool:
+    """A backend that calls op by op what it was given: torch has such ones for debugging."""
+    name = backend if isinstance(backend, str) else getattr(backend, "__name__", "")
+    return name in ("eager", "eager_noexcept", "aot_eager")
+
+
+def _in_graphs(*, mode: Any = None, options: Any = None, **_: Any) -> bool:
+    """Whether the region's kernels are launched as CUDA graphs, one forward and one backward."""
+    asked = (options or {}).get("triton.cudagraphs")
+    if asked is not None:
+        return bool(asked)
+    return mode in _GRAPHED or bool(torch._inductor.config.triton.cudagraphs)
+
+
+def _marked(function: Any, recorder: Recorder, *, graphed: bool) -> Any:
     places = recorder.places
 
     @functools.wraps(function)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        with places.compiled():
+        with places.compiled(graphed=graphed):
             made = function(*args, **kwargs)
             graded = [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
             numbers = [recorder.number_of(t) for t in graded if t.requires_grad]

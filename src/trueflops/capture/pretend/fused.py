@@ -1,9 +1,10 @@
-"""Ops that are one kernel on a GPU and that torch would decompose for a fake tensor.
+"""Ops that are other kernels on a GPU than torch would take for a fake tensor.
 
 A composite op asks in C++ on which device its tensor is, and C++ sees a meta tensor: dropout, RMS
 norm and recurrent layers would be recorded as they run on a CPU. In a capture, fake tensors take
 the CUDA branch (aten/src/ATen/native: Dropout, layer_norm, RNN, SoftMax, WeightNorm). Every
-other op decomposes the same way on both.
+other op decomposes the same way on both. An op that autograd sees whole and that runs as others
+(`OPENED`) is recorded as those.
 """
 
 from __future__ import annotations
@@ -76,6 +77,15 @@ def _log_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) ->
     if x.dtype == torch.float16 and dtype == torch.float32:
         return torch._log_softmax(x, dim, True)
     return torch._log_softmax(x if dtype is None else x.to(dtype), dim, False)
+
+
+def _safe_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The softmax of rows of which all may be masked: zeros there, found by a pass of their own."""
+    made = _softmax(x, dim, dtype)
+    masked = x.isneginf()
+    rows = masked.all(dim, keepdim=True)
+    zero = torch.scalar_tensor(0.0, dtype=made.dtype, device=made.device)
+    return torch.where(rows, zero, made, out=made)
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
@@ -151,3 +161,5 @@ _BRANCHES: Final = {
     "gru_cell": _gru_cell,
     "_pack_padded_sequence": _pack,
 }
+OPENED: Final = {_ATEN._safe_softmax.default: _safe_softmax}
+"""What the recorder runs instead of an op, below autograd (transformers/attention.cpp)."""

@@ -16,14 +16,16 @@ from unittest import mock
 import torch
 import torch._dynamo  # before torch.cuda is replaced: importing it looks for a driver
 from torch import nn
-from torch.nn.attention import flex_attention
 
+from trueflops.capture.assumed import assumptions
+from trueflops.capture.pretend.driver import below, type_of
 from trueflops.capture.pretend.fake_tensors import claimed_device
+from trueflops.capture.pretend.graphs import graph_classes
 from trueflops.capture.pretend.numbers import read_number
 from trueflops.capture.pretend.overrides import DEVICE
 from trueflops.capture.pretend.streams import event_class, stream_class
 from trueflops.capture.recorder import Recorder
-from trueflops.capture.trouble import refused
+from trueflops.capture.trouble import lines, refused
 from trueflops.catalog import Accelerator
 
 _A100: Final = (
@@ -81,10 +83,6 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
         put(torch, "save", lambda *_, **__: recorder.warn("torch.save is left out of the capture"))
         put(torch._C, "_scatter", refused("nn.DataParallel", "use DistributedDataParallel"))
-        no_graph = refused("torch.cuda.CUDAGraph", "capture the step that the graph would replay")
-        put(torch.cuda, "CUDAGraph", type("CUDAGraph", (), {"__init__": no_graph}))
-        put(flex_attention, "flex_attention", refused(
-            "flex_attention", "use scaled_dot_product_attention"))  # fmt: skip
         # It draws again until all values lie within the bounds; one draw is recorded.
         put(nn.init, "_no_grad_trunc_normal_",
             lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
@@ -95,10 +93,15 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
                     "told 8.0, that of an A100"
                 )
             recorder.has_tf32 = machine.capability >= (8, 0)
+            # A build with cuDNN would join the weights of recurrent layers in one buffer, in C++.
+            put(torch.backends.cudnn, "is_acceptable", lambda _: False)
             put(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))
             put(torch.cuda.nvtx, "_nvtx", _Silent())
             put(torch._C._nn, "_parse_to", _parse_to(torch._C._nn._parse_to))
-            for name, value in _cuda(machine, recorder).items():
+            answers = _cuda(machine, recorder)
+            for owner, name, value in below(answers, machine.count):
+                put(owner, name, value)
+            for name, value in answers.items():
                 put(torch.cuda, name, value)
             for name, value in _accelerator(machine, recorder).items():
                 put(torch.accelerator, name, value)
@@ -151,16 +154,22 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
     def item(tensor: torch.Tensor) -> Any:
         if claimed_device(tensor) is None:
             return real_item(tensor)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
         value = recorder.values.of(tensor)
+        if value is not None:
+            recorder.tell_assumed()
         return read_number(tensor) if value is None else real_item(value)
 
     def to_list(tensor: torch.Tensor) -> Any:
         if claimed_device(tensor) is None:
             return base.tolist(tensor)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
+        recorder.tell_assumed()
         value = recorder.values.of(tensor)
-        return _lists(tensor) if value is None else base.tolist(value)
+        if value is not None:
+            return base.tolist(value)
+        given = assumptions().at(lines())
+        return given if isinstance(given, list) and len(given) == len(tensor) else _lists(tensor)
 
     def _lists(tensor: torch.Tensor) -> Any:
         if tensor.dim() == 0:
@@ -173,6 +182,7 @@ def _tensor_methods(recorder: Recorder) -> dict[str, Any]:
         "is_meta": property(lambda t: device(t).type == "meta"),
         "is_cpu": property(lambda t: device(t).type == "cpu"),
         "get_device": lambda t: 0 if device(t).type == "cuda" else -1,
+        "type": type_of(base.type),
         "item": item,
         "tolist": to_list,
         "pin_memory": lambda t, *_, **__: t,
@@ -257,7 +267,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
         yield
 
     def synchronize(*_: Any) -> None:
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
 
     def nothing(*_: Any, **__: Any) -> None:
         return None
@@ -307,7 +317,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
         "set_per_process_memory_fraction": nothing,
         "utilization": zero,
         "synchronize": synchronize,
-        "is_current_stream_capturing": lambda: False,
+        **graph_classes(recorder, stream_of),
         "Stream": stream_of,
         "Event": event_of,
         "stream": on_stream,

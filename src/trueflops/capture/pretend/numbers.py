@@ -10,7 +10,15 @@ from typing import Any
 
 import torch
 
-from trueflops.capture.trouble import asked_by_optimizer, decides, passes, unknown_value
+from trueflops.capture.assumed import assumptions
+from trueflops.capture.trouble import (
+    asked_by_optimizer,
+    asks_whether_unequal,
+    decides,
+    lines,
+    passes,
+    unknown_value,
+)
 
 
 class UnknownNumber(float):
@@ -24,23 +32,25 @@ class UnknownNumber(float):
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pos__ = _combined
 
     def __bool__(self) -> bool:
-        raise unknown_value("a branch on .item()")
+        return assumed_truth("a branch on .item()")
 
     def _compared(self, other: object) -> bool:
         if asked_by_optimizer():
             return True
         answer = passes()
-        if answer is None:
-            raise unknown_value("comparing .item()")
-        return answer
+        return assumed_truth("comparing .item()") if answer is None else answer
+
+    def _equal(self, other: object) -> bool:
+        """Lists that are compared by != ask their elements whether they are equal."""
+        return self._compared(other) is not asks_whether_unequal()
 
     __lt__ = __le__ = __gt__ = __ge__ = _compared
-    __eq__ = _compared
+    __eq__ = _equal
     __ne__ = _compared
     __hash__ = float.__hash__
 
     def __int__(self) -> int:
-        raise unknown_value("int() of .item()")
+        return int(assumed_number("int() of .item()"))
 
     __index__ = __trunc__ = __floor__ = __ceil__ = __int__
 
@@ -57,4 +67,21 @@ def read_number(tensor: torch.Tensor) -> Any:
     """What `.item()` of a tensor without data returns."""
     if tensor.numel() != 1:
         return torch._C.TensorBase.item(tensor)  # torch's own error
-    return UnknownNumber(1.0)
+    given = assumptions().at(lines())  # a truth is that of a comparison on the same line
+    return UnknownNumber(1.0) if given is None or isinstance(given, (bool, list)) else given
+
+
+def assumed_truth(what: str) -> bool:
+    """Which way a branch goes, as the user says; else the error that asks for it."""
+    given = assumptions().at(lines())
+    if given is None or isinstance(given, list):
+        raise unknown_value(what, give="true")
+    return bool(given)
+
+
+def assumed_number(what: str) -> int | float:
+    """A number, as the user says; else the error that asks for it."""
+    given = assumptions().at(lines())
+    if given is None or isinstance(given, list):
+        raise unknown_value(what, give="NUMBER")
+    return given

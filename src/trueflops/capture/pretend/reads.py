@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from trueflops.capture.pretend.numbers import read_number
+from trueflops.capture.pretend.numbers import assumed_number, assumed_truth, read_number
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import decides, passes, unknown_value, where
 
@@ -27,7 +27,8 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
 
     def known(fake: torch.Tensor) -> torch.Tensor | None:
         """Its values, if they are known; reading them makes the host wait."""
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
+        recorder.tell_assumed()
         return recorder.values.of(fake)
 
     def answering(what: str, real: Read, instead: str = "") -> Read:
@@ -39,13 +40,24 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
 
         return read
 
+    def counted(what: str) -> Read:
+        def read(fake: torch.Tensor) -> int:
+            value = known(fake)
+            return int(assumed_number(what) if value is None else value)
+
+        return read
+
+    def contains(fake: torch.Tensor, element: Any) -> bool:
+        value = known((element == fake).any())
+        return assumed_truth("`in` of a tensor") if value is None else bool(value)
+
     def as_bool(fake: torch.Tensor) -> bool:
         value = known(fake)
         if value is not None:
             return bool(value)
         answer = passes()
         if answer is None:
-            raise unknown_value("a branch on a tensor")
+            return assumed_truth("a branch on a tensor")
         recorder.warn(f"the check{where()} is taken for passed: nobody knows the value")
         return answer
 
@@ -54,12 +66,14 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
         if value is not None:
             return float(value)
         if decides():
-            raise unknown_value("float() of a tensor")
+            return float(assumed_number("float() of a tensor"))
         recorder.warn(f"float(){where()} is taken for 1.0: nobody knows the value")
         return float(read_number(fake))
 
     def select(fake: torch.Tensor, index: Any, *args: Any) -> Any:
         """Index with a scalar tensor: which element it names does not change the result's shape."""
+        if isinstance(index, (int, slice)) and not args:
+            return torch.Tensor.__getitem__(fake, index)
         many = isinstance(index, tuple)
         plain = [_position(i, known) for i in (index if many else (index,))]
         real = torch.Tensor.__setitem__ if args else torch.Tensor.__getitem__
@@ -67,13 +81,13 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
 
     return {
         tensor.__bool__: as_bool,
-        tensor.__int__: answering("int() of a tensor", int),
-        tensor.__index__: answering("a tensor as an index or a count", int),
+        tensor.__int__: counted("int() of a tensor"),
+        tensor.__index__: counted("a tensor as an index or a count"),
         tensor.__complex__: answering("complex() of a tensor", complex),
         tensor.__float__: as_float,
         tensor.numpy: answering(".numpy()", tensor.numpy, _KEPT),
         tensor.__array__: answering("a numpy array of a tensor", tensor.__array__, _KEPT),
-        tensor.__contains__: answering("`in` of a tensor", torch.Tensor.__contains__),
+        tensor.__contains__: contains,
         tensor.__getitem__: select,
         tensor.__setitem__: select,
         tensor.__deepcopy__: _deepcopy,

@@ -124,7 +124,7 @@ def _layers(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Outputs, last states, what is kept for the backward, and the weights in one piece."""
     ways, wide = 1 + bidirectional, projected or hidden
-    output = x.new_empty(*x.shape[:-1], wide * ways)
+    output = _by_steps(x, wide * ways, batch_first and not batch_sizes)
     kept = (GATES[mode] + RESERVED) * hidden * ways * layers * x[..., 0].numel() if train else 0
     cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
     reserve = x.new_empty(kept * x.element_size(), dtype=torch.uint8)
@@ -132,17 +132,46 @@ def _layers(
 
 
 def _layers_backward(
-    x: Tensor, weights: list[Tensor], _: int, buffer: Any, hx: Tensor, cx: Any, *rest: Any
-) -> tuple[Any, ...]:
+    x: Tensor, weights: list[Tensor], _: int, buffer: Any, hx: Tensor, cx: Any, output: Tensor,
+    grad: Any, grad_h: Any, grad_c: Any, mode: int, hidden: int, projected: int, layers: int,
+    batch_first: bool, dropout: float, train: bool, bidirectional: bool, batch_sizes: list[int],
+    state: Any, reserve: Any, wanted: list[bool],
+) -> tuple[Any, ...]:  # fmt: skip
     """The gradients of the weights lie in one buffer, as the weights do."""
     made, at = [], 0
-    if rest[-1][3]:
+    if wanted[3]:
         flat = x.new_empty(sum(weight.numel() for weight in weights))
         for weight in weights:
             made.append(flat[at : at + weight.numel()].view(weight.shape))
             at += weight.numel()
     cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
-    return torch.empty_like(x), torch.empty_like(hx), cell, made
+    grad_x = _by_steps(x, x.shape[-1], batch_first and not batch_sizes)
+    return grad_x, torch.empty_like(hx), cell, made
+
+
+def _by_steps(x: Tensor, wide: int, batch_first: bool) -> Tensor:
+    """Results lie step by step; of a batch that comes first they are a view (cudnn/RNN.cpp)."""
+    if not batch_first:
+        return x.new_empty(*x.shape[:-1], wide)
+    batch, steps = x.shape[:2]
+    return x.new_empty(steps, batch, wide).transpose(0, 1)
+
+
+# ── attention ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _cudnn_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Any, keeps: bool, *_: Any, **__: Any
+) -> tuple[Any, ...]:
+    """Laid out as the queries are; sums only where a backward will ask for them."""
+    laid = sorted(range(4), key=lambda i: (q.stride(i) or float("inf"), -i), reverse=True)
+    shape = (*q.shape[:3], v.shape[3])
+    made = torch.empty_like(q) if shape == q.shape else q.new_empty(0)
+    if shape != q.shape:
+        made = torch.empty_permuted(shape, laid, dtype=q.dtype, device=q.device)
+    sums = q.new_empty((*q.shape[:3], 1) if keeps else 0, dtype=torch.float32)
+    seed, offset = (q.new_empty((), dtype=torch.int64) for _ in range(2))
+    return made, sums, None, None, q.shape[2], k.shape[2], seed, offset, None
 
 
 _SHAPES: Final[dict[str, Callable[..., Any]]] = {
@@ -157,6 +186,7 @@ _SHAPES: Final[dict[str, Callable[..., Any]]] = {
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_cudnn_attention": _cudnn_attention,
     "_cudnn_rnn": _layers,
     "_cudnn_rnn_backward": _layers_backward,
 }

@@ -24,7 +24,7 @@ def stream_class(recorder: Recorder) -> type:
             self.device_type, self._outer = 1, 0
 
         def wait_stream(self, other: Any) -> None:
-            recorder.waits(self.stream_id, other.stream_id, len(recorder.recording.events))
+            recorder.waits(self.stream_id, other.stream_id, recorder.now)
 
         def wait_event(self, event: Any) -> None:
             recorder.waits(self.stream_id, event.stream, event.at)
@@ -35,7 +35,7 @@ def stream_class(recorder: Recorder) -> type:
             return event
 
         def synchronize(self) -> None:
-            recorder.waits(-1, self.stream_id, len(recorder.recording.events))
+            recorder.waits(-1, self.stream_id, recorder.now)
 
         def query(self) -> bool:
             return True
@@ -70,7 +70,7 @@ def event_class(recorder: Recorder) -> type:
 
         def record(self, stream: Any = None) -> None:
             self.stream = recorder.stream if stream is None else stream.stream_id
-            self.at = len(recorder.recording.events)
+            self.at = recorder.now
 
         def wait(self, stream: Any = None) -> None:
             waiting = recorder.stream if stream is None else stream.stream_id

@@ -5,5 +5,6 @@ collective.py   one collective, as the program asks for it
 collectives.py  which ranks take part in a collective, and on which stream; work.py: its handle
 identical.py    values of a collective's results, as if all ranks held the same
 messages.py     objects sent point to point, as between the stages of a pipeline
+board.py        ranks side by side, each in a process of its own
 dtensors.py     DTensors and other tensors that wrap tensors
 """

@@ -17,6 +17,7 @@ class Collective(NamedTuple):
     sent: list[torch.Tensor]
     received: list[torch.Tensor]
     synchronous: bool  # async_op=False: it runs on the current stream
+    root: int | None = None  # who sends, by its place in the group, where only one does
 
     @property
     def direction(self) -> str:

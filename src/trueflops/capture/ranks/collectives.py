@@ -16,7 +16,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import GroupName
 
-from trueflops.capture.pretend.fake_tensors import claimed_device, fake_of, meta_of
+from trueflops.capture.pretend.fake_tensors import (
+    claimed_device,
+    fake_of,
+    flat,
+    has_memory,
+    meta_of,
+)
 from trueflops.capture.pretend.values import Values
 from trueflops.capture.ranks.collective import Collective
 from trueflops.capture.ranks.identical import as_if_identical
@@ -27,6 +33,9 @@ from trueflops.records.recording import HOST, Recording
 COLLECTIVES: Final = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 FIRST_GROUP_STREAM: Final = 1000
 """Streams of process groups are numbered from here; those that the program makes, from 1."""
+MOST_WARMUP_STEPS: Final = 3
+"""Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
+_FROM_ROOT: Final = ("broadcast", "scatter")
 _PEER: Final = {"send": "dst", "isend": "dst", "recv_": "src", "irecv": "src"}
 
 
@@ -37,6 +46,10 @@ class Recorder(Protocol):
     stream: int
     values: Values
     recording: Recording
+
+    @property
+    def now(self) -> int:
+        """How many events there are so far."""
 
     def waits(self, waiting: int, awaited: int, at: int) -> None:
         """A stream, or the host, waits for another."""
@@ -64,6 +77,7 @@ class Collectives:
         self.recorder = recorder
         self.world: tuple[int, int] | None = None  # (rank, world size) that the program opened
         self.warmup_steps = 1  # steps to run before every step is like the last
+        self.before_message: Callable[[], None] = lambda: None  # told of every send and receive
         self.reduction = "sum"  # the reduceOp of the options made last
         self._group_streams: dict[tuple[str, ...], int] = {}
         # storage -> the marks that its values wait for, and the tensors kept alive until then
@@ -78,6 +92,8 @@ class Collectives:
     ) -> Any:
         """Record a collective and make its results; nothing is sent."""
         name = func._schema.name.partition("::")[2]
+        if name in _PEER:
+            self.before_message()
         if name == "_wrap_tensor_autograd":
             return _async_tensor(args[0])
         if name == "check_for_nan":
@@ -108,6 +124,13 @@ class Collectives:
         work = self._work((), []) if batch is not None else self._work(marks, held)
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())
 
+    def is_warm(self, steps: int) -> bool:
+        """Whether the steps after these are like one another.
+
+        A program that makes its DDP anew in every step is never asked for more than it takes one.
+        """
+        return steps >= min(self.warmup_steps, MOST_WARMUP_STEPS)
+
     def _work(self, marks: tuple[StreamMark, ...], held: list[torch.Tensor]) -> CollectiveWork:
         if marks:
             self._works.append(CollectiveWork(self, marks, held))
@@ -127,22 +150,23 @@ class Collectives:
     @contextmanager
     def side_stream(self, marks: tuple[StreamMark, ...]) -> Iterator[Callable[[], StreamMark]]:
         """Inside, ops run on another stream, after these marks; gives the mark of its end."""
-        outer, events = self.recorder.stream, self.recorder.recording.events
+        outer = self.recorder.stream
         stream = self.recorder.stream = self._group_streams.setdefault(
             ("side",), self._next_stream()
         )
         self.wait(marks)
         try:
-            yield lambda: StreamMark(stream, len(events))
+            yield lambda: StreamMark(stream, self.recorder.now)
         finally:
             self.recorder.stream = outer
 
     def begin_batch(self, group: dist.ProcessGroup) -> None:
         """Transfers from here on are coalesced into one kernel: they run side by side."""
+        self.before_message()
         self._batches[group.group_name] = ([], [])
         streams = [self._stream_of(group, way) for way in ("send", "receive")]
         for stream, other in (streams, streams[::-1]):
-            self.recorder.waits(stream, other, len(self.recorder.recording.events))
+            self.recorder.waits(stream, other, self.recorder.now)
 
     def end_batch(self, group: dist.ProcessGroup) -> CollectiveWork:
         """One handle for all transfers of the batch."""
@@ -153,7 +177,7 @@ class Collectives:
         self, traits: OpTraits, collective: Collective, numbers: tuple[Any, ...]
     ) -> tuple[StreamMark, ...]:
         """Record it on the stream that it runs on; gives the marks to wait for afterwards."""
-        recorder, events = self.recorder, self.recorder.recording.events
+        recorder = self.recorder
         batched = collective.group.group_name in self._batches
         on_host = _is_on_host(collective) and recorder.device != HOST
         if collective.synchronous and not on_host and not batched:
@@ -161,11 +185,11 @@ class Collectives:
         else:
             stream = self._stream_of(collective.group, *self._way(collective, batched))
             if not on_host:
-                recorder.waits(stream, recorder.stream, len(events))
+                recorder.waits(stream, recorder.stream, recorder.now)
         recorder._write(
             traits, collective.sent, collective.received, numbers, None, collective.ranks, stream
         )
-        return () if stream == recorder.stream else (StreamMark(stream, len(events), on_host),)
+        return () if stream == recorder.stream else (StreamMark(stream, recorder.now, on_host),)
 
     @staticmethod
     def _way(collective: Collective, batched: bool) -> tuple[str, ...]:
@@ -188,7 +212,7 @@ class Collectives:
         recorder = self.recorder
         ranks = tuple(dist.get_process_group_ranks(_group(given)))
         recorder._write(traits, (), (), (), {}, ranks)
-        recorder.waits(-1, -1, len(recorder.recording.events))
+        recorder.waits(-1, -1, recorder.now)
         return self._works[0].boxed() if func._schema.returns else None
 
 
@@ -222,6 +246,7 @@ def _collective(name: str, given: dict[str, Any], made: list[torch.Tensor]) -> C
         sent=sent + ([] if "recv" in name else both),
         received=(received or flat(made)) + ([] if "send" in name else both),
         synchronous=given.get("async_op") is False,
+        root=given.get("root_rank", given.get("src")) if name.startswith(_FROM_ROOT) else None,
     )
 
 
@@ -241,7 +266,7 @@ def _results(
 
     def as_meta(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return meta_of(value) if claimed_device(value) is not None else value.to("meta")
+            return value.to("meta") if has_memory(value) else meta_of(value)
         return [as_meta(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     def as_fake(value: Any) -> Any:
@@ -271,12 +296,3 @@ def _is_plain(value: Any) -> bool:
 
 def _is_on_host(collective: Collective) -> bool:
     return all(claimed_device(t) in (None, HOST) for t in (*collective.sent, *collective.received))
-
-
-def flat(value: Any) -> list[torch.Tensor]:
-    """Every tensor of nested lists."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for each in value for tensor in flat(each)]
-    return []

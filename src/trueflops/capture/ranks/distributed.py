@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
@@ -21,14 +22,13 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as native
 from torch.distributed import distributed_c10d as c10d
 
+from trueflops.capture.ranks.collectives import MOST_WARMUP_STEPS
 from trueflops.capture.ranks.dtensors import wrapped_tensors
 from trueflops.capture.ranks.messages import Messages
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture, where
 from trueflops.errors import BadInput
 
-DDP_WARMUP_STEPS: Final = 3
-"""Steps after which DDP has seen the order of gradients and has made its final buckets, at most."""
 _FAKE: Final = "cpu:fake,cuda:fake"
 _NCCL, _CUDA = (2, 27, 5), "12.8"  # such as torch is built with
 _STORE_SECONDS: Final = 5.0  # a key that another rank would set never comes
@@ -50,6 +50,7 @@ def as_rank(
     # Most of them are attributes of both modules.
     patches += [(dist, name, value) for name, value in functions.items() if hasattr(dist, name)]
     patches += _coalescing(recorder) + _reductions(recorder) + _data_parallel(recorder)
+    patches += [(owner, "ProcessGroupNCCL", _Nccl) for owner in (c10d, dist)]
     patches += [(sys, "excepthook", sys.excepthook), (torch.cuda.nccl, "version", lambda: _NCCL)]
     if world > 1:  # DDP compresses gradients only where there is CUDA
         patches += [(torch.version, "cuda", _CUDA)]
@@ -122,6 +123,16 @@ class _Store(native.HashStore):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Ignored: the short timeout stays."""
+
+
+class _Nccl:
+    """The class of NCCL's groups, which a CPU build lacks; no group is one."""
+
+    class Options:
+        """What a program may choose for a communicator: kept, and never asked for."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.config = SimpleNamespace()
 
 
 def _have_fakes() -> None:
@@ -239,7 +250,7 @@ def _data_parallel(recorder: Recorder) -> Patches:
 
     def reducer(*args: Any, **kwargs: Any) -> Any:
         """Its buckets are made on the device that C++ sees; they count as the accelerator's."""
-        recorder.collectives.warmup_steps = DDP_WARMUP_STEPS
+        recorder.collectives.warmup_steps = MOST_WARMUP_STEPS
         outer, recorder.stepping = recorder.stepping, True
         try:
             return kind(*args, **kwargs)

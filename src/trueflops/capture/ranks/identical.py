@@ -11,8 +11,9 @@ from typing import Final
 
 import torch
 
+from trueflops.capture.pretend.facts import collected, put_facts
 from trueflops.capture.pretend.fake_tensors import claimed_device
-from trueflops.capture.pretend.values import MOST_FLOATS, Values, _forget
+from trueflops.capture.pretend.values import Values, is_small
 from trueflops.capture.ranks.collective import Collective
 
 Tensors = list[torch.Tensor]
@@ -25,12 +26,21 @@ def as_if_identical(collective: Collective, reduction: str, values: Values, *, f
     made = [
         _blank(t) if fresh and claimed_device(t) is not None else values.of(t) for t in received
     ]
-    known = all(t is not None for t in (*given, *made))
+    # What another rank sends is not what this one had in its place; but states of generators,
+    # as bytes, are taken to be the same on all.
+    sends = collective.root in (None, collective.group.rank()) or all(
+        t.dtype == torch.uint8 for t in received
+    )
+    known = sends and all(t is not None for t in (*given, *made))
     rule = next((rule for part, rule in _RULES.items() if part in collective.name), None)
-    small = all(t.numel() <= MOST_FLOATS for t in (*sent, *received))
+    small = all(is_small(t) for t in (*sent, *received))
     numbers = [t for t in made if t is not None]
     if not (known and small and rule and given):
-        _forget([t for t in received if not fresh])
+        facts = collected([values.facts(t) for t in sent], reduction)
+        values.forget([t for t in received if not fresh])
+        for tensor in received:
+            if claimed_device(tensor) is not None:
+                put_facts(tensor, facts)
         return
     place = collective.group.rank()
     rule([t for t in given if t is not None], numbers, len(ranks), place, reduction)
@@ -40,7 +50,7 @@ def as_if_identical(collective: Collective, reduction: str, values: Values, *, f
 
 
 def _blank(fake: torch.Tensor) -> torch.Tensor | None:
-    return torch.zeros(fake.shape, dtype=fake.dtype) if fake.numel() <= MOST_FLOATS else None
+    return torch.zeros(fake.shape, dtype=fake.dtype) if is_small(fake) else None
 
 
 def _reduced(tensor: torch.Tensor, ranks: int, reduction: str) -> torch.Tensor:

@@ -1,18 +1,15 @@
 """Objects sent point to point, such as the shapes between the stages of a pipeline.
 
-The sending rank does not exist, but it runs the same program: so the program is first run as that
-rank, until it has sent what this one waits for.
+The sending rank does not run in this process. Where it runs in another, objects travel over a line
+to the board that started both (board.py); else the program must be run so.
 """
 
 from __future__ import annotations
 
-import copy
-import gc
 import sys
-from collections import defaultdict
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from multiprocessing.connection import Connection
+from typing import Any
 from unittest import mock
 
 import torch
@@ -20,69 +17,34 @@ import torch.distributed as dist
 
 from trueflops.capture.trouble import CannotCapture, where
 
-Result = TypeVar("Result")
 Route = tuple[int, int]  # sender, receiver
 
 
 class NotYetSent(CannotCapture):
-    """A rank receives what another has not sent yet."""
-
-    def __init__(self, route: Route, count: int) -> None:
-        sender, receiver = route
-        super().__init__(f"rank {receiver} waits for an object of rank {sender}{where()}")
-        self.route, self.count = route, count
-
-
-class SentAll(CannotCapture):
-    """A rank has sent all that another waits for: it need not run any further."""
+    """A rank receives what another would have to send, and this process runs alone."""
 
 
 class Messages:
-    """The objects sent so far, by sender and receiver."""
+    """What one rank sends to others and receives from them."""
 
-    def __init__(self) -> None:
-        self._sent: dict[Route, list[Any]] = defaultdict(list)
-        self._received: dict[Route, int] = defaultdict(int)
-        self._wanted: list[tuple[Route, int]] = []
-
-    def run_as(self, rank: int, run: Callable[[int], Result]) -> Result:
-        """Run the program as a rank, and before that as the ranks whose objects it receives."""
-        while True:
-            for route in [p for p in self._sent if p[0] == rank]:
-                del self._sent[route]
-            self._received.clear()
-            try:
-                return run(rank)
-            except NotYetSent as missing:
-                wanted = (missing.route, missing.count)
-                if wanted in self._wanted or missing.route[0] == rank:
-                    raise
-                self._wanted.append(wanted)
-                gc.collect()  # the program so far, before it is built again
-                try:
-                    self.run_as(missing.route[0], run)
-                except SentAll:
-                    pass
-                else:
-                    raise
-                finally:
-                    self._wanted.pop()
+    def __init__(self, line: Connection | None = None) -> None:
+        self._line = line
 
     def send(self, objects: list[Any], receiver: int) -> None:
-        """Keep objects for another rank."""
-        route = (dist.get_rank(), receiver)
-        self._sent[route].extend(copy.deepcopy(objects))
-        if self._wanted and self._wanted[-1] == (route, len(self._sent[route])):
-            raise SentAll(f"rank {route[0]} has sent what rank {receiver} waits for")
+        """Send objects to another rank; nobody receives them where this process runs alone."""
+        if self._line is not None:
+            self._line.send(("sends", receiver, objects))
+            self._line.recv()
 
     def receive(self, count: int, sender: int) -> list[Any]:
         """The next objects of another rank."""
-        route = (sender, dist.get_rank())
-        first = self._received[route]
-        if len(self._sent[route]) < first + count:
-            raise NotYetSent(route, first + count)
-        self._received[route] += count
-        return copy.deepcopy(self._sent[route][first : first + count])
+        if self._line is None:
+            raise NotYetSent(
+                f"rank {dist.get_rank()} waits for an object of rank {sender}{where()}"
+            )
+        self._line.send(("receives", sender, count))
+        received: list[Any] = self._line.recv()
+        return received
 
     def functions(self) -> dict[str, Any]:
         """The functions of torch.distributed that send and receive objects."""

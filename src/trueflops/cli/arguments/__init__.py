@@ -1,7 +1,7 @@
 """Commands and flags. Imports nothing heavy: `trueflops --help` must answer at once.
 
 plans.py     flags of train and infer            chips.py   of compare, catalog, measure, verify …
-programs.py  of ops, capture, diagnose, explain  shared.py  values and flags of several commands
+programs.py  of ops, capture, guard, diagnose …  shared.py  values and flags of several commands
 software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
 """
 
@@ -29,6 +29,7 @@ from trueflops.cli.arguments.programs import (
     capture_flags,
     diagnose_flags,
     explain_flags,
+    guard_flags,
     ops_flags,
 )
 from trueflops.cli.arguments.software import ENGINES
@@ -153,6 +154,7 @@ _COMMANDS = {
     "catalog": (catalog_flags, "every fact with its source"),
     "ops": (ops_flags, "price a list of kernels"),
     "capture": (capture_flags, "a real PyTorch program on a chip that you do not have"),
+    "guard": (guard_flags, "exit 1 where a program's step grew in time or memory"),
     "diagnose": (diagnose_flags, "why a real run is slow: a profiler's trace beside predictions"),
     "explain": (explain_flags, "how one matmul or one attention runs: limits, tiles, traffic"),
     "measure": (measure_flags, "what this machine really delivers: a profile"),

@@ -42,6 +42,7 @@ def where_flags(p: argparse.ArgumentParser) -> None:
     )
     profile_flags(p)
     p.add_argument("--explain", action="store_true", help="every part of every total")
+    provenance_flag(p)
     p.add_argument("--top", type=whole, default=5, metavar="N", help="plans to list (default 5)")
     common_flags(p)
 
@@ -50,7 +51,6 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops train`."""
     where_flags(p)
     framework_flag(p)
-    provenance_flag(p)
     asked = p.add_argument_group("workload")
     asked.add_argument("--tokens", metavar="N", help="15T, 300B … (default: 20 a parameter)")
     asked.add_argument("--seq", metavar="N", help="tokens a sequence (default: up to 8192)")

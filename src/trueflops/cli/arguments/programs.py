@@ -1,4 +1,4 @@
-"""Flags of the commands about kernels and programs: ops, capture, diagnose, explain."""
+"""Flags of the commands about kernels and programs: ops, capture, guard, diagnose, explain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
+    percentage,
     profile_flags,
     provenance_flag,
     top_flags,
@@ -28,16 +29,62 @@ def ops_flags(p: argparse.ArgumentParser) -> None:
     common_flags(p)
 
 
-def capture_flags(p: argparse.ArgumentParser) -> None:
-    """Flags of `trueflops capture`."""
+def _program_flags(p: argparse.ArgumentParser, or_else: str = "") -> None:
+    """A PyTorch program, and where it shall run."""
     p.add_argument(
-        "program", metavar="FILE.py:FUNCTION", help="builds all and returns the step, a callable"
+        "program",
+        metavar="FILE.py[:FUNCTION]",
+        help="a script that trains; or a function that builds all and returns the step, a callable"
+        + or_else,
     )
     p.add_argument("words", nargs="*", metavar="ARG", help="sys.argv of the program, after --")
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 64xH100 for one rank of 64")
     p.add_argument("--world", type=whole, metavar="N", help="ranks (default: as --on has chips)")
     p.add_argument("--rank", type=integer, metavar="R", help="which of them (default 0)")
+    p.add_argument(
+        "--assume", action="append", default=[], metavar="NAME=VALUE",
+        help="a value that nobody knows: mask=0.25 (share of true), train.py:14=true",
+    )  # fmt: skip
+
+
+def guard_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops guard`."""
+    _program_flags(p)
+    p.add_argument(
+        "--baseline",
+        metavar="FILE.json",
+        help="the step as it was accepted (default: FILE.FUNCTION.CHIP.baseline.json, beside it)",
+    )
+    p.add_argument(
+        "--tolerance",
+        type=percentage,
+        default=0.02,
+        metavar="SHARE",
+        help="by which time and memory may grow (2%%)",
+    )
+    p.add_argument("--update", action="store_true", help="accept the step as it is now")
+    p.add_argument(
+        "--no-write", action="store_true", help="a missing baseline is an error, as in CI"
+    )
+    profile_flags(p)
+    common_flags(p)
+
+
+def capture_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops capture`."""
+    _program_flags(p, "; or a model, FILE.onnx")
+    p.add_argument(
+        "--pipeline", action="store_true", help="all stages of its pipeline, replayed together"
+    )
+    asked = p.add_argument_group("FILE.onnx", "sizes that the file leaves open; may be repeated")
+    asked.add_argument("--dim", action="append", metavar="NAME=N", help="of a dimension: batch=8")
+    asked.add_argument(
+        "--shape", action="append", metavar="NAME=SHAPE", help="of a tensor: pixels=1x3x224x224"
+    )
     top_flags(p)
+    p.add_argument(
+        "--advise", action="store_true", help="try changes, and say what each would save"
+    )
     p.add_argument("--graph", action="store_true", help="the IR: work and intensity by module")
     p.add_argument("--roofline", metavar="FILE.png", help="draw its kernels under the roofline")
     p.add_argument("--timeline", metavar="FILE.png", help="draw its memory over the step")
@@ -53,6 +100,7 @@ def diagnose_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--on", metavar="CHIP", default=None, help="H100 … (default: as the trace says)")
     top_flags(p)
     profile_flags(p)
+    provenance_flag(p)
     common_flags(p)
 
 

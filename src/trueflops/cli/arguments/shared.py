@@ -40,6 +40,17 @@ def share(text: str) -> float:
     return value
 
 
+def percentage(text: str) -> float:
+    """A share of at most one, as 2% or 0.02; a bare 2 could mean either."""
+    number, sign, rest = text.strip().partition("%")
+    value = real(number.strip()) * (0.01 if sign else 1.0)
+    if rest or not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(
+            f"{printable(text, 40)} must lie between 0% and 100%: write 2% or 0.02"
+        )
+    return value
+
+
 def profile_flags(p: argparse.ArgumentParser) -> None:
     """Whose curves come first."""
     p.add_argument(

@@ -3,9 +3,10 @@
 Pointwise ops and reductions join the kernel that makes what they read, unless a product, an
 attention or another kernel they cannot join lies in between. Row sums stay inside (a row is held
 until it is summed); sums over rows end a kernel. A kernel reads what others made, writes what
-others read, and nothing else. Forward and backward are compiled apart: what only the backward reads
-and no kernel of the forward writes is computed again inside the kernel that needs it, from what was
-written: the rule of torch's partitioner, in short.
+others read, and nothing else. Random numbers are drawn inside. Forward and backward are compiled
+apart: what only the backward reads and no kernel of the forward writes is computed again inside the
+kernel that needs it, from what was written, and so is what it can have from tensors that are there
+anyway; what was drawn is kept. The rule of torch's partitioner, in short.
 """
 
 from __future__ import annotations
@@ -23,9 +24,7 @@ from trueflops.graph.variants import EagerKernel
 
 _JOINING: Final = (Kind.REDUCTION, Kind.MOVEMENT)
 _CLOSING: Final = (EagerKernel.REDUCE_COLUMNS,)  # a reader of the result needs all of it
-_APART: Final = (
-    EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER, EagerKernel.RANDOM, EagerKernel.SCATTER,
-)  # fmt: skip
+_APART: Final = (EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER, EagerKernel.SCATTER)
 _TURNING: Final = (EagerKernel.CAT, EagerKernel.GATHER)  # elements are still indexed one by one
 SMALL: Final = 8.0  # a result this many times smaller than what it was made from is kept
 DEEPEST: Final = 40  # calls that are followed back to what lies in memory
@@ -40,8 +39,10 @@ def joins(node: Node) -> bool:
 
 def generated(parts: Sequence[Op], reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> Op:
     """One kernel instead of several ops: each operand is moved once."""
+    drawn = [op.facts.get("indexed", 0.0) for op in parts if op.variant is EagerKernel.RANDOM]
     turned = [op.facts.get("indexed", 0.0) for op in parts if op.variant in _TURNING]
-    indexed = max(turned, key=np.max, default=0.0)
+    indexed = max(drawn or turned, key=np.max, default=0.0)
+    variant = EagerKernel.STRIDED if turned else EagerKernel.VECTOR
     return Op(
         "+".join(dict.fromkeys(op.name for op in parts)),
         Kind.POINTWISE,
@@ -51,7 +52,7 @@ def generated(parts: Sequence[Op], reads: tuple[Tensor, ...], writes: tuple[Tens
         part=parts[-1].part,
         facts={"indexed": indexed},
         fused=tuple(parts),
-        variant=EagerKernel.STRIDED if turned else EagerKernel.VECTOR,
+        variant=EagerKernel.RANDOM if drawn else variant,
     )
 
 
@@ -104,7 +105,8 @@ class CompiledRegion:
         for i in members:
             for tensor in self.nodes[i].inputs:
                 if tensor.name not in made or self.makers.get(tensor.name) not in own:
-                    for source in self._sources(tensor):
+                    again = not alone and self._made_again(tensor, part)
+                    for source in self._sources(tensor, again=again):
                         reads.setdefault(source.name, source)
         writes = {
             name: tensor
@@ -122,21 +124,49 @@ class CompiledRegion:
             return self.outlives(name)
         # Only the backward reads it: small results of reductions are kept, others made again.
         maker = self.nodes[self.makers[name]]
+        if _draws(maker):
+            return name == maker.outputs[-1].name
         largest = max((np.max(t.elements) for t in maker.inputs), default=0.0)
         small = SMALL * np.max(maker.outputs[0].elements) < largest
         return bool(small) or maker.kind is Kind.MOVEMENT
 
-    def _sources(self, tensor: Tensor, deep: int = 0) -> list[Tensor]:
+    def _made_again(self, tensor: Tensor, part: set[int]) -> bool:
+        """Whether a tensor of the direction before is made again, though it was written.
+
+        So it is where what it follows from is there anyway, or is one smaller tensor, as of a cast.
+        A product that reads it has it in memory, and so it stays.
+        """
+        maker = self.makers.get(tensor.name)
+        if maker is None or maker in part or not joins(self.nodes[maker]):
+            return False
+        if any(not joins(self.nodes[i]) for i in self.readers[tensor.name] if i in part):
+            return False
+        origins = [t for t in _origins(self.nodes[maker]) if t.name != tensor.name]
+        if origins and all(any(i in part for i in self.readers[t.name]) for t in origins):
+            return True
+        sources = self._sources(tensor, again=True)
+        return len(sources) == 1 and bool(np.max(sources[0].bytes) < np.max(tensor.bytes))
+
+    def _sources(self, tensor: Tensor, deep: int = 0, *, again: bool = False) -> list[Tensor]:
         """The tensor itself if it lies in memory, else what it is made again from."""
         maker = self.makers.get(tensor.name)
-        if maker is None or tensor.name in self.written or deep > DEEPEST:
+        if maker is None or (tensor.name in self.written and not again) or deep > DEEPEST:
             return [tensor]
         found: dict[str, Tensor] = {}
-        for source in self.nodes[maker].inputs:
+        for source in _origins(self.nodes[maker]):
             if source.name != tensor.name:
                 for each in self._sources(source, deep + 1):
                     found.setdefault(each.name, each)
         return list(found.values())
+
+
+def _draws(node: Node) -> bool:
+    return isinstance(node, Op) and node.variant is EagerKernel.RANDOM
+
+
+def _origins(node: Node) -> tuple[Tensor, ...]:
+    """What a node's result follows from: what it reads and, of dropout, the mask that it drew."""
+    return (*node.inputs, *node.outputs[-1:]) if _draws(node) else node.inputs
 
 
 def compiled_groups(nodes: Sequence[Node]) -> list[list[int]]:

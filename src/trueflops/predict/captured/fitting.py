@@ -39,8 +39,9 @@ class Fitting:
 
 def fitting(recording: Recording, memory: CapturedMemory, capacity: float) -> Fitting:
     """Hold the peak against the chip, and list what would free most of it."""
-    # A cache that runs full is emptied before torch gives up: only what is allocated must fit.
-    needed = memory.peak_allocated_bytes + CONTEXT
+    # A cache that runs full is emptied before torch gives up: only what is allocated must fit, and
+    # what CUDA graphs keep.
+    needed = memory.peak_allocated_bytes + memory.pool_bytes + CONTEXT
     return Fitting(capacity, needed, sorted(_savings(recording, memory), reverse=True))
 
 
@@ -67,7 +68,9 @@ def _savings(recording: Recording, memory: CapturedMemory) -> list[Saving]:
     if head:
         found.append(Saving(head / 2, "a chunked or fused cross-entropy: logits never whole"))
     states = sum(by.get(n, 0) for n in ("parameters", "gradients", "optimizer state"))
-    if states and recording.world == 1:
+    if states and recording.by_session:
+        found.append(Saving(states / 2, "weights of half as many bits"))
+    elif states and recording.world == 1:
         found.append(
             Saving(states / 2, "shard weights, gradients and states over two chips (FSDP)")
         )

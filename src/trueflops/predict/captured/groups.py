@@ -71,6 +71,11 @@ def bound_of(group: KernelGroup, clock: Clock) -> str:
     return price_kernels(clock, [group.first.op], None, 1).bound[0]
 
 
+def alike_layers(module: str) -> str:
+    """`model.layers.7.mlp.up_proj` -> `model.layers.*.mlp.up_proj`."""
+    return ".".join("*" if part.isdigit() else part for part in module.split("."))
+
+
 def label_of(call: Call) -> str:
     """`mm bf16 [8192,2048]·[2048,8192]`; lists of tensors by their number."""
     name = base_name(call.op).strip("_")
@@ -83,9 +88,10 @@ def label_of(call: Call) -> str:
     dtype = short_name(operands[0].dtype)
     if name.startswith(("foreach", "fused")):
         return f"{name} {dtype}, {len(operands):,} tensors"
-    return f"{name} {dtype} {_shapes(operands)}"
+    return f"{name} {dtype} {shapes_of(operands)}"
 
 
-def _shapes(operands: Sequence[RecordedTensor]) -> str:
+def shapes_of(operands: Sequence[RecordedTensor]) -> str:
+    """`8192×2048 2048×8192`: of the first operands that have any."""
     sizes = [a for a in operands if a.shape][:SHAPES]
     return " ".join("×".join(map(str, a.shape)) for a in sizes)

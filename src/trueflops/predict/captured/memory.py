@@ -15,6 +15,10 @@ from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllo
 from trueflops.records.recording import Allocated, Began, Call, Freed, Recording
 
 PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
+_USUALLY: Final = {
+    "optimizer state": "of all parameters", "gradients": "of all parameters",
+    "library workspaces": "of matrix products",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -26,6 +30,13 @@ class Holding:
     module: str
     op: str
     name: str = ""
+    source: str = ""  # the user's line
+
+    @property
+    def place(self) -> str:
+        """Whose it is: its parameter, its module, or what made it."""
+        usual = _USUALLY.get(self.category, self.op)
+        return self.name or self.module or usual
 
 
 @dataclass
@@ -38,6 +49,7 @@ class CapturedMemory:
     timeline: list[tuple[int, dict[str, int]]]  # event of the step, bytes by category
     peak_at: int  # its event
     out_of_memory: OutOfMemory | None = None
+    pool_bytes: int = 0  # that CUDA graphs keep for their replays, beside what is allocated
 
     def by(self, what: str) -> dict[str, int]:
         """Bytes at the peak by category, module, op or name, the largest first."""
@@ -71,8 +83,8 @@ def captured_memory(
     failed: OutOfMemory | None = None
     for i, event in enumerate(recording.events):
         if isinstance(event, Began):
-            begun, peak = i, 0
             allocator.reset_peaks()
+            begun, peak, peak_at, at_peak = i, allocator.allocated_bytes, 0, dict(alive)
             timeline.clear()
         elif isinstance(event, Freed):
             if event.storage in handles:
@@ -96,7 +108,9 @@ def captured_memory(
             if allocator.allocated_bytes > peak:
                 peak, peak_at, at_peak = allocator.allocated_bytes, i - begun, dict(alive)
     holdings = [
-        Holding(e.size_bytes, categories[n], e.module, e.op, recording.parameters.get(n, ""))
+        Holding(
+            e.size_bytes, categories[n], e.module, e.op, recording.parameters.get(n, ""), e.source
+        )
         for n, e in at_peak.items()
     ]
     if held["library workspaces"]:
@@ -108,6 +122,7 @@ def captured_memory(
         timeline,
         peak_at,
         failed,
+        sum(pool.idle_bytes for pool in recording.pools.values()),
     )
 
 
@@ -119,10 +134,10 @@ def _thread(event: Allocated) -> str:
 
 
 def categories_of(recording: Recording) -> dict[int, str]:
-    """What every storage is for, told by when it came and when it went.
+    """What every storage is for: as optimizers say, or told by when it came and when it went.
 
-    What the forward leaves for the backward is an activation; what the backward leaves for the
-    optimizer, a gradient; what the optimizer leaves for the next step, its state.
+    What the forward leaves for the backward is an activation; what the backward leaves, a gradient;
+    what the optimizer leaves for the next step, its state, and so are weights that it alone has.
     """
     found: dict[int, str] = {}
     came: dict[int, Allocated] = {}
@@ -136,9 +151,9 @@ def categories_of(recording: Recording) -> dict[int, str]:
             found[event.storage] = _at_end(event, recording)
         elif isinstance(event, Freed) and event.storage in came:
             begun = came[event.storage].phase
-            if event.storage in recording.parameters or found[event.storage] == "inputs":
+            if event.storage in recording.parameters or event.storage in recording.roles:
                 continue
-            if begun == phase or (begun in ("backward", "recompute") and phase != "optimizer"):
+            if begun == phase or {begun, phase} <= {"backward", "recompute"}:
                 is_again = begun == "recompute"
                 found[event.storage] = "recomputed activations" if is_again else "temporary"
             elif begun == "forward":
@@ -152,6 +167,11 @@ def _at_end(event: Allocated, recording: Recording) -> str:
     """Of a storage that never goes."""
     if event.storage in recording.parameters:
         return "parameters"
+    role = recording.roles.get(event.storage)
+    if role == "weights":
+        return "optimizer state" if recording.parameters else "parameters"
+    if role is not None:
+        return role
     if event.phase == "optimizer":
         return "optimizer state"
     return "gradients" if event.phase in ("backward", "recompute") else "inputs and buffers"

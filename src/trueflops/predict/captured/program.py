@@ -24,6 +24,7 @@ class CapturedProgram:
     step: CapturedStep
     memory: CapturedMemory
     lowering: Lowering
+    recorded: Recording  # as the program ran, before what was compiled was fused
 
     @cached_property
     def groups(self) -> list[KernelGroup]:
@@ -55,12 +56,18 @@ class CapturedProgram:
 
 def predict_program(recording: Recording, clock: Clock) -> CapturedProgram:
     """Fuse what was compiled, price it, run it on two clocks, replay its memory."""
-    workspace = int(clock.chip.architecture.blas_workspace_bytes)
     lowering = Lowering()
     fused = fuse_regions(recording, lowering)
-    step = captured_step(fused, clock, lowering)
+    return program_of(recording, fused, captured_step(fused, clock, lowering), clock, lowering)
+
+
+def program_of(
+    recording: Recording, fused: Recording, step: CapturedStep, clock: Clock, lowering: Lowering
+) -> CapturedProgram:
+    """A program whose step is predicted, with its memory."""
+    workspace = int(clock.chip.architecture.blas_workspace_bytes)
     if clock.cluster.host_bandwidth is None and "host copy" in step.by_cause:
         free = f"how {clock.chip.name} reaches host memory is not known: such copies cost nothing"
         fused = replace(fused, warnings=[*fused.warnings, free])
     memory = captured_memory(fused, workspace=workspace, on_host=clock.chip.is_cpu)
-    return CapturedProgram(fused, clock, step, memory, lowering)
+    return CapturedProgram(fused, clock, step, memory, lowering, recording)

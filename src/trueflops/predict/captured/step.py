@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
@@ -13,13 +13,15 @@ from trueflops.clock import Clock
 from trueflops.clock.host import LISTS, HostLaw
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import Kernel, price_events
+from trueflops.profile import Curve
 from trueflops.records.recording import Call, Event, Recording, StepPhase, Waited
 from trueflops.runtime import COMPUTE, Estimate, Term, busy_seconds, floor_seconds, leaf, total
-from trueflops.runtime.replay import Issue, Placed, Wait, replay, shares
+from trueflops.runtime.replay import Issue, Placed, Score, Timeline, Wait, replay, shares
 
 CAUSES: Final = {**COMPUTE, "host copy": "host copies"}
 UPDATE: Final = "optimizer"
 AGAIN: Final = "recomputation"
+BUBBLE: Final = "pipeline bubble"
 Ran = Placed[Kernel]
 
 
@@ -33,6 +35,7 @@ class CapturedStep:
     device_seconds: float  # of kernels on the main stream
     idle_seconds: float  # of the device, while it waited for the host
     gap_seconds: float  # of the device, between one kernel and the next of a full queue
+    waited_seconds: float  # of the device, for other ranks that were replayed with this one
     exposed_seconds: float  # of communication that nothing hid
     clock_ratio: float
     added_by_cap: float
@@ -43,6 +46,10 @@ class CapturedStep:
     def seconds(self) -> Estimate:
         """The whole step."""
         return self.step.estimate
+
+    def told(self) -> list[Term]:
+        """What a reader tells apart: parts of the step, of compute in it, and of its gaps."""
+        return _told(self.step)
 
     @property
     def by_cause(self) -> dict[str, float]:
@@ -58,17 +65,57 @@ class CapturedStep:
         return sum(float(r.kernel.work.flop) for r in self.ran if r.kernel.matrix)
 
 
+def _told(whole: Term) -> list[Term]:
+    found: list[Term] = []
+    for part in whole.parts:
+        inside = part.name in ("compute", "launch gaps")
+        found += _told(part) if inside else [part]
+    return found
+
+
+@dataclass
+class PricedStep:
+    """A recorded step whose calls are priced, to be replayed alone or with other ranks."""
+
+    kernels: list[Kernel]
+    score: Score[Kernel]
+    law: Curve  # of the host that issues them
+    by_session: bool
+
+
+def price_step(
+    recording: Recording,
+    clock: Clock,
+    lowering: Lowering | None = None,
+    meetings: Mapping[int, Hashable] | None = None,
+) -> PricedStep:
+    """Price the recorded step; `meetings`: by event, in which one other ranks take part."""
+    events = recording.step()
+    priced = price_events(events, clock, lowering or Lowering())
+    kernels = [k for each in priced for k in each]
+    law = clock.host.session if recording.by_session else clock.host.law
+    session = law if recording.by_session else None
+    alone = clock.chip.is_cpu
+    issues = _issues(events, priced, clock.host, meetings or {}, one_thread=alone, session=session)
+    score = Score(issues, sum(_joules(k, clock) for k in kernels))
+    return PricedStep(kernels, score, law, recording.by_session)
+
+
 def captured_step(
     recording: Recording, clock: Clock, lowering: Lowering | None = None
 ) -> CapturedStep:
     """Price the recorded step and run it on two clocks."""
-    events = recording.step()
-    priced = price_events(events, clock, lowering or Lowering())
-    kernels = [k for each in priced for k in each]
-    joules = sum(_joules(k, clock) for k in kernels)
-    law, alone = clock.host.law, clock.chip.is_cpu
-    issues = _issues(events, priced, clock.host, one_thread=alone)
-    found = replay(issues, law, clock.power, joules, one_thread=alone)
+    priced = price_step(recording, clock, lowering)
+    issues, joules = priced.score
+    alone = clock.chip.is_cpu
+    found = replay(issues, priced.law, clock.power, joules, one_thread=alone)
+    return as_step(priced, found, clock)
+
+
+def as_step(priced: PricedStep, found: Timeline[Kernel], clock: Clock) -> CapturedStep:
+    """A replayed step as a tree of terms."""
+    kernels, joules = priced.kernels, priced.score.joules
+    law, alone = priced.law, clock.chip.is_cpu
     # Streams that share a link run side by side here; the link still carries them all.
     floor = _busiest_link(kernels, clock)
     late = max(0.0, floor - found.end)
@@ -77,8 +124,9 @@ def captured_step(
     parts, capped = _computing(found.placed)
     busy = sum(float(part.value) for part in parts) + capped
     covered = sum(shares(sorted((r.start, r.end) for r in found.placed)))
-    gaps = 0.0 if alone else min(found.queued * law["gap"], found.end - covered)
-    idle = max(0.0, found.end - covered - gaps)
+    waited = sum(shares(sorted((r.start - r.waited, r.end) for r in found.placed))) - covered
+    gaps = 0.0 if alone else min(found.gaps, found.end - covered - waited)
+    idle = max(0.0, found.end - covered - waited - gaps)
     sent = _sent(found.placed, covered - busy)
     power = clock.profile.curve("power")
     # What follows the host's own speed: all of it where the host is behind.
@@ -91,10 +139,11 @@ def captured_step(
             leaf("power cap", capped, power, "power"),
             total("launch gaps", Term("waiting for the host", idle), Term("between kernels", gaps)),
         ),
+        *([Term(BUBBLE, waited)] if waited else []),
         sent,
         *(part for part in parts if part.name == UPDATE),
         Term("busiest link", late),
-        cause="dispatch",
+        cause="session" if priced.by_session else "dispatch",
         spread=law.error * min(behind, end) / end if end else 0.0,
         least=min(floor, end),
     )
@@ -105,6 +154,7 @@ def captured_step(
         device_seconds=busy,
         idle_seconds=idle,
         gap_seconds=gaps,
+        waited_seconds=waited,
         exposed_seconds=float(sent.value) + late,
         clock_ratio=found.clock_ratio,
         added_by_cap=capped,
@@ -114,18 +164,32 @@ def captured_step(
 
 
 def _issues(
-    events: Sequence[Event], priced: list[list[Kernel]], host: HostLaw, *, one_thread: bool
+    events: Sequence[Event],
+    priced: list[list[Kernel]],
+    host: HostLaw,
+    meetings: Mapping[int, Hashable],
+    *,
+    one_thread: bool,
+    session: Curve | None,
 ) -> list[Issue[Kernel]]:
     """Every event as what the host does for it."""
     found: list[Issue[Kernel]] = []
     before: StepPhase = "forward"
-    for event, kernels in zip(events, priced, strict=True):
+    launched: set[int] = set()  # CUDA graphs
+    for i, (event, kernels) in enumerate(zip(events, priced, strict=True)):
+        met = meetings.get(i) if kernels else None
         if isinstance(event, Waited):
             found.append(Issue(wait=Wait(event.waiting, event.awaited, event.at)))
         elif not isinstance(event, Call):
             found.append(Issue())
         elif one_thread:
             found.append(Issue(host.between_calls(event.views, event.modules), kernels))
+        elif session is not None:
+            found.append(Issue(len(kernels) * session["launch"], kernels, event.stream))
+        elif event.graph >= 0:
+            taken = 0.0 if event.graph in launched else host.law["graph"]
+            launched.add(event.graph)
+            found.append(Issue(taken, kernels, event.stream, graphed=True, meets=met))
         else:
             taken = host.call_seconds(
                 event.phase,
@@ -137,7 +201,7 @@ def _issues(
                 generated=event.region >= 0,
             )
             before = event.phase
-            found.append(Issue(taken, kernels, event.stream))
+            found.append(Issue(taken, kernels, event.stream, meets=met))
     return found
 
 

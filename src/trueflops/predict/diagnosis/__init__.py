@@ -2,7 +2,7 @@
 
 timeline.py  causes, gaps, overlap of one step    groups.py    kernels beside their predictions
 chains.py    what a compiler could fuse           advice.py    what would help
-diagnose.py  the whole answer
+causes.py    product, attention, memory-bound …   diagnose.py  the whole answer
 """
 
 from trueflops.predict.diagnosis.diagnose import Diagnosis as Diagnosis

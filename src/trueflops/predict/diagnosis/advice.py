@@ -6,26 +6,19 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from trueflops import units
 from trueflops.clock import Clock
 from trueflops.graph.kinds import Kind
+from trueflops.predict.advice import Advice, worth_saying
 from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
 from trueflops.predict.diagnosis.groups import Group, Pricer
 from trueflops.predict.diagnosis.timeline import Gap, Occupied, Spent, Window
+from trueflops.predict.odd_sides import is_odd, oddness, padded_sizes, resized, weight_sides
 from trueflops.records.trace import NOBODY, HostEvent, Launch, Trace, TracedKernel
 
-MATTERS: Final = 0.01  # of the step: below this nothing is said
 SHORT: Final = 10 * units.MICRO  # a kernel that ends before the host has launched the next
-
-
-class Advice(NamedTuple):
-    """One thing to do; `saves_seconds` at most, alone."""
-
-    code: str
-    text: str
-    saves_seconds: float
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,7 @@ class Seen:
     spent: dict[Spent, float]
     occupied: Occupied
     groups: Sequence[Group]
-    clock: Clock
+    clock: Clock | None
     pricer: Pricer
 
     @property
@@ -58,11 +51,10 @@ class Seen:
 
 def advise(seen: Seen) -> list[Advice]:
     """Everything worth more than a hundredth of the step, the most first."""
-    rules = (_host, _chains, _optimizer, _tf32, _communication, _attention, _pageable,
+    rules = (_host, _chains, _optimizer, _tf32, _padding, _communication, _attention, _pageable,
              _synchronised, _allocated)  # fmt: skip
     found = [advice for rule in rules for advice in rule(seen)]
-    least = MATTERS * seen.window.seconds
-    return sorted((a for a in found if a.saves_seconds >= least), key=lambda a: -a.saves_seconds)
+    return worth_saying(found, seen.window.seconds)
 
 
 def _host(seen: Seen) -> Iterator[Advice]:
@@ -79,6 +71,8 @@ def _host(seen: Seen) -> Iterator[Advice]:
 
 
 def _chains(seen: Seen) -> Iterator[Advice]:
+    if seen.clock is None:
+        return
     found = fusable(seen.trace, seen.window.kernels, seen.clock)
     before, after = (units.show(n, "bytes") for n in (found.moved_bytes, found.fused_bytes))
     yield Advice(
@@ -121,12 +115,42 @@ def _tf32(seen: Seen) -> Iterator[Advice]:
             count += 1
             measured += sum(k.seconds for k in kernels)
             predicted += float(price.seconds.value)
-    if count and seen.clock.chip.get("peak.tf32"):
+    if count and seen.clock is not None and seen.clock.chip.get("peak.tf32"):
         yield Advice(
             "tf32",
             f"{count:,} products in plain fp32 take {units.show(measured, 'seconds')}: "
             'torch.set_float32_matmul_precision("high") allows TF32',
             measured - predicted,
+        )
+
+
+def _padding(seen: Seen) -> Iterator[Advice]:
+    """Products over an odd size of weights, beside what they should take with it padded."""
+    products = [
+        (op, sum(k.seconds for k in kernels))
+        for launch, kernels in seen.launches().values()
+        for op in launch.ops
+        if op.kind is Kind.MATMUL and len(launch.ops) == 1
+    ]
+    odd = {size for op, _ in products for _, size in weight_sides(op).values() if is_odd(size)}
+    taken = Counter[int]()
+    saved: dict[int, float] = dict.fromkeys(odd, 0.0)
+    for op, seconds in products:
+        # A gradient of the weights has their odd side in its rows, and reads it as slowly.
+        sides = {name: round(float(n)) for t in (*op.inputs, *op.weights[:1]) for name, n in t.dims}
+        sizes = {name: float(padded_sizes(n)[-1]) for name, n in sides.items() if n in odd}
+        price = seen.pricer.ops([resized(op, sizes)]) if sizes else None
+        if price is None or price.seconds is None or seconds <= float(price.seconds.high):
+            continue  # no slower than it may be, padded
+        worst = max(n for n in sides.values() if n in odd)
+        taken[worst] += 1
+        saved[worst] += seconds - float(price.seconds.value)
+    for size, seconds in saved.items():
+        yield Advice(
+            "padding",
+            f"{taken[size]:,} products over {size}, which is {oddness(size)}: pad it to "
+            f"{padded_sizes(size)[-1]}",
+            seconds,
         )
 
 

@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 from trueflops.catalog import weakest
 from trueflops.clock import Clock
-from trueflops.predict.diagnosis.advice import Advice, Seen, advise
+from trueflops.predict.advice import Advice
+from trueflops.predict.diagnosis.advice import SHORT, Seen, advise
+from trueflops.predict.diagnosis.causes import cause_of
 from trueflops.predict.diagnosis.groups import (
     Group,
+    NamedKernel,
     Pricer,
-    cause_of,
     group_kernels,
+    name_kernels,
     short_name,
 )
 from trueflops.predict.diagnosis.timeline import (
@@ -68,7 +71,8 @@ class Diagnosis:
     phases: dict[str, float]  # kernel time by phase
     pauses: tuple[Pause, ...]  # longest first
     spent: dict[Spent, float]  # what the host did while the device waited for it
-    groups: tuple[Group, ...]  # costliest first
+    groups: tuple[Group, ...]  # by op and shape, or by op alone; costliest first
+    named: tuple[NamedKernel, ...]  # by the kernels' own names; costliest first
     possible: tuple[Possible, ...]
     advice: tuple[Advice, ...]
 
@@ -81,6 +85,11 @@ class Diagnosis:
     def late_seconds(self) -> float:
         """Idle because the host had not asked for the next kernel yet."""
         return sum(pause.seconds for pause in self.pauses if pause.late)
+
+    @property
+    def short_kernels(self) -> int:
+        """Kernels that end before a host has launched the next one."""
+        return sum(kernel.seconds < SHORT for kernel in self.window.kernels)
 
     @property
     def kernel_seconds(self) -> float:
@@ -118,8 +127,8 @@ class Diagnosis:
         return tuple(sorted(found, key=lambda g: -g.excess_seconds))
 
 
-def diagnose(trace: Trace, clock: Clock) -> Diagnosis:
-    """Look at the median step of a trace."""
+def diagnose(trace: Trace, clock: Clock | None) -> Diagnosis:
+    """Look at the median step of a trace; without a clock, at what was measured alone."""
     found = windows(trace)
     window = median_window(found)
     pricer = Pricer(clock)
@@ -142,6 +151,7 @@ def diagnose(trace: Trace, clock: Clock) -> Diagnosis:
         _pauses(trace, window, idle),
         dict(spent),
         tuple(groups),
+        tuple(name_kernels(trace, window.kernels)),
         tuple(_possible(trace, window, shares, groups)),
         tuple(advise(seen)),
     )

@@ -10,19 +10,20 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from trueflops import units
-from trueflops.clock import Clock, op_class
+from trueflops.clock import Clock
 from trueflops.errors import MissingFact, shorten
 from trueflops.graph.ir import Op
+from trueflops.predict.diagnosis.causes import WAYS, cause_of
 from trueflops.predict.kernels import price_kernels
 from trueflops.records.trace import NOBODY, Launch, Trace, TracedKernel
 from trueflops.runtime.terms import Estimate
 
 # `indexing`: each element is looked up by its own offsets, and that takes longer than moving it.
 BOUNDS: Final = {"compute": "compute", "memory": "memory", "serial": "latency", "start": "latency"}
-_WAYS: Final = {"to_device": "copy to the device", "to_host": "copy to the host"}
+NO_CHIP: Final = "say where the trace was made with --on CHIP"
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,20 @@ class Group:
         return self.measured_seconds - float(self.predicted.value)
 
 
-class Pricer:
-    """Prices launches and copies on one clock, each distinct one once."""
+class NamedKernel(NamedTuple):
+    """All kernels of one name that one op launched."""
 
-    def __init__(self, clock: Clock) -> None:
+    kernel: str
+    op: str  # empty where it is not known
+    cause: str
+    launches: int
+    seconds: float
+
+
+class Pricer:
+    """Prices launches and copies on one clock, each distinct one once; nothing without a clock."""
+
+    def __init__(self, clock: Clock | None) -> None:
         self.clock = clock
         self._known: dict[tuple[int, ...], Price] = {}
 
@@ -88,6 +99,8 @@ class Pricer:
         return self._known[key]
 
     def ops(self, ops: Sequence[Op]) -> Price:
+        if self.clock is None:
+            return Price(None, why=NO_CHIP)
         try:
             made = price_kernels(self.clock, ops, None, 1)
         except MissingFact as error:
@@ -101,6 +114,8 @@ class Pricer:
         sent = kernel.message
         if sent is None:
             return Price(None, bound="links", why="the trace does not say what was sent")
+        if self.clock is None:
+            return Price(None, bound="links", why=NO_CHIP)
         try:
             law = self.clock.profile.curve(f"collective.{sent.kind}")
             taken = self.clock.collective(
@@ -113,6 +128,8 @@ class Pricer:
 
     def copy(self, kernel: TracedKernel) -> Price:
         """A copy between host and device at what the link between them carries."""
+        if self.clock is None:
+            return Price(None, bound="host link", why=NO_CHIP)
         try:
             law = self.clock.profile.curve("host")
             seconds = float(self.clock.host_copy(kernel.moved_bytes)) + _START
@@ -123,39 +140,6 @@ class Pricer:
 
 
 _START: Final = 2 * units.MICRO  # of a copy engine: seen as the time of one that moves 1 byte
-
-
-def cause_of(kernel: TracedKernel, launches: Sequence[Launch]) -> str:
-    """Under which heading a kernel's time is shown."""
-    if kernel.sort == "collective":
-        return "communication"
-    if kernel.sort in _WAYS:
-        return "copies"
-    if kernel.launch == NOBODY:
-        return _by_name(kernel.name)
-    return launch_cause(launches[kernel.launch], kernel.name)
-
-
-def launch_cause(launch: Launch, kernel: str) -> str:
-    """By what it lowers to; where that is not known, by the name of its kernel."""
-    kinds = {op_class(op) for op in launch.ops}
-    if "matmul" in kinds:
-        return "matmul"
-    if any(kind.startswith("attention") for kind in kinds):
-        return "attention"
-    return "memory" if kinds else _by_name(kernel)
-
-
-_PRODUCTS: Final = re.compile(r"gemm|nvjet|cutlass|xmma|Cijk_|triton_tem|matmul|convolve|_conv_")
-_ATTENDS: Final = re.compile(r"flash|fmha|attention|sdpa", re.IGNORECASE)
-_MOVES: Final = re.compile(r"elementwise|reduce_kernel|triton_(poi|red|per)|multi_tensor|Memset")
-
-
-def _by_name(kernel: str) -> str:
-    for cause, pattern in (("attention", _ATTENDS), ("matmul", _PRODUCTS), ("memory", _MOVES)):
-        if pattern.search(kernel):
-            return cause
-    return "other"
 
 
 def short_name(kernel: str) -> str:
@@ -171,18 +155,29 @@ def group_kernels(trace: Trace, kernels: Sequence[TracedKernel], pricer: Pricer)
         launch = trace.launches[kernel.launch] if kernel.launch != NOBODY else None
         # Of a graph or a foreign op, whose parts nothing is known of, each kernel is itself.
         foreign = launch is None or not (launch.ops or launch.name.startswith("aten::"))
-        alone = foreign or kernel.sort in ("collective", *_WAYS)
+        alone = foreign or kernel.sort in ("collective", *WAYS)
         instances["" if alone else "op", place if alone else kernel.launch].append(kernel)
     gathered: dict[tuple[str, str, float], list[tuple[list[TracedKernel], Price, str]]] = {}
     for members in instances.values():
         label, price, phase = _priced(trace, members, pricer)
         each = float(price.seconds.value) if price.seconds else -1.0
-        if members[0].sort in _WAYS:
+        if members[0].sort in WAYS:
             each = 0.0  # of any size: a rate is what they share
         key = label, cause_of(members[0], trace.launches), each
         gathered.setdefault(key, []).append((members, price, phase))
     groups = [_group(label, cause, found) for (label, cause, _), found in gathered.items()]
     return sorted(groups, key=lambda g: -g.measured_seconds)
+
+
+def name_kernels(trace: Trace, kernels: Sequence[TracedKernel]) -> list[NamedKernel]:
+    """Kernels by their own name and the op that launched them, those that cost most first."""
+    gathered: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for kernel in kernels:
+        op = trace.launches[kernel.launch].name if kernel.launch != NOBODY else ""
+        cause = cause_of(kernel, trace.launches)
+        gathered[short_name(kernel.name), op, cause].append(kernel.seconds)
+    found = [NamedKernel(*key, len(each), sum(each)) for key, each in gathered.items()]
+    return sorted(found, key=lambda k: -k.seconds)
 
 
 def _priced(trace: Trace, members: list[TracedKernel], pricer: Pricer) -> tuple[str, Price, str]:
@@ -191,9 +186,9 @@ def _priced(trace: Trace, members: list[TracedKernel], pricer: Pricer) -> tuple[
     phase = launch.phase if launch else ""
     if kernel.sort == "collective":
         return _message_label(kernel), pricer.message(kernel), phase
-    if kernel.sort in _WAYS:
+    if kernel.sort in WAYS:
         pinned = ", pageable" if kernel.pageable else ""
-        return f"{_WAYS[kernel.sort]}{pinned}", pricer.copy(kernel), phase
+        return f"{WAYS[kernel.sort]}{pinned}", pricer.copy(kernel), phase
     if launch is None or not (launch.ops or launch.name.startswith("aten::")):
         by = f"launched by {shorten(launch.name, 40)}" if launch else "no op is known of it"
         return short_name(kernel.name), Price(None, why=by), phase

@@ -2,6 +2,7 @@
 
 kernel.py     what every kernel has: time, rate, limits, roofline, the curve behind it
 matmul.py     a product: tiles, waves, traffic, down to the instruction
+padding.py    a product of odd sides, padded
 attention.py  a prompt, its backward, or a step of decoding: blocks, waves, pairs visited
 """
 

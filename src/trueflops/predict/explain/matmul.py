@@ -31,6 +31,7 @@ from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
 from trueflops.graph.variants import variant_name
 from trueflops.predict.explain.kernel import KernelExplained, check_room, curve_of, one
+from trueflops.predict.explain.padding import PaddedProduct, padded_product
 from trueflops.predict.kernels import price_kernels
 from trueflops.predict.mapping import WarpMapping, map_tile
 from trueflops.profile import Curve, fact_of_die
@@ -121,6 +122,7 @@ class MatmulExplained(KernelExplained):
     shapes: tuple[TileShape, ...]
     traffic: Traffic
     mapping: WarpMapping | None
+    padded: PaddedProduct | None  # where n or k is odd, and padding it saves time
     flop_per_cycle: float | None  # of one unit at the dense peak; None: no clock on record
 
     @property
@@ -188,6 +190,7 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
         shapes=shapes,
         traffic=traffic,
         mapping=map_tile(chip, op.dtype, shapes[chosen].rows, shapes[chosen].columns),
+        padded=padded_product(clock, op),
         flop_per_cycle=_flop_per_cycle(chip, op.dtype),
     )
 

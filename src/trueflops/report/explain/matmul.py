@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +10,8 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.predict.explain import MatmulExplained, TileShape
+from trueflops.predict.explain.padding import PaddedProduct
+from trueflops.predict.odd_sides import oddness
 from trueflops.report.explain.page import (
     count_units,
     encode_kernel,
@@ -42,6 +45,9 @@ def show_matmul(out: Console, p: MatmulExplained) -> None:
         out.print(f"{p.form}: weights are stored so and multiplied in {p.dtype}")
     out.print()
     show_answer(out, p, BOUND)
+    if p.padded is not None:
+        out.print(Text(textwrap.fill(_padding(p.padded), out.width)))
+        out.print()
     show_limits(out, p, LIMIT)
     show_roofline(out, p, _beyond(p))
     _show_tiling(out, p)
@@ -50,6 +56,17 @@ def show_matmul(out: Console, p: MatmulExplained) -> None:
     _show_levels(out, p)
     out.print()
     show_curve(out, p)
+
+
+def _padding(found: PaddedProduct) -> str:
+    """'k 50257 is odd: padded to 50304 it takes 1.36 ms, 5.94 ms less'."""
+    said = " and ".join(f"{s.name} {s.size} is {oddness(s.size)}" for s in found.sides)
+    to = " and ".join(str(side.to) for side in found.sides)
+    low, saved, high = found.saved.low, found.saved.seconds, found.saved.high
+    less = (
+        f"{units.show(saved, 'seconds')} less ({units.show_between(low, saved, high, 'seconds')})"
+    )
+    return f"{said}: padded to {to} it takes {units.show(found.seconds, 'seconds')}, {less}"
 
 
 def _beyond(p: MatmulExplained) -> str:
@@ -209,6 +226,12 @@ def encode_matmul(p: MatmulExplained) -> dict[str, Any]:
             "flop": p.tile_flop,
             "unit_flop_per_cycle": p.flop_per_cycle,
             "cycles_at_peak": p.tile_flop / p.flop_per_cycle if p.flop_per_cycle else None,
+        },
+        "padded": p.padded and {
+            **{side.name: side.to for side in p.padded.sides},
+            "seconds": p.padded.seconds,
+            "saves_seconds": {"value": p.padded.saved.seconds, "low": p.padded.saved.low,
+                              "high": p.padded.saved.high},
         },
         "mapping": at and {
             "worker": at.worker,

@@ -1,0 +1,64 @@
+"""The stages of a captured pipeline for readers: which one the others wait for."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from rich.text import Text
+
+from trueflops import units
+from trueflops.predict.captured.stages import CapturedStages
+from trueflops.report.grid import grid
+from trueflops.report.tables import console, plural
+
+
+def encode_stages(found: CapturedStages) -> dict[str, Any]:
+    """Everything for JSON, SI units in the key names."""
+    return {
+        "seconds": found.seconds,
+        "slowest_rank": found.slowest,
+        "fullest_rank": found.fullest,
+        "ranks": [
+            {
+                "rank": rank,
+                "seconds": float(each.step.seconds.value),
+                "device_busy_seconds": each.step.device_seconds,
+                "exposed_communication_seconds": each.step.exposed_seconds,
+                "bubble_seconds": each.step.waited_seconds,
+                "idle_seconds": each.step.idle_seconds,
+                "peak_allocated_bytes": each.memory.peak_allocated_bytes,
+                "fits": each.fitting.fits,
+            }
+            for rank, each in found.ranks.items()
+        ],
+    }
+
+
+def show_stages(found: CapturedStages) -> None:
+    """A line for each stage."""
+    out = console()
+    table = grid(
+        ("rank", "right"), ("step", "right"), ("busy", "right"), ("communication", "right"),
+        ("bubble", "right"), ("idle", "right"), ("memory", "right"),
+        title=f"A pipeline of {plural(len(found.ranks), 'stage')}, replayed together",
+    )  # fmt: skip
+    for rank, each in found.ranks.items():
+        step = each.step
+        spans = (
+            float(step.seconds.value), step.device_seconds, step.exposed_seconds,
+            step.waited_seconds, step.idle_seconds,
+        )  # fmt: skip
+        memory = units.show(each.memory.peak_allocated_bytes, "memory")
+        table.add_row(str(rank), *(units.show(span, "seconds") for span in spans), memory)
+    out.print(table)
+    said = "no stage waits for another: the program sends no messages between ranks"
+    if len(found.ranks) > 1:
+        waited = max(each.step.waited_seconds for each in found.ranks.values())
+        said = (
+            f"rank {found.slowest} waits least: the others wait for it; the longest bubble is "
+            f"{100.0 * waited / found.seconds:.0f} % of the step; rank {found.fullest} needs most "
+            "memory"
+        )
+    out.print(Text(textwrap.fill(said, out.width), style="dim"))
+    out.print()
