@@ -91,8 +91,11 @@ def _flop(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) 
         back = "backward" in name
         weight, out = args[2 if back else 1], args[0] if back else made
         outputs = len(weight)
-        each = _product(out.numel() / outputs, outputs, weight.numel() / outputs)
-        return each * (sum(args[10][:2]) if back else 1)
+        places, inner = out.numel() / outputs, weight.numel() / outputs
+        if not back:
+            return _product(places, outputs, inner)
+        gradients = (_product(places, inner, outputs), _product(outputs, inner, places))
+        return sum(each for each, asked in zip(gradients, args[10], strict=False) if asked)
     if name.startswith("_scaled_dot_product"):
         back = "backward" in name
         q, k = args[1:3] if back else args[:2]

@@ -82,7 +82,7 @@ def test_ceilings_are_found(record: Record) -> None:
 
 
 def test_quantiles_are_those_of_a_machine_without_noise(record: Record) -> None:
-    for table in ("matmul", "memory", "eager", "attention", "convolution"):
+    for table in ("matmul", "memory", "call", "attention"):
         rows: list[dict[str, Any]] = record.tables[table]
         assert rows, table
         for row in rows:

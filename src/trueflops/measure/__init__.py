@@ -10,7 +10,9 @@ products.py     matrix products in every number format; shapes.py: which to time
 seek.py         the fastest shape of a format, by a guided search; formats.py: the formats
 attention.py    prompts, forward and backward, and decoding
 kernels.py      norms, activations, losses, the optimizer's step, launches
-eager.py        torch's own eager kernels; convolutions.py: convolutions
+calls.py        calls of ATen ops, one by one
+eager.py        which of them: pointwise, sums, lists; moved.py: copies, look-ups, sorts
+layers.py       norms, pooling, convolutions and their gradients
 streams.py      memory bandwidth by size, the host link, NUMA nodes
 power.py        lasting loads: watts, the clock they leave, joules
 collectives.py  under torchrun: NCCL, RCCL or gloo

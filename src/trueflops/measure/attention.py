@@ -1,4 +1,4 @@
-"""Attention: causal over prompts, forward and backward, and a decode step over a cache."""
+"""Attention: over prompts, forward and backward, and a decode step over a cache."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ from trueflops.measure.job import Job
 from trueflops.measure.timing import copies_of, time_launch
 from trueflops.records.measured import Row
 
-_BACKENDS: Final = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+_BACKENDS: Final = {
+    "fa2": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
 _NAMES: Final = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 # Head dimensions, heads, and the largest b·h·s²·d, of an accelerator and of a CPU.
-_HEAD_DIMS: Final = ((64, 64, 80, 96, 128, 128, 128, 256), (32, 64, 128))
+_HEAD_DIMS: Final = (
+    (64, 64, 64, 128, 128, 128, 32, 40, 72, 80, 96, 104, 120, 160, 192, 256),
+    (32, 64, 128),
+)
 _HEADS: Final = ((4, 8, 16, 32, 40, 64), (2, 4, 8, 16))
 _MOST: Final = (2**42, 2**28)
 _MOST_CACHED: Final = (2**31, 2**24)
@@ -53,7 +60,10 @@ def usual_kernel(q: torch.Tensor) -> str:
 
 
 def attention_jobs(device: Device, kernels: list[str]) -> Iterator[Job]:
-    """Causal attention over prompts, forward and backward, without end."""
+    """Attention over prompts, forward and backward, without end; most of it causal.
+
+    The kernel that torch picks comes most often.
+    """
     draw, seen = random.Random("attention"), set()
     while True:
         head_dim = draw.choice(_HEAD_DIMS[device.is_cpu])
@@ -71,13 +81,19 @@ def attention_jobs(device: Device, kernels: list[str]) -> Iterator[Job]:
         ):
             continue
         seen.add(shape)
-        for kernel in kernels[: 1 if len(seen) % 3 else 2]:  # the one that torch picks, most often
+        causal = device.is_cpu or len(seen) % 3 != 0
+        for kernel in {0: kernels, 1: kernels[:2]}.get(len(seen) % 4, kernels[:1]):
             for way in ("forward", "backward"):
-                yield attention_job(device, shape, kernel, way)
+                yield attention_job(device, shape, kernel, way, causal=causal)
 
 
 def attention_job(
-    device: Device, shape: tuple[int, int, int, int, int], kernel: str, way: str
+    device: Device,
+    shape: tuple[int, int, int, int, int],
+    kernel: str,
+    way: str,
+    *,
+    causal: bool = True,
 ) -> Job:
     """Attention over a prompt, one way."""
     batch, seq, heads, kv, head_dim = shape
@@ -85,7 +101,7 @@ def attention_job(
     cells: Row = {
         "attn_dtype": _NAMES[dtype], "kv_dtype": _NAMES[dtype], "head_dim": head_dim,
         "num_heads": heads, "num_kv_heads": kv, "window": 0, "batch": batch, "isl": seq,
-        "direction": way, "kernel": kernel,
+        "direction": way, "kernel": kernel, "causal": int(causal),
     }  # fmt: skip
 
     def measure() -> dict[str, float]:
@@ -98,7 +114,7 @@ def attention_job(
 
             def forward(_: int) -> torch.Tensor:
                 return functional.scaled_dot_product_attention(
-                    q, k, v, is_causal=True, enable_gqa=kv != heads
+                    q, k, v, is_causal=causal, enable_gqa=kv != heads
                 )
 
             if not back:

@@ -1,271 +1,266 @@
-"""torch's own kernels one by one, as a program runs that is not compiled.
+"""Which of torch's own kernels are timed, over sizes, layouts and types: those that need no layer.
 
-A row holds what the law of them asks for: the bytes that must be moved, the elements that are
-looked up one by one, the launches that one call makes (clock/eager.py).
+Pointwise ops and casts, reductions, products side by side, lists of tensors. Copies, look-ups and
+sorts are in moved.py, kernels of layers (norms, windows) in layers.py.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from math import ceil
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
 
+from trueflops.measure.calls import Case
 from trueflops.measure.device import Device
-from trueflops.measure.job import Job
-from trueflops.measure.timing import Launch, copies_of, time_launch
-from trueflops.records.measured import Row
 
-CHUNK: Final = 65536 * 320  # elements that one launch of a foreach kernel covers
-_LISTED: Final = 12  # tensors of a list
-
-
-class EagerCall(NamedTuple):
-    """One call, its operands made: what it launches, and what that must move."""
-
-    launch: Callable[[tuple[torch.Tensor, ...]], Any]
-    operands: Callable[[], tuple[torch.Tensor, ...]]
-    moved_bytes: float
-    indexed: float = 0.0  # elements looked up one by one; the file's column is named `walked`
-    launches: float = 1.0
+Operands = Callable[[Device], tuple[Any, ...]]
+aten: Final = torch.ops.aten
+BF16, FP32 = torch.bfloat16, torch.float32
+_ELEMENTS: Final = tuple(2**n for n in (12, 16, 19, 22, 24, 26, 28))
 
 
-Make = Callable[[Device, int, int, torch.dtype], EagerCall]
+def case(family: str, launch: Callable[..., Any], operands: Operands) -> Case:
+    """A launch on operands of its own."""
+
+    def make(device: Device) -> Callable[[], Any]:
+        return partial(launch, *operands(device))
+
+    return Case(family, make)
 
 
-def eager_jobs(device: Device) -> Iterator[Job]:
-    """Every kind over sizes and types, in random order, each kind met early."""
-    wide = (768, 2048, 4096, 14336)
-    sizes = [(r, c) for c in wide for r in (256, 2048, 8192, 16384)]
-    large = [(r, c) for c in (32000, 128256) for r in (2048, 8192)]
-    types = [torch.bfloat16, torch.float32]
-    if device.is_cpu:
-        sizes = [(r, c) for c in (256, 2048) for r in (64, 512, 2048)]
-        large, types = [(r, 8000) for r in (128, 1024)], [torch.float32]
-    jobs = [
-        _job(device, kind, make, r, c, dtype)
-        for kind, make in KINDS.items()
-        for dtype in types
-        for r, c in (large if "softmax" in kind else sizes)
-        if not (kind == "widen" and (dtype == torch.float32 or device.is_cpu))
+def normal(*shapes: tuple[int, ...], dtype: torch.dtype = BF16) -> Operands:
+    """Tensors of random numbers."""
+    return lambda device: tuple(device.normal(*shape, dtype=dtype) for shape in shapes)
+
+
+def eager_cases(*, on_cpu: bool) -> Iterator[Case]:
+    """Everything, larger on an accelerator than on a CPU."""
+    types = (FP32,) if on_cpu else (BF16, FP32)
+    most = 2**22 if on_cpu else 2**28
+    for dtype in types:
+        yield from _pointwise(dtype, most)
+        yield from _broadcast(dtype, most)
+        yield from _reduced(dtype, most)
+        yield from _softmax(dtype, most)
+        yield from _lists(dtype, most)
+    if not on_cpu:
+        yield from _mixed()
+        yield from _batched()
+
+
+def drawn_rows(what: str, most: int, count: int) -> Iterator[tuple[int, int]]:
+    """Numbers and lengths of rows as programs have them, and others between."""
+    draw = random.Random(what)
+    usual = (32, 49, 64, 96, 128, 197, 256, 384, 512, 768, 1024, 1280, 1600, 2048, 2560, 3072, 4096,
+             5120, 6144, 8192, 11008, 14336, 20480, 28672)  # fmt: skip
+    for _ in range(count):
+        columns = draw.choice((draw.choice(usual), round(2 ** draw.uniform(4.0, 15.0))))
+        rows = round(2 ** draw.uniform(4.0, 17.0))
+        if rows * columns <= most:
+            yield rows, columns
+
+
+def within(most: int, *shapes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    for shape in shapes:
+        count = 1
+        for size in shape:
+            count *= size
+        if count <= most:
+            yield shape
+
+
+_UNARY: Final[dict[str, Callable[[torch.Tensor], Any]]] = {
+    "relu": torch.relu, "silu": functional.silu, "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"), "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid, "exp": torch.exp, "sin": torch.sin, "square": torch.square,
+    "rsqrt": torch.rsqrt, "pow": lambda x: torch.pow(x, 3.0), "scaled": lambda x: x * 0.5,
+    "softplus": functional.softplus, "clone": torch.clone, "fill": lambda x: x.fill_(0.5),
+    "hardswish": functional.hardswish, "dropout": lambda x: torch.native_dropout(x, 0.1, True),
+    "bernoulli": lambda x: x.bernoulli_(0.9), "uniform": lambda x: x.uniform_(),
+    "normal": lambda x: x.normal_(), "isnan": torch.isnan,
+}  # fmt: skip
+_BINARY: Final[dict[str, Callable[..., Any]]] = {
+    "add": torch.add, "mul": torch.mul, "div": torch.div,
+    "gelu_backward": aten.gelu_backward, "silu_backward": aten.silu_backward,
+    "tanh_backward": aten.tanh_backward, "sigmoid_backward": aten.sigmoid_backward,
+    "relu_backward": lambda g, x: aten.threshold_backward(g, x, 0),
+    "mse": lambda a, b: aten.mse_loss(a, b, 0),
+}  # fmt: skip
+
+
+def _pointwise(dtype: torch.dtype, most: int) -> Iterator[Case]:
+    for count in _ELEMENTS:
+        if count > most:
+            continue
+        for name, unary in _UNARY.items():
+            yield case(name, unary, normal((count,), dtype=dtype))
+        for name, binary in _BINARY.items():
+            yield case(name, binary, normal((count,), (count,), dtype=dtype))
+        yield case("addcmul", torch.addcmul, normal(*[(count,)] * 3, dtype=dtype))
+        yield case("masked_fill", _masked, normal((count,), (count,), dtype=dtype))
+
+
+def _masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.masked_fill(y.view(torch.uint8)[: x.numel()].view(torch.bool), 0.0)
+
+
+def _broadcast(dtype: torch.dtype, most: int) -> Iterator[Case]:
+    """An operand that is smaller: a row, a column, a channel, a head."""
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((r, c), small)
+        for r, c in ((256, 768), (2048, 768), (8192, 1024), (16384, 4096), (8192, 14336))
+        for small in ((c,), (r, 1))
     ]
-    random.Random("eager").shuffle(jobs)
-    met: dict[Any, Job] = {}
-    for job in jobs:
-        met.setdefault((job.cells["kernel"], job.cells["variant"]), job)
-    yield from met.values()
-    yield from (job for job in jobs if job not in met.values())
+    shapes += [
+        ((n, c, s, s), (1, c, 1, 1)) for n, c, s in ((32, 64, 56), (64, 256, 28), (32, 512, 7))
+    ]
+    shapes += [
+        ((n, c, s, s), (n, c, 1, 1)) for n, c, s in ((32, 64, 112), (64, 240, 28), (64, 960, 7))
+    ]
+    shapes += [((8, 16, 1024, 64), (1, 1, 1024, 64)), ((32, 12, 512, 512), (32, 1, 1, 512))]
+    for large, small in shapes:
+        if next(within(most, large), None):
+            yield case("broadcast", torch.mul, normal(large, small, dtype=dtype))
+            yield case("broadcast", torch.add, normal(large, small, dtype=dtype))
 
 
-def _job(device: Device, kind: str, make: Make, rows: int, columns: int, dtype: torch.dtype) -> Job:
-    kernel = make(device, rows, columns, dtype)
-    cells: Row = {
-        "kernel": kind.partition(" ")[0], "dtype": str(dtype).removeprefix("torch."),
-        "rows": rows, "columns": columns, "variant": kind.partition(" ")[2],
-        "bytes": kernel.moved_bytes, "walked": kernel.indexed, "launches": kernel.launches,
-    }  # fmt: skip
-
-    def measure() -> dict[str, float]:
-        copies = 1 if device.is_cpu else copies_of(kernel.moved_bytes / 2, device, least=1, most=24)
-        sets = [kernel.operands() for _ in range(copies)]
-        turn: Launch = lambda i: kernel.launch(sets[i])  # noqa: E731
-        return time_launch(device, turn, copies).cells()
-
-    return Job("eager", cells, measure)
+def _mixed() -> Iterator[Case]:
+    """Of two types: casts, and ops that convert as they load."""
+    for count in _ELEMENTS:
+        yield case("widen", lambda x: x.float(), normal((count,)))
+        yield case("narrow", lambda x: x.bfloat16(), normal((count,), dtype=FP32))
+        yield case("mixed", torch.mul, _two_types((count,)))
+        yield case("index_cast", lambda x: x.long(), normal((count,)))
 
 
-# ── kinds ────────────────────────────────────────────────────────────────────────────────────────
+def _two_types(shape: tuple[int, ...]) -> Operands:
+    return lambda device: (device.normal(*shape), device.normal(*shape, dtype=FP32))
 
 
-def _pair(launch: Callable[..., Any], shapes: Callable[[int, int], Any], *, indexes: bool) -> Make:
-    """A pointwise op on x[r,c] and another operand of some shape."""
-
-    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-        other = shapes(r, c)
-        size = dtype.itemsize
-        count = 1 if other is None else 2 if other == (r, c) else 1
-        small = 0 if other in (None, (r, c)) else (other[0] * other[1])
-        moved = (count + 1) * r * c * size + small * size
-
-        def operands() -> tuple[torch.Tensor, ...]:
-            x = device.normal(r, c, dtype=dtype)
-            return (x,) if other is None else (x, device.normal(*other, dtype=dtype))
-
-        return EagerCall(lambda t: launch(*t), operands, moved, float(r * c) if indexes else 0.0)
-
-    return make
-
-
-def _turned(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    """Heads and tokens change places: [tokens, heads, 64] -> [heads, tokens, 64] in memory."""
-    heads = max(1, c // 64)
-
-    def operands() -> tuple[torch.Tensor, ...]:
-        return (device.normal(r, heads, 64, dtype=dtype).transpose(0, 1),)
-
-    count = r * heads * 64
-    return EagerCall(lambda t: t[0].contiguous(), operands, 2.0 * count * dtype.itemsize, count)
+def _batched() -> Iterator[Case]:
+    """Products side by side, as attention without a kernel of its own runs them."""
+    for batch, m, n, k in (
+        (96, 512, 512, 64), (384, 512, 64, 512), (384, 512, 512, 64), (192, 197, 197, 64),
+        (2048, 49, 49, 32), (2048, 49, 32, 49), (64, 1024, 1024, 40), (64, 1024, 40, 1024),
+        (16, 4096, 77, 40), (16, 4096, 40, 77), (16, 4096, 4096, 80), (32, 1500, 1500, 64),
+        (128, 1, 1024, 64), (128, 1, 64, 1024), (1024, 27, 27, 128), (2048, 27, 128, 27),
+        (64, 256, 256, 150), (64, 256, 150, 256), (512, 64, 64, 108), (64, 8, 8, 8192),
+        (256, 128, 130, 96), (48, 1000, 1001, 65), (32, 2048, 2048, 128), (256, 256, 256, 256),
+        (12, 128, 256, 30000), (8, 1024, 4096, 1024), (64, 96, 2048, 512), (64, 33, 2048, 513),
+    ):  # fmt: skip
+        for dtype in (BF16, FP32):
+            plain, turned = (
+                normal((batch, m, k), (batch, k, n), dtype=dtype),
+                normal((batch, m, k), (batch, n, k), dtype=dtype),
+            )
+            yield case("batched", torch.bmm, plain)
+            yield case("batched", lambda a, b: torch.bmm(a, b.transpose(1, 2)), turned)
 
 
-def _joined(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        x = device.normal(r, c, dtype=dtype)
-        return x[:, : c // 2], x[:, c // 2 :]
-
-    return EagerCall(lambda t: torch.cat(t, -1), operands, 2.0 * r * c * dtype.itemsize, r * c)
+# ── reductions ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _widened(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        return (device.normal(r, c, dtype=dtype),)
-
-    return EagerCall(lambda t: t[0].float(), operands, r * c * (dtype.itemsize + 4.0), r * c)
-
-
-def _drawn(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        return (device.normal(r, c, dtype=dtype),)
-
-    return EagerCall(lambda t: t[0].bernoulli_(0.9), operands, 1.0 * r * c * dtype.itemsize, r * c)
-
-
-def _picked(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    table = 32000
-
-    def operands() -> tuple[torch.Tensor, ...]:
-        return device.normal(table, c, dtype=dtype), device.integers(0, table, r)
-
-    moved = 2.0 * r * c * dtype.itemsize + 8.0 * r
-    return EagerCall(lambda t: functional.embedding(t[1], t[0]), operands, moved, r * c)
-
-
-def _added(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    table = 32000
-
-    def operands() -> tuple[torch.Tensor, ...]:
-        sums = device.normal(table, c, dtype=dtype)
-        return sums, device.integers(0, table, r), device.normal(r, c, dtype=dtype)
-
-    moved = 2.0 * r * c * dtype.itemsize + 8.0 * r
-    return EagerCall(lambda t: t[0].index_add_(0, t[1], t[2]), operands, moved, r * c)
+def _reduced(dtype: torch.dtype, most: int) -> Iterator[Case]:
+    sides = [(r, c) for r in (32, 512, 4096, 32768, 262144) for c in (8, 64, 768, 3072, 16384)]
+    for r, c in (*within(most, *sides), *drawn_rows("sums", most, 60)):
+        x = normal((r, c), dtype=dtype)
+        yield case("sum rows", lambda x: torch.sum(x, [1]), x)
+        yield case("sum columns", lambda x: torch.sum(x, [0], True), x)
+        if c <= 3072:
+            yield case("mean", lambda x: torch.mean(x, [-1], True), x)
+            yield case("max", lambda x: torch.amax(x, [-1]), x)
+    for count in _ELEMENTS[1:]:
+        if count <= most:
+            yield case("sum all", torch.sum, normal((count,), dtype=dtype))
+            yield case("norm", torch.linalg.vector_norm, normal((count,), dtype=dtype))
+    for n, c, s in ((32, 64, 112), (64, 256, 56), (64, 2048, 7), (16, 768, 14), (128, 10, 32)):
+        if n * c * s * s <= most:
+            x = normal((n, c, s, s), dtype=dtype)
+            yield case("sum channels", lambda x: torch.sum(x, [0, 2, 3]), x)
+            yield case("mean places", lambda x: torch.mean(x, [2, 3]), x)
+            last = lambda d, shape=(n, c, s, s): (  # noqa: E731
+                d.normal(*shape, dtype=dtype).to(memory_format=torch.channels_last),
+            )
+            yield case("sum channels", lambda x: torch.sum(x, [0, 2, 3]), last)
+            yield case("mean places", lambda x: torch.mean(x, [2, 3]), last)
 
 
-def _summed(axis: int) -> Make:
-    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-        def operands() -> tuple[torch.Tensor, ...]:
-            return (device.normal(r, c, dtype=dtype),)
-
-        moved = (r * c + (r if axis == -1 else c)) * float(dtype.itemsize)
-        return EagerCall(lambda t: t[0].sum(axis), operands, moved)
-
-    return make
-
-
-def _softmax(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        return (device.normal(r, c, dtype=dtype),)
-
-    return EagerCall(lambda t: t[0].log_softmax(-1), operands, 2.0 * r * c * dtype.itemsize)
-
-
-def _softmax_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        x = device.normal(r, c, dtype=dtype)
-        return device.normal(r, c, dtype=dtype), x.log_softmax(-1)
-
-    def launch(t: tuple[torch.Tensor, ...]) -> Any:
-        return torch.ops.aten._log_softmax_backward_data(t[0], t[1], -1, dtype)
-
-    return EagerCall(launch, operands, 3.0 * r * c * dtype.itemsize)
-
-
-def _norm(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        return device.normal(r, c, dtype=dtype), device.normal(c, dtype=dtype)
-
-    moved = 2.0 * r * c * dtype.itemsize
-    return EagerCall(lambda t: functional.layer_norm(t[0], (c,), t[1]), operands, moved)
-
-
-def _norm_backward(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        x, weight = device.normal(r, c, dtype=dtype), device.normal(c, dtype=dtype)
-        _, mean, spread = torch.native_layer_norm(x, (c,), weight, weight, 1e-5)
-        return device.normal(r, c, dtype=dtype), x, mean, spread, weight
-
-    def launch(t: tuple[torch.Tensor, ...]) -> Any:
-        grad, x, mean, spread, weight = t
-        return torch.ops.aten.native_layer_norm_backward(
-            grad, x, [c], mean, spread, weight, weight, [True, True, True]
+def _softmax(dtype: torch.dtype, most: int) -> Iterator[Case]:
+    rows_of = ((64, 32000), (2048, 32000), (8192, 50257), (8192, 1000), (98304, 64), (98304, 128),
+               (49152, 512), (16384, 1024), (16384, 2048), (4096, 4096), (65536, 49), (65536, 197),
+               (1024, 10), (16384, 30522), (2048, 128256))  # fmt: skip
+    for r, c in (*within(most, *rows_of), *drawn_rows("softmax", most, 70)):
+        x, two = normal((r, c), dtype=dtype), normal((r, c), (r, c), dtype=dtype)
+        yield case("softmax", lambda x: torch.softmax(x, -1), x)
+        yield case("log_softmax", lambda x: torch.log_softmax(x, -1), x)
+        yield case("softmax backward", _softmax_backward, two)
+        yield case("log_softmax backward", _log_softmax_backward, two)
+    for n, c, s in ((8, 21, 128), (16, 64, 64), (4, 150, 128)):
+        yield case(
+            "softmax channels", lambda x: torch.log_softmax(x, 1), normal((n, c, s, s), dtype=dtype)
         )
 
-    return EagerCall(launch, operands, 3.0 * r * c * dtype.itemsize)
+
+def _softmax_backward(grad: torch.Tensor, y: torch.Tensor) -> Any:
+    return aten._softmax_backward_data(grad, y, -1, y.dtype)
 
 
-def _listed(launch: Callable[..., Any], lists: int, read: int, written: int) -> Make:
-    """A foreach op on lists of tensors, each list of which holds r·c elements."""
-
-    def make(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-        rows = max(1, r // _LISTED)
-
-        def operands() -> tuple[torch.Tensor, ...]:
-            return tuple(device.normal(rows, c, dtype=dtype) for _ in range(lists * _LISTED))
-
-        def run(t: tuple[torch.Tensor, ...]) -> Any:
-            return launch(*(list(t[i * _LISTED : (i + 1) * _LISTED]) for i in range(lists)))
-
-        count = rows * c * _LISTED
-        moved = float((read + written) * count * dtype.itemsize)
-        return EagerCall(run, operands, moved, float(count), float(ceil(count / CHUNK)))
-
-    return make
+def _log_softmax_backward(grad: torch.Tensor, y: torch.Tensor) -> Any:
+    return aten._log_softmax_backward_data(grad, y, -1, y.dtype)
 
 
-def _fused_adam(device: Device, r: int, c: int, dtype: torch.dtype) -> EagerCall:
-    def operands() -> tuple[torch.Tensor, ...]:
-        return tuple(device.normal(r, c, dtype=dtype).abs() for _ in range(4))
-
-    steps = device.normal(1, dtype=torch.float32).abs().reshape(()) + 1.0
-
-    def launch(t: tuple[torch.Tensor, ...]) -> Any:
-        return torch._fused_adamw_(
-            [t[0]], [t[1]], [t[2]], [t[3]], [], [steps], lr=1e-5, beta1=0.9, beta2=0.999,
-            weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False,
-        )  # fmt: skip
-
-    return EagerCall(
-        launch, operands, 7.0 * r * c * dtype.itemsize, float(r * c), float(ceil(r * c / CHUNK))
-    )
+# ── lists ────────────────────────────────────────────────────────────────────────────────────────
 
 
-KINDS: Final[dict[str, Make]] = {
-    "vector add": _pair(torch.add, lambda r, c: (r, c), indexes=False),
-    "math silu": _pair(functional.silu, lambda r, c: None, indexes=True),
-    "copy": _pair(torch.clone, lambda r, c: None, indexes=False),
-    "fill": lambda d, r, c, t: EagerCall(
-        lambda o: o[0].fill_(0.5),
-        lambda: (d.normal(r, c, dtype=t),),
-        1.0 * r * c * t.itemsize,
-    ),
-    "strided row": _pair(torch.mul, lambda r, c: (1, c), indexes=True),
-    "strided column": _pair(torch.mul, lambda r, c: (r, 1), indexes=True),
-    "strided heads": _turned,
-    "cat": _joined,
-    "widen": _widened,
-    "random": _drawn,
-    "gather": _picked,
-    "scatter": _added,
-    "reduce_rows": _summed(-1),
-    "reduce_columns": _summed(0),
-    "softmax": _softmax,
-    "softmax_backward": _softmax_backward,
-    "norm": _norm,
-    "norm_backward": _norm_backward,
-    "foreach multiply": _listed(lambda a: torch._foreach_mul_(a, 0.9), 1, 1, 1),
-    "foreach square": _listed(lambda a, b, c: torch._foreach_addcmul_(a, b, c, 0.1), 3, 3, 1),
-    "fused_optimizer": _fused_adam,
-}
-"""Kind of kernel, and after a space which of it; the latter half only tells rows apart."""
+def _lists(dtype: torch.dtype, most: int) -> Iterator[Case]:
+    """Foreach ops and fused optimizers, over few large and many small tensors."""
+    for tensors, each in ((12, 2**14), (12, 2**20), (12, 2**23), (100, 2**10), (160, 2**20),
+                          (400, 2**12), (400, 2**18)):  # fmt: skip
+        if tensors * each * 4 > most * 2:
+            continue
+        yield case(
+            "foreach mul",
+            lambda *t: torch._foreach_mul_(list(t), 0.9),
+            normal(*[(each,)] * tensors, dtype=dtype),
+        )
+        three = normal(*[(each,)] * (3 * tensors), dtype=dtype)
+        yield case("foreach addcmul", partial(_addcmul, tensors), three)
+        yield case(
+            "foreach sqrt",
+            lambda *t: torch._foreach_sqrt(list(t)),
+            normal(*[(each,)] * tensors, dtype=dtype),
+        )
+        yield case(
+            "foreach norm",
+            lambda *t: torch._foreach_norm(list(t)),
+            normal(*[(each,)] * tensors, dtype=dtype),
+        )
+        yield case(
+            "fused adamw",
+            partial(_fused_adamw, tensors),
+            normal(*[(each,)] * (4 * tensors), dtype=dtype),
+        )
+
+
+def _addcmul(count: int, *tensors: torch.Tensor) -> Any:
+    a, b, c = (list(tensors[i * count : (i + 1) * count]) for i in range(3))
+    return torch._foreach_addcmul_(a, b, c, 0.1)
+
+
+_STEPS: Final[dict[torch.device, torch.Tensor]] = {}
+
+
+def _fused_adamw(count: int, *tensors: torch.Tensor) -> Any:
+    weights, grads, first, second = (list(tensors[i * count : (i + 1) * count]) for i in range(4))
+    where = weights[0].device
+    if where not in _STEPS:
+        _STEPS[where] = torch.ones((), device=where)
+    step = _STEPS[where]
+    return torch._fused_adamw_(
+        weights, grads, first, second, [], [step] * count, lr=1e-5, beta1=0.9, beta2=0.999,
+        weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False,
+    )  # fmt: skip

@@ -8,22 +8,24 @@ products: once a process has run it, every product of that process was 4.5 % slo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from trueflops.errors import BadInput
 from trueflops.measure.attention import attention_jobs, attention_kernels, decode_jobs
-from trueflops.measure.convolutions import convolution_jobs
+from trueflops.measure.calls import Case, call_jobs
 from trueflops.measure.device import Device
-from trueflops.measure.eager import eager_jobs
+from trueflops.measure.eager import eager_cases
 from trueflops.measure.job import Job
 from trueflops.measure.kernels import launch_jobs, memory_jobs
+from trueflops.measure.layers import convolution_cases, layer_cases
+from trueflops.measure.moved import moving_cases
 from trueflops.measure.power import power_jobs
 from trueflops.measure.products import Product, has_kernel, launcher
 from trueflops.measure.seek import BRISK, SLOW, Depth, seek
-from trueflops.measure.shapes import HOT, of_model, products
+from trueflops.measure.shapes import HOT, odd_products, of_model, products
 from trueflops.measure.state import Meter
 from trueflops.measure.streams import bandwidth_jobs, host_jobs, numa_jobs
 from trueflops.measure.timing import REST, time_launch
@@ -41,13 +43,16 @@ _SEEKING: Final = {
 }  # fmt: skip
 SPARSE: Final = "bf16_2:4"
 _SHAPES: Final = {"bf16": 30.0, "fp8": 22.0, "fp16": 2.0, "tf32": 4.0, "int8": 3.0, "fp32": 2.0}
+_ODD: Final = {"bf16": 12.0, "fp16": 1.0, "tf32": 3.0, "fp32": 2.0}  # sides that 8 does not divide
 _CPU_SEEKING: Final = {"fp32": 100.0, "bf16": 3.0, "fp64": 2.0}
 _CPU_SHAPES: Final = {"fp32": 24.0, "bf16": 3.0}
 _ATTENTION: Final = (24.0, 12.0)  # of an accelerator, of a CPU
 _DECODE: Final = (5.0, 3.0)
 _MEMORY: Final = (30.0, 15.0)
-_EAGER: Final = (12.0, 30.0)
-_WINDOWS: Final = (4.0, 20.0)
+_EAGER: Final = (12.0, 14.0)
+_MOVED: Final = (10.0, 8.0)
+_LAYERS: Final = (8.0, 8.0)
+_WINDOWS: Final = (8.0, 16.0)
 FITTED: Final = ("bf16", "fp16", "fp8", "tf32", "fp32", "int8")  # formats that shapes are timed of
 _ONE_SHAPE: Final = 3e-3  # seconds that a product of the search may take at the peak
 OWN_LONGER: Final = 10.0  # times as long may a product of the user's own model take
@@ -55,6 +60,7 @@ _LONGEST: Final = 1.2e-2  # likewise one whose shape is to be learnt
 LONG_REST: Final = 0.1  # seconds before a lap of a race: each starts alike
 SEARCH_ROOM: Final = 0.1  # of the memory, for one product and its copies
 _CPU_SHAPE: Final = 2e-2
+_ODD_SHARE: Final = 0.25
 
 
 @dataclass
@@ -101,10 +107,15 @@ def sections_of(
         if d in FITTED
     ]
     found += [
+        Section(f"odd products {d}", _ODD[d], _odd(device, d, rate[d])) for d in asked if d in _ODD
+    ]
+    found += [
         Section("bandwidth", 6.0, _each(bandwidth_jobs(device))),
         Section("memory-bound", _MEMORY[device.is_cpu], _each(memory_jobs(device))),
-        Section("eager kernels", _EAGER[device.is_cpu], _each(eager_jobs(device))),
-        Section("convolutions", _WINDOWS[device.is_cpu], _each(convolution_jobs(device))),
+        Section("eager kernels", _EAGER[device.is_cpu], _calls(device, eager_cases)),
+        Section("moving kernels", _MOVED[device.is_cpu], _calls(device, moving_cases)),
+        Section("layers", _LAYERS[device.is_cpu], _calls(device, layer_cases)),
+        Section("convolutions", _WINDOWS[device.is_cpu], _calls(device, convolution_cases)),
         Section("attention", _ATTENTION[device.is_cpu], _attending(device, record), 1),
         Section("decode", _DECODE[device.is_cpu], _each(decode_jobs(device)), 1),
         Section("launch", 2.0, _each(launch_jobs(device))),
@@ -128,6 +139,10 @@ def _each(jobs: Iterable[Job]) -> Jobs:
     waiting = iter(jobs)
     while (job := next(waiting, None)) is not None:
         yield job
+
+
+def _calls(device: Device, cases: Callable[..., Iterable[Case]]) -> Jobs:
+    return _each(call_jobs(device, cases(on_cpu=device.is_cpu)))
 
 
 def _attending(device: Device, record: Record) -> Jobs:
@@ -208,6 +223,13 @@ def _products(device: Device, dtype: str, rate: float, sides: Sequence[tuple[int
         yield product_job(device, product, "matmul", product.copies(device))
         if i % HOT == 0 and product.layout != "tn":
             yield product_job(device, product, "matmul", 1)
+
+
+def _odd(device: Device, dtype: str, rate: float) -> Jobs:
+    """They run at a fraction of the rate: only short ones."""
+    length = _CPU_SHAPE if device.is_cpu else _LONGEST
+    for product in odd_products(dtype, rate * length * _ODD_SHARE):
+        yield product_job(device, product, "matmul", product.copies(device))
 
 
 def fastest(record: Record) -> dict[str, Product]:

@@ -40,6 +40,11 @@ _SMALL: Final = (
     4096,
     8000,
 )
+_NARROW: Final = (16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640)
+_ODD: Final = (
+    50257, 30522, 50265, 28996, 51865, 32003, 32001, 21841, 58101, 1001, 1, 2, 3, 4, 5, 6, 7, 10,
+    13, 20, 21, 37, 77, 91, 100, 108, 150, 257, 300, 425, 650, 1500, 1023, 4095, 4098, 4100, 4102,
+)  # fmt: skip
 _SMALL_ROWS: Final = 12.0
 LARGE: Final = 1e11  # flop: what a CPU does in a second
 
@@ -67,6 +72,29 @@ def products(dtype: str, most_flop: float, seed: int = 0) -> Iterator[Product]:
             m = max(m, 16)
         if step > 1:
             m, n, k = (max(step, -(-size // step) * step) for size in (m, n, k))
+        found = Product(m, n, k, dtype, layout)
+        if found in seen or found.flop > most_flop or n * k > 2**28 or m * n > 2**29:
+            continue
+        seen.add(found)
+        yield found
+
+
+def odd_products(dtype: str, most_flop: float) -> Iterator[Product]:
+    """Products of which 8 does not divide a side, without end, no two the same.
+
+    Vocabularies, classes and widths as people have them, and others near usual sides; what no
+    vector load fits are the sides that lie next to each other in memory.
+    """
+    draw, seen = random.Random(f"odd {dtype}"), set()
+    while True:
+        m = draw.choice((round(2 ** draw.uniform(0.0, MOST_ROWS)), 2 ** draw.randint(5, 15)))
+        near = draw.choice(HIDDEN + WIDE + _NARROW) + draw.choice((-7, -6, -4, -3, -2, -1, 1, 2, 4))
+        odd = draw.choice((draw.choice(_ODD), near, near))
+        other = draw.choice((draw.choice(HIDDEN), draw.choice(_NARROW), draw.choice(_ODD)))
+        n, k = draw.choice(((odd, other), (other, odd)))
+        layout = draw.choice(_LAYOUTS)
+        if layout == "tn":
+            m, k = k, max(m, 16)
         found = Product(m, n, k, dtype, layout)
         if found in seen or found.flop > most_flop or n * k > 2**28 or m * n > 2**29:
             continue

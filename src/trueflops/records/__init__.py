@@ -4,6 +4,7 @@ Rooms that write these (capture, measure, interop) and rooms that read them (pro
 calibrate, verify, report) need not know one another. Each file is imported by its own name, since
 measure, on a node with torch and numpy alone, imports only those that are the standard library's.
 recording.py  a captured program: calls, storages that came and went, waits
+call_text.py  a call of an ATen op as cells of a table
 baseline.py   a captured step as it was accepted, for `trueflops guard` to compare with
 trace.py      a run as a profiler saw it: work on the device, ops on the host
 measured.py   a measurement of one device, as the file that `trueflops measure` writes
