@@ -117,10 +117,10 @@ def test_a_fallback_kernel_has_a_curve_of_its_own(tmp_path: Path) -> None:
 
 def test_a_convolution_names_its_way_and_nothing_else(tmp_path: Path) -> None:
     header, row = "m,n,k,dtype,cast,input_bytes,window", "4096,256,1152,bf16,0,1048576"
-    good = [f"{row},convolution", f"{row},convolution_backward", f"{row},"]
+    good = [f"{row},convolution", f"{row},convolution_weight", f"{row},"]
     (tmp_path / "rows.csv").write_text("\n".join([header, *good]))
     ops = [batch.ops[-1] for batch in read_kernels(tmp_path / "rows.csv")]
-    names = ["matmul.convolution", "matmul.convolution_backward", "matmul"]
+    names = ["matmul.convolution", "matmul.convolution_weight", "matmul"]
     assert [str(curve_key(op)) for op in ops] == names
     (tmp_path / "rows.csv").write_text("\n".join([header, f"{row},convolutions"]))
     with pytest.raises(BadInput, match=r"rows\.csv:2: .*window.*convolutions.*convolution"):

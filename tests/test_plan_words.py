@@ -31,7 +31,9 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize("framework", [(), ("--framework", "torchtitan"), ("--framework", "fsdp")])
+@pytest.mark.parametrize(
+    "framework", [(), ("--framework", "torchtitan"), ("--framework", "megatron")]
+)
 @pytest.mark.parametrize("plan", PLANS, ids=describe_plan)
 def test_a_printed_plan_can_be_typed_back(plan: Plan, framework: tuple[str, ...]) -> None:
     where = cluster(f"{int(plan.world)}xH100")

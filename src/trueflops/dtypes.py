@@ -88,6 +88,11 @@ def of_torch(name: str) -> Dtype:
     return _BY_TORCH.get(name) or BY_NAME.get(name, BY_NAME["fp32"])
 
 
+def is_of_torch(name: str) -> bool:
+    """Whether this table has one of torch's types."""
+    return name in _BY_TORCH
+
+
 def short_name(torch: str) -> str:
     """What reports call one of torch's types."""
     return _BY_TORCH[torch].name if torch in _BY_TORCH else torch

@@ -90,8 +90,8 @@ def cast_seconds(sample: Sample, values: dict[str, float]) -> Array:
     """Seconds that narrowing the input takes before the product itself."""
     if sample.cast_bytes is None:
         return np.zeros_like(sample.seconds)
-    plain = StreamWork(sample.cast_bytes, np.array(-1.0))
-    return np.where(sample.cast_bytes > 0.0, STREAM.formula(plain, sample.chip, values), 0.0)
+    taken = STREAM.formula(StreamWork(sample.cast_bytes), sample.chip, values)
+    return np.where(sample.cast_bytes > 0.0, taken, 0.0)
 
 
 @dataclass(frozen=True)

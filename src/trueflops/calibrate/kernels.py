@@ -17,7 +17,7 @@ from trueflops.calibrate.fit import CAST, Fitted, Sample, fit_landmarks, fit_val
 from trueflops.calibrate.samples import Split
 from trueflops.clock.attention import HEAD_DIMS, efficiency
 from trueflops.clock.law import Law, residual
-from trueflops.clock.works import FALLBACK, LAWS
+from trueflops.clock.works import FALLBACK, MOVING, law_of
 from trueflops.profile import Curve, CurveKey, HeldOut, Landmarks
 
 Z90: Final = 1.6449
@@ -37,10 +37,12 @@ DETAILS: Final[Mapping[str, Detail]] = {
     "attention_backward": Detail(200, 0.1),
     "attention_decode": Detail(200, 0.1),
     "experts": Detail(160, 0.1),
-    "eager": Detail(200, 0.2),
+    "eager": Detail(400, 0.1),
 }
 ALONE: Final = 1.5  # times the error, for a law fitted to one chip alone, on other chips
 FEWEST_ROWS_FOR_LANDMARKS: Final = 120  # with fewer, each landmark would overfit one row
+# Kernels of one class that only move data lie on a grid of few sizes, and their laws are rougher.
+FEWEST_OF_A_STREAM: Final = 12
 
 
 def own_curves(key: CurveKey, split: Split, like: Curve | None = None) -> dict[CurveKey, Curve]:
@@ -48,12 +50,13 @@ def own_curves(key: CurveKey, split: Split, like: Curve | None = None) -> dict[C
 
     Parameters that the rows do not determine are taken from the curve `like` it.
     """
-    law, detail = LAWS[split.kind], DETAILS.get(split.kind, Detail(0, 0.0))
+    law, detail = law_of(key), DETAILS.get(split.kind, Detail(0, 0.0))
     fitted = fit_values(law, [split.fitted], like.values if like else {})
     if key.kernel == FALLBACK:
         fitted = replace(fitted, values=_any_head(fitted.values, split.fitted))
     rows = len(split.fitted.seconds)
-    count = detail.landmarks if rows >= FEWEST_ROWS_FOR_LANDMARKS else 0
+    fewest = FEWEST_OF_A_STREAM if split.kind in MOVING else FEWEST_ROWS_FOR_LANDMARKS
+    count = detail.landmarks if rows >= fewest else 0
     marks = fit_landmarks(law, split.fitted, fitted, count, detail.noise)
     held, error = judge(law, split.judged, fitted, marks)
     source, told = source_of(split.fitted.sources), rows_of(split.fitted.sources)
@@ -95,7 +98,7 @@ def transferred_curve(
     key: CurveKey, splits: Sequence[Split], like: Curve | None = None
 ) -> tuple[Curve, Fitted]:
     """One curve for chips without data: parameters fitted across all others."""
-    law = LAWS[splits[0].kind]
+    law = law_of(key)
     samples = [split.fitted for split in splits]
     near = like.values if like else {}
     fitted = fit_values(law, samples, near)

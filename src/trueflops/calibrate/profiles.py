@@ -7,9 +7,11 @@ usual values, and nothing is drawn at random.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from trueflops.calibrate.collectives import collective_curves
@@ -17,7 +19,7 @@ from trueflops.calibrate.kernels import cast_before, cast_curve, own_curves, tra
 from trueflops.calibrate.power import POWER_COLUMNS, power_curves
 from trueflops.calibrate.samples import Split, kernel_samples, tables_in
 from trueflops.errors import BadInput, printable
-from trueflops.profile import Curve, CurveKey, Profile, write_profile
+from trueflops.profile import Curve, CurveKey, Profile, read_profile, write_profile
 from trueflops.records.measured import MEASURED
 
 TRANSFER: Final = "transfer"
@@ -27,8 +29,13 @@ NEEDED: Final = (
 Found = TypeVar("Found")
 
 
-def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list[Path]:
-    """Fit every profile and write it into a folder."""
+def rebuild(
+    folders: list[Path], into: Path, say: Callable[[str], None], only: Sequence[str] = ()
+) -> list[Path]:
+    """Fit every profile and write it into a folder.
+
+    `only` names the curves that are fitted, by their first words; others stay as they are there.
+    """
     found = tables_in(*folders)
     tables = [table for table in found if table.has("gpu", MEASURED)]
     if not tables:
@@ -37,6 +44,8 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
             "and latency_us)"
         )
     samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
+    if only:
+        return _renewed(samples, only, into, say)
     there = {str(key) for splits in samples.values() for key in splits}
     if lacking := [name for name in NEEDED if name not in there]:
         raise BadInput(
@@ -53,35 +62,105 @@ def rebuild(folders: list[Path], into: Path, say: Callable[[str], None]) -> list
         curves = dict(sent.get(chip, {}))
         for of_chips in power:
             curves |= of_chips.get(chip, {})
-        for key, split in _plain_first(splits).items():
-            fitted = own_curves(key, split, curves.get(CurveKey(key.kind)))
-            curves |= fitted
-            say(f"{chip}: {key}{_ended(fitted[key])}")
-        made.append(Profile(f"{chip}, fitted", chip, curves))
+        made.append(Profile(f"{chip}, fitted", chip, _own(chip, splits, curves, say)))
     across = transfer(samples, say)
     for of_chips in power:  # relative to cap and peak: a first guess for any chip like it
         across = across.having(next(iter(of_chips.values()), {}))
     return [_write(profile, into) for profile in (*made, across)]  # all, or none if a fit fails
 
 
+def _renewed(
+    samples: Mapping[str, Mapping[CurveKey, Split]],
+    only: Sequence[str],
+    into: Path,
+    say: Callable[[str], None],
+) -> list[Path]:
+    """Profiles that are there, some of their curves fitted anew."""
+
+    def asked(key: CurveKey) -> bool:
+        words = str(key).split(".")
+        return any(words[: len(name.split("."))] == name.split(".") for name in only)
+
+    wanted = {
+        chip: {key: split for key, split in splits.items() if asked(key)}
+        for chip, splits in samples.items()
+    }
+    wanted = {chip: splits for chip, splits in wanted.items() if splits}
+    if not wanted:
+        raise BadInput(f"no rows of {', '.join(only)} are there; write curves as `matmul.tf32`")
+    made = []
+    for chip, splits in sorted(wanted.items()):
+        known = _known(into, chip)
+        curves = {key: curve for key, curve in known.curves.items() if not asked(key)}
+        made.append(replace(known, curves=_own(chip, splits, curves, say)))
+    across = _known(into, TRANSFER)
+    kept = {key: curve for key, curve in across.curves.items() if not asked(key)}
+    made.append(replace(across, curves={**kept, **transfer(wanted, say, kept).curves}))
+    return [_write(profile, into) for profile in made]
+
+
+def _known(into: Path, name: str) -> Profile:
+    path = into / f"{name}.json"
+    if not path.is_file():
+        raise BadInput(f"{printable(str(path))}: is not there; fit all curves of it first")
+    return read_profile(path)
+
+
+def _own(
+    chip: str,
+    splits: Mapping[CurveKey, Split],
+    curves: dict[CurveKey, Curve],
+    say: Callable[[str], None],
+) -> dict[CurveKey, Curve]:
+    """Curves of a chip, those fitted to its own rows added to some that are there."""
+    for key, split in _plain_first(splits).items():
+        fitted = own_curves(key, split, curves.get(CurveKey(key.kind)))
+        curves |= fitted
+        say(f"{chip}: {key}{_ended(fitted[key])}")
+    return _error_of_all(curves)
+
+
+def _error_of_all(curves: dict[CurveKey, Curve]) -> dict[CurveKey, Curve]:
+    """The plain curve of memory-bound ops with the error of all kinds of them, weighed by rows.
+
+    A plan's part that is bound by memory is made of several kinds.
+    """
+    kinds = [curve for key, curve in curves.items() if key.kind == "memory" and curve.fitted_rows]
+    plain = CurveKey("memory")
+    if plain in curves and kinds:
+        rows = sum(curve.fitted_rows for curve in kinds)
+        whole = sqrt(sum(curve.error**2 * curve.fitted_rows for curve in kinds) / rows)
+        curves[plain] = replace(curves[plain], error=whole)
+    return curves
+
+
 def transfer(
-    samples: Mapping[str, Mapping[CurveKey, Split]], say: Callable[[str], None]
+    samples: Mapping[str, Mapping[CurveKey, Split]],
+    say: Callable[[str], None],
+    known: Mapping[CurveKey, Curve] = MappingProxyType({}),
 ) -> Profile:
-    """Curves for chips without data, fitted across those that have some."""
+    """Curves for chips without data, fitted across those that have some.
+
+    Of plainer ones that are not fitted here the `known` stand by.
+    """
     classes: dict[CurveKey, list[Split]] = defaultdict(list)
     for splits in samples.values():
         for key, split in splits.items():
             classes[key].append(split)
     curves: dict[CurveKey, Curve] = {}
     for key, found in _plain_first(classes).items():
-        curve, fitted = transferred_curve(key, found, curves.get(CurveKey(key.kind)))
+        plain = CurveKey(key.kind)
+        curve, fitted = transferred_curve(key, found, curves.get(plain) or known.get(plain))
         curves[key] = curve
         say(f"across chips: {key}{_ended(curve)}")
         if fitted.cast:
             curves[cast_before(key)] = cast_curve(curve, fitted)
-    curves[CurveKey("cast")] = curves[CurveKey("memory")]
+    curves = _error_of_all(curves)
+    if CurveKey("memory") in curves:
+        curves[CurveKey("cast")] = curves[CurveKey("memory")]
     backward = CurveKey("attention_backward")
-    curves[backward] = curves[replace(backward, kernel="cudnn")]
+    if replace(backward, kernel="cudnn") in curves:
+        curves[backward] = curves[replace(backward, kernel="cudnn")]
     return Profile("across chips", "any", curves)
 
 

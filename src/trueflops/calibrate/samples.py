@@ -14,7 +14,8 @@ from trueflops.calibrate.datasets import RowSource, row_sources
 from trueflops.calibrate.fit import Sample, join
 from trueflops.catalog import accelerator
 from trueflops.clock.silicon import Silicon
-from trueflops.clock.works import curve_key, law_work, op_class
+from trueflops.clock.works import curve_key, law_work, op_class, own_pricing
+from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
 from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.profile import CurveKey
@@ -55,14 +56,14 @@ def kernel_samples(tables: Iterable[Table]) -> Mapping[str, Mapping[CurveKey, Sp
             for batch in batches:
                 if batch.collective is not None:
                     continue
-                main = batch.ops[-1]
                 sources = row_sources(batch.table, batch.rows, chip.name)
-                sample = sample_of(batch, Silicon.of(chip), sources)
                 apart = np.array([held_out(identity(row)) for row in batch.rows])
-                at = found[chip.name].setdefault(curve_key(main), (op_class(main), [], []))
-                for side, chosen in ((at[1], ~apart), (at[2], apart)):
-                    if chosen.any():
-                        side.append(sample.take(np.flatnonzero(chosen)))
+                for main in taught(batch):
+                    sample = sample_of(batch, main, Silicon.of(chip), sources)
+                    at = found[chip.name].setdefault(curve_key(main), (op_class(main), [], []))
+                    for side, chosen in ((at[1], ~apart), (at[2], apart)):
+                        if chosen.any():
+                            side.append(sample.take(np.flatnonzero(chosen)))
     return {
         chip: {
             curve: _split(kind, join(fitted), apart)
@@ -78,13 +79,24 @@ def _split(kind: str, fitted: Sample, apart: list[Sample]) -> Split:
     return Split(kind, fitted, join(apart) if apart else fitted.take(np.arange(0)))
 
 
-def sample_of(batch: Batch, chip: Silicon, sources: tuple[RowSource, ...]) -> Sample:
+def taught(batch: Batch) -> list[Op]:
+    """The kernels whose curves a batch's rows teach: their own, and that they stand in for.
+
+    A row of several of torch's kernels teaches none of them.
+    """
+    if batch.stands_for is None:
+        return [batch.ops[-1]]
+    alone = [op for op in batch.ops if len(batch.ops) == 1 and op_class(op) == "eager"]
+    return [*alone, batch.stands_for]
+
+
+def sample_of(batch: Batch, main: Op, chip: Silicon, sources: tuple[RowSource, ...]) -> Sample:
     """A batch's rows as the law's work; the casts before it are kept apart."""
-    main = batch.ops[-1]
-    asked = law_work(op_class(main), [main], [work(main)])
+    done = work(main)
+    asked = law_work(own_pricing(main, done), [main], [done])
     seconds = np.array([measured_seconds(row) for row in batch.rows])
     cast = None
-    if len(batch.ops) > 1:
+    if len(batch.ops) > 1 and main is batch.ops[-1]:
         done = work(batch.ops[0])
         cast = np.broadcast_to(done.bytes_read + done.bytes_written, seconds.shape)
     return Sample(chip, asked, seconds, cast, sources)

@@ -30,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
     def say(what: str) -> None:
         print(f"fitted {what}", file=sys.stderr, flush=True)
 
-    for path in rebuild(folders, into, say):
+    only = [name for name in (options.only or "").split(",") if name]
+    for path in rebuild(folders, into, say, only):
         print(printable(str(path), 4096))
     return 0

@@ -3,7 +3,7 @@
 clock.py        Clock: prices whole graphs, op class by op class
 works.py        which law prices an op, and what that law asks of it
 law.py          what a law is: a formula with few parameters, and landmarks of its error
-matmul.py, attention.py, experts.py, streams.py, eager.py   the laws
+matmul.py, attention.py, experts.py, streams.py   the laws
 power.py        energy of work, and the clock that a power cap leaves
 given.py        profiles that a user names, held to the laws and to the chip
 silicon.py      what the laws know of a chip

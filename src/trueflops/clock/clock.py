@@ -7,7 +7,7 @@ that a single plan costs few numpy calls and a million plans no more of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,16 +18,21 @@ from trueflops.clock.collectives import Placement, collective_transfer, stage_li
 from trueflops.clock.host import OF_A_COLLECTIVE, HostLaw
 from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
-from trueflops.clock.streams import StreamWork, kind_index
+from trueflops.clock.streams import StreamWork
 from trueflops.clock.transfer import Transfer
 from trueflops.clock.works import (
     LAWS,
     MOVING,
+    ONE_ROAD,
     Pricing,
     align,
+    is_of_vocabulary,
+    law_of,
     law_work,
+    memory_key,
     peak_seconds,
     pricing_of,
+    roads_of,
     stack,
 )
 from trueflops.errors import MissingFact
@@ -95,6 +100,7 @@ class Clock:
         self.power = PowerLaw(self.chip, profile.curve("power"))
         self.host = HostLaw(profile)
         self._rates: dict[str, float] = {}
+        self._pads = bool(profile.curve("framework")["pads_vocabulary"])
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
         """Price every node of these graphs once, then sum them per graph."""
@@ -108,24 +114,31 @@ class Clock:
     def price_ops(self, ops: Sequence[Op]) -> list[PricedOp]:
         """Price each op, all of one class, curve and dtype in one call of their law."""
         done = list(map(work, ops))
-        classes: dict[tuple[Pricing, str], list[tuple[int, Op, Work]]] = defaultdict(list)
+        classes: dict[tuple[Pricing, str], list[tuple[int, Op, Work, Array | None]]]
+        classes = defaultdict(list)
         for i, op in enumerate(ops):
-            classes[pricing_of(op), op.dtype].append((i, op, done[i]))
+            for taken, where in self._roads(op, done[i]).items():
+                classes[pricing_of(op, taken), op.dtype].append((i, op, done[i], where))
         found: dict[int, PricedOp] = {}
         for (pricing, dtype), members in classes.items():
-            at, alike, works = zip(*members, strict=True)
+            at, alike, works, wheres = zip(*members, strict=True)
             kind, curve = pricing.kind, self.profile.curve(pricing.key)
-            asked = law_work(kind, alike, works)
-            seconds: Array = LAWS[kind].seconds(asked, self.silicon, curve)
+            asked = law_work(pricing, alike, works)
+            seconds: Array = law_of(pricing.key).seconds(asked, self.silicon, curve)
             least = np.zeros(())
             if kind not in MOVING:
                 peak = self.chip.peak_flop_per_second(dtype)
                 least, seconds = align(peak_seconds(works, peak), seconds)
                 seconds = np.maximum(seconds, least)
             least = np.broadcast_to(least, seconds.shape)
-            for row, i in enumerate(at):
-                found[i] = PricedOp(seconds[row], least[row], works[row], pricing, curve)
+            for row, (i, where) in enumerate(zip(at, wheres, strict=True)):
+                priced = PricedOp(seconds[row], least[row], works[row], pricing, curve)
+                found[i] = priced if where is None else _choose(where, priced, found.get(i))
         return [found[i] for i in range(len(ops))]
+
+    def _roads(self, op: Op, done: Work) -> Mapping[str, Array | None]:
+        """Which roads a product takes; a framework may pad the vocabulary for the fast one."""
+        return ONE_ROAD if self._pads and is_of_vocabulary(op) else roads_of(op, done)
 
     def matmul_rate(self, dtype: str) -> float:
         """Flop per second that a large, square product reaches for a moment: what is achievable."""
@@ -190,8 +203,8 @@ class Clock:
 
     def stream(self, moved_bytes: Size, kind: str, kernels: float = 1.0) -> Size:
         """Seconds of memory-bound work that is not in a graph, such as the optimizer's step."""
-        asked = StreamWork(moved_bytes / kernels, np.array(kind_index(kind)))
-        each = LAWS["memory"].seconds(asked, self.silicon, self.profile.curve("memory"))
+        asked = StreamWork(moved_bytes / kernels)
+        each = LAWS["memory"].seconds(asked, self.silicon, self.profile.curve(memory_key(kind)))
         return kernels * each[()]
 
     def _sum(
@@ -234,6 +247,13 @@ class Clock:
         ) in beside.items():  # ring attention: what outlasts the core
             priced.seconds[phase_, "cp"] = np.maximum(taken - core[phase_], 0.0)
         return priced
+
+
+def _choose(where: Array, priced: PricedOp, other: PricedOp | None) -> PricedOp:
+    """An op whose plans take several roads: its seconds on each plan's own."""
+    if other is None:
+        return priced
+    return other._replace(seconds=np.where(where, priced.seconds, other.seconds))
 
 
 # Bytes a second of a node's drives. Assumed: four data-centre drives on PCIe 4, striped, at 6 GB/s

@@ -19,6 +19,7 @@ from trueflops.clock.law import residual
 from trueflops.clock.works import LAWS
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.profile import Curve, CurveKey, Profile, read_profile
+from trueflops.profile.keys import STREAMS
 
 TOLERATED: Final = 1.02  # of a limit: what a clock's jitter and rounding may add
 ROOM: Final = 10.0  # beyond the bounds of a fit
@@ -75,6 +76,11 @@ def _check(where: str, name: CurveKey, curve: Curve, chip: Accelerator) -> None:
             raise BadInput(f"{where}: {said}")
     for key, value in curve.values.items():
         may = known.get(key) or _of_power(kind, key)
+        if may is None and kind in STREAMS:
+            raise BadInput(
+                f"{where}: unknown parameter {key!r} of {name}: earlier releases wrote others; fit "
+                "it anew with trueflops measure fit"
+            )
         if may is None:
             raise UnknownName(f"parameter of {name} in {where}", key, known)
         if may.limit and value > may.high:
@@ -99,8 +105,7 @@ def ranges(kind: str) -> Mapping[str, Range]:
     if law is None:
         return {}
     # Of many kinds of kernel, those that a profile does not know run as a plain one.
-    plain = {"memory": ("start_cycles", "bandwidth"), "cast": ("start_cycles", "bandwidth"),
-             "eager": ("start_cycles", "reduce_cycles", "list_cycles", "vector")}  # fmt: skip
+    plain = dict.fromkeys(("memory", "cast", "eager"), ("start_cycles", "bandwidth"))
     needed = plain.get(kind, tuple(law.parameters))
     found = {}
     for key, parameter in law.parameters.items():
@@ -114,8 +119,7 @@ def _limit(kind: str, key: str) -> str:
     """What of a chip a parameter is a share of."""
     if key.startswith("efficiency"):
         return "the dense peak"
-    streams = kind in ("memory", "cast", "eager") and not key.endswith("_cycles")
-    return "memory.bandwidth" if key == "bandwidth" or streams else ""
+    return "memory.bandwidth" if key == "bandwidth" else ""
 
 
 def _of_power(kind: str, key: str) -> Range | None:

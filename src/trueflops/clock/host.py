@@ -11,15 +11,32 @@ from typing import Final
 
 import numpy as np
 
-from trueflops.graph.ir import Collective, Graph, Node, Phase
+from trueflops.graph.ir import Collective, Graph, Node, Op, Phase
+from trueflops.graph.rules import RULES
+from trueflops.graph.variants import EagerKernel
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 
 OF_A_COLLECTIVE: Final = 0.3  # of what the host needs to launch an op: no autograd, no allocation
 SHARPNESS: Final = 8.0  # of the smooth maximum of host and device
 VIEWS_A_CALL: Final = 1.0  # as counted in the layers of Hugging Face's Llama: 38 of 37 calls
-MODULES_A_CALL: Final = 0.3  # of a forward: 11 of 37
+VIEWS_AGAIN: Final = 1.8  # in a checkpointed part, whose inputs are detached and laid out again
+LISTED_A_WEIGHT: Final = 13.0  # places of a weight and its moments in the lists of a foreach AdamW
+MODULES_A_CALL: Final = 0.33  # of a forward: 162 of 490, of 12 layers with embedding and head
+_SET_UP: Final = frozenset({
+    EagerKernel.NORM, EagerKernel.NORM_BACKWARD, EagerKernel.RANDOM, EagerKernel.GATHER,
+    EagerKernel.TABLE_GRADIENT, EagerKernel.SORTED_ADD, EagerKernel.CAT, EagerKernel.JOIN,
+    EagerKernel.BATCH_NORM, EagerKernel.BATCH_NORM_BACKWARD, EagerKernel.BATCH_NORM_LAST,
+    EagerKernel.BATCH_NORM_LAST_BACKWARD, EagerKernel.CUDNN_BATCH_NORM,
+    EagerKernel.CUDNN_BATCH_NORM_BACKWARD, EagerKernel.DEPTHWISE, EagerKernel.DEPTHWISE_INPUT,
+    EagerKernel.DEPTHWISE_WEIGHT,
+})  # fmt: skip
 LISTS: Final = ("_foreach_", "_fused_")  # ops that walk over lists of tensors
+
+
+def is_library(op: Op) -> bool:
+    """Whether a call sets a kernel up that has to be chosen first, or has many arguments."""
+    return RULES[op.kind].matrix or op.variant in _SET_UP
 
 
 class HostLaw:
@@ -43,8 +60,9 @@ class HostLaw:
             launch = self.call_seconds(
                 "backward" if backward else phase,
                 kernels=1,
-                views=VIEWS_A_CALL,
+                views=VIEWS_AGAIN if phase == "recompute" else VIEWS_A_CALL,
                 modules=0.0 if backward else MODULES_A_CALL,
+                library=isinstance(node, Op) and is_library(node),
                 generated=self.by_generated,
             )
         else:
@@ -56,8 +74,12 @@ class HostLaw:
         found: dict[str, float] = {}
         for phase, node in graph.phases():
             found[phase] = found.get(phase, 0.0) + self.node_seconds(node, phase)
-        if "recompute" in found and self.by_calls:
-            found["recompute"] += self.law["checkpoint"]
+        if self.by_calls:
+            if "recompute" in found:
+                found["recompute"] += self.law["checkpoint"]
+            if "backward" in found:  # autograd adds each gradient up; the optimizer looks it up
+                each = self.law["parameter"] + LISTED_A_WEIGHT * self.law["listed"]
+                found["backward"] += len(graph.weights) * each
         return found
 
     def call_seconds(
@@ -68,6 +90,8 @@ class HostLaw:
         views: float = 0,
         modules: float = 0,
         listed: int = 0,
+        trained: float = 0.0,
+        library: bool = False,
         checkpoints: bool = False,
         generated: bool = False,
     ) -> float:
@@ -80,6 +104,7 @@ class HostLaw:
         if generated:
             return kernels * law["generated"]
         taken = self.between_calls(views, modules) + listed * law["listed"]
+        taken += trained * law["parameter"] + library * law["library"]
         if checkpoints:
             taken += law["checkpoint"]
         taken += law["backward" if phase == "backward" else "call"]

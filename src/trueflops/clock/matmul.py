@@ -10,12 +10,14 @@ A product with fewer tiles than units splits its k (split-k, stream-K: Osama 202
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
+from trueflops.graph.alignment import FULL
 from trueflops.sizes import Array, Size
 
 TILES: Final = ((16, 128), (64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
@@ -33,6 +35,11 @@ class MatmulWork(NamedTuple):
     weight_bytes: Size
     other_bytes: Size  # activations read and written
     copies: Size
+    loads: Size = FULL  # bytes at whose multiples rows of the operands start,
+    stores: Size = FULL  # and those of the result: graph/alignment.py
+    window: Size = 1.0  # of a convolution: places that one result looks at
+    turned: Size = 0.0  # 1 where a library has to bring channels together first
+    portable: float = 0.0  # 1 where sides keep it from the chip's own instruction
 
     @property
     def flop(self) -> Size:
@@ -91,7 +98,8 @@ def hot_share(w: MatmulWork, chip: Silicon, p: Values) -> Size:
 def limits(w: MatmulWork, chip: Silicon, at: Tiling, p: Values) -> Limits:
     """Seconds that each limit alone would take."""
     wave = at.quantised ** p["wave_loss"]
-    rate = chip.peak(w.dtype) * p["efficiency"] * at.speed * at.busy
+    peak = chip.peak(w.dtype) * (chip.portable if w.portable else 1.0)
+    rate = peak * p["efficiency"] * at.speed * at.busy
     compute = w.flop * at.padded * wave / rate * (1.0 + p["fill"] * at.split / w.k)
     hot = hot_share(w, chip, p)
     cold = (w.other_bytes + w.weight_bytes * (1.0 - hot)) / (p["bandwidth"] * chip.bandwidth)
@@ -163,6 +171,20 @@ def _features(w: MatmulWork, chip: Silicon) -> Array:
     return stacked(log2(w.m), log2(w.n), log2(w.k), ragged * 1.0, *losses)
 
 
+def _unaligned_features(w: MatmulWork, chip: Silicon) -> Array:
+    """Which kernel of the portable instruction runs hangs on what is narrow: loads or stores."""
+    waves = w.batch * np.ceil(w.m / 128) * np.ceil(w.n / 128) / chip.units
+    loss = np.log2(np.clip(np.ceil(waves) / waves, 1.0, 4.0))
+    lying = (log2(w.loads), log2(w.stores))
+    return stacked(log2(w.m), log2(w.n), log2(w.k), log2(w.batch), *lying, loss)
+
+
+def _window_features(w: MatmulWork, chip: Silicon) -> Array:
+    """Which kernel of cuDNN's runs hangs on the window and on how pictures lie."""
+    sizes = (log2(w.m), log2(w.n), log2(w.k), log2(w.batch), log2(w.window))
+    return stacked(*sizes, log2(w.loads), w.turned)
+
+
 MATMUL: Final = Law(
     formula,
     {
@@ -195,4 +217,12 @@ MATMUL: Final = Law(
     },
     _features,
     reach=(3.0, 3.0, 3.0, 0.7, 1.5, 1.5, 1.5),
+)
+
+# The same law for kernels that other things decide: their landmarks lie in other spaces.
+UNALIGNED: Final = replace(
+    MATMUL, features=_unaligned_features, reach=(3.0, 3.0, 3.0, 3.0, 1.5, 1.5, 1.5)
+)
+WINDOWS: Final = replace(
+    MATMUL, features=_window_features, reach=(3.0, 3.0, 3.0, 2.0, 2.0, 1.5, 0.7)
 )

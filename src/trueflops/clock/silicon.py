@@ -29,6 +29,7 @@ class Silicon:
     l2_bytes: float
     bandwidth: float
     peak: Callable[[str], float]  # dense flop per second of a dtype
+    portable: float = 1.0  # of the peak, by the instruction that all of a vendor's chips have
 
     @classmethod
     def of(cls, chip: Accelerator) -> Silicon:
@@ -39,4 +40,5 @@ class Silicon:
             fact_of_die(chip, "memory.l2") or 0.0,
             chip.need("memory.bandwidth"),
             chip.peak_flop_per_second,
+            chip.architecture.mma_sync_share,
         )

@@ -1,8 +1,13 @@
-"""The law of ops that only move data: norms, activations, casts, lookups, the optimizer's step.
+"""The law of kernels that only move data: norms, casts, look-ups, pooling, the optimizer's step.
 
-    t = start (+ a reduction's own wait) + bytes / (b·BW)
-`bytes` are what the op must read and write at least. A kind that passes over its data more than
-once, or badly, has a share b of its own (`norm`, `softmax`, `norm_backward` …).
+    t = launches·start + [ (bytes / (b·BW))^q + (indexed·c / (units·clock))^q
+                          + (bytes / (pieces·u·clock))^q + (pieces·d / (units·clock))^q ]^(1/q)
+`bytes` are what the op must read and write at least; a kernel that passes over its data more than
+once, or badly, has a smaller share b. `indexed` elements are looked up or computed one by one, at c
+cycles of a unit each. Work that falls into pieces which one block each must finish (a row of a
+norm, a channel of a batch norm) draws at most u bytes a cycle for a piece, so that few pieces leave
+units idle; many short ones cost d cycles each to deal out. Every class of kernels has a curve of
+its own (`memory.norm`, `eager.batch_norm` …): parameters, and landmarks by bytes, run and pieces.
 """
 
 from __future__ import annotations
@@ -11,68 +16,71 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from trueflops.clock.law import Law, Parameter, Values, log2, stacked
+from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
+from trueflops.graph.alignment import FULL
 from trueflops.sizes import Array, Size
 
-KINDS: Final = (
-    "norm", "norm_backward", "softmax", "softmax_backward", "activation", "activation_backward",
-    "dropout", "cast", "rope", "embedding", "cross_entropy", "cross_entropy_backward", "optimizer",
-)  # fmt: skip
-# A row must be summed before any of it can be written; an optimizer loops over lists of tensors.
-_REDUCES: Final = np.array(
-    [*(8.0 * (k == "optimizer") + k.startswith(("norm", "softmax")) for k in KINDS), 0.0]
-)
+PLAIN: Final = {"element_cycles": 0.0, "piece_bytes": 1.0, "piece_cycles": 0.0, "sharpness": 4.0}
+"""Of a kernel that neither looks elements up nor falls into pieces: a copy, a cast."""
 
 
 class StreamWork(NamedTuple):
-    """Bytes that a kernel reads and writes; `kind` is its place in KINDS, −1 for a plain copy."""
+    """What a kernel moves, and the pieces it falls into; 0 where it falls into none.
+
+    `run` elements lie together and are handled as one: the length of a summed row, the stretch that
+    is copied at once.
+    """
 
     moved_bytes: Size
-    kind: Array
+    indexed: Size = 0.0
+    launches: Size = 1.0
+    run: Size = 0.0
+    pieces: Size = 0.0
+    loads: Size = FULL  # bytes at whose multiples rows start: graph/alignment.py
 
 
-def kind_index(kind: str) -> float:
-    """The place of a kind in KINDS; a plain copy has none."""
-    return float(KINDS.index(kind)) if kind in KINDS else -1.0
-
-
-def _kind(w: StreamWork) -> Array:
-    """The kind of each op, shaped to broadcast over plans."""
-    kind = np.asarray(w.kind)
-    return kind.reshape(kind.shape + (1,) * (np.ndim(w.moved_bytes) - kind.ndim))
+def limits(w: StreamWork, chip: Silicon, p: Values) -> tuple[Array, Array, Array, Array]:
+    """Seconds that bytes, indexed elements, lonely pieces and many pieces each take alone."""
+    moved, pieces = np.asarray(w.moved_bytes), np.asarray(w.pieces)
+    p, cycle = {**PLAIN, **p}, 1.0 / chip.hertz
+    moving = moved / (p["bandwidth"] * chip.bandwidth)
+    indexing = np.asarray(w.indexed) * p["element_cycles"] * cycle / chip.units
+    drawn = np.maximum(pieces, 1e-300) * p["piece_bytes"]
+    alone = np.where(pieces > 0.0, moved * cycle / drawn, 0.0)
+    dealing = pieces * p["piece_cycles"] * cycle / chip.units
+    return moving, indexing, alone, dealing
 
 
 def _formula(w: StreamWork, chip: Silicon, p: Values) -> Array:
-    kind, moved = _kind(w).astype(np.intp), np.asarray(w.moved_bytes)
-    share = np.array([*(p.get(k, p["bandwidth"]) for k in KINDS), p["bandwidth"]])[kind]
-    waits = p["start_cycles"] + p.get("reduce_cycles", 0.0) * _REDUCES[kind]
-    return np.asarray(waits / chip.hertz + moved / (share * chip.bandwidth))
+    start = w.launches * p["start_cycles"] / chip.hertz
+    sharpness = p.get("sharpness", PLAIN["sharpness"])
+    return np.asarray(start + together(sharpness, *limits(w, chip, p)))
 
 
 def _features(w: StreamWork, chip: Silicon) -> Array:
-    return stacked(log2(w.moved_bytes), _kind(w))
+    shape = (log2(w.run), log2(w.pieces), log2(w.launches))
+    return stacked(log2(w.moved_bytes), *shape, log2(w.loads))
 
 
 STREAM: Final = Law(
     _formula,
     {
         "start_cycles": Parameter(
-            4000.0, 500.0, 20000.0, "cycles before the first byte moves", unit="cycles"
+            4000.0, 500.0, 60000.0, "cycles of a launch before bytes move", unit="cycles"
         ),
-        "reduce_cycles": Parameter(
-            4000.0, 0.0, 30000.0, "more before a row is summed", "low", unit="cycles"
+        "bandwidth": Parameter(0.8, 0.02, 1.0, "of the memory's", "high", True),
+        "element_cycles": Parameter(
+            0.4, 0.0, 400.0, "of a unit for an element looked up or computed", "low", unit="cycles"
         ),
-        "bandwidth": Parameter(
-            0.8, 0.05, 1.0, "of the memory's, for a copy or an add", "high", True
+        "piece_bytes": Parameter(
+            32.0, 0.05, 400.0, "bytes a cycle that one piece draws", "high", unit="B/cycle"
         ),
-        **{
-            kind: Parameter(
-                0.6, 0.02, 1.0, f"of the memory's, for {kind.replace('_', ' ')}", "high", True
-            )
-            for kind in KINDS
-        },
+        "piece_cycles": Parameter(
+            100.0, 0.0, 20000.0, "of a unit for dealing out a piece", "low", unit="cycles"
+        ),
+        "sharpness": Parameter(4.0, 1.2, 8.0, "exponent with which limits overlap", "both"),
     },
     _features,
-    reach=(2.0, 0.3),  # two doublings of the bytes; a kind says nothing of another
+    reach=(2.0, 2.0, 2.0, 1.0, 1.0),  # doublings of each
 )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from trueflops.clock.attention import ATTENTION, DECODE, AttentionWork
-from trueflops.clock.eager import EAGER, EagerWork
 from trueflops.clock.experts import EXPERTS, ExpertWork
 from trueflops.clock.law import Law
-from trueflops.clock.matmul import MATMUL, MatmulWork
-from trueflops.clock.streams import KINDS, STREAM, StreamWork, kind_index
+from trueflops.clock.matmul import MATMUL, UNALIGNED, WINDOWS, MatmulWork
+from trueflops.clock.streams import STREAM, StreamWork
+from trueflops.graph.alignment import FULL, ROADS, lying, road
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
-from trueflops.graph.rules import Work
-from trueflops.graph.shapes import AttentionShape, ExpertShape, attention_shape
+from trueflops.graph.rules import Work, work
+from trueflops.graph.shapes import AttentionShape, ExpertShape, MatmulShape, attention_shape
 from trueflops.graph.variants import (
     AttentionKernel,
     EagerKernel,
@@ -35,7 +35,7 @@ LAWS: Final[dict[str, Law]] = {
     "attention_decode": DECODE,
     "experts": EXPERTS,
     "memory": STREAM,
-    "eager": EAGER,
+    "eager": STREAM,
 }
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
@@ -65,10 +65,7 @@ _CLASSES: Final[dict[Kind, str]] = {
     **dict.fromkeys(PRODUCTS, "matmul"),
     **dict.fromkeys(EAGER_KINDS, "eager"),
 }
-# Where the law of eager kernels has each class of them in its arrays.
-_EAGER_INDEX: Final[dict[Variant | None, float]] = {
-    kernel: float(i) for i, kernel in enumerate(EagerKernel)
-}
+ONE_ROAD: Final[Mapping[str, Array | None]] = {"": None}
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
@@ -80,17 +77,20 @@ class Pricing(NamedTuple):
     key: CurveKey  # the curve whose parameters the law is given
 
 
-def pricing_of(op: Op) -> Pricing:
-    """Law, heading and curve of an op."""
+def pricing_of(op: Op, taken: str = "") -> Pricing:
+    """Law, heading and curve of an op; of a product, on the road that it takes."""
     kind = op_class(op)
     if kind in ("matmul", "experts"):
         grouped = kind == "matmul" and "routed" in dict((op.of or op).inputs[0].dims)
-        key = _product_key(kind, op.dtype, op.variant, grouped)
+        key = _product_key(kind, op.dtype, op.variant, grouped, taken)
         return Pricing(kind, "experts" if grouped else kind, key)
     if kind.startswith("attention"):
         return Pricing(kind, "attention", _attention_key(kind, op))
-    key = _stream_key(kind, op.variant if op.kind is _CAST else None)
-    return Pricing(kind, "memory" if kind == "eager" else kind, key)
+    if kind == "eager":
+        return Pricing(kind, "memory", _eager_key(op.variant))
+    if op.kind is _CAST and op.variant:
+        return Pricing(kind, kind, _cast_key(op.variant))
+    return Pricing(kind, kind, memory_key(stream_kind(op)))
 
 
 def op_class(op: Op) -> str:
@@ -98,22 +98,60 @@ def op_class(op: Op) -> str:
     return _CLASSES[op.kind]
 
 
+def roads_of(op: Op, done: Work) -> Mapping[str, Array | None]:
+    """Which roads an op takes; where plans take different ones, which of them take each."""
+    if op.kind not in PRODUCTS:
+        return ONE_ROAD
+    assert isinstance(done.shape, MatmulShape)
+    roads = road(op, done.shape)
+    if not isinstance(roads, np.ndarray):
+        return {ROADS[int(roads)]: None} if roads else ONE_ROAD
+    return {name: roads == i for i, name in enumerate(ROADS) if np.any(roads == i)}
+
+
+def is_of_vocabulary(op: Op) -> bool:
+    """Whether a product is the head's, or a gradient of it."""
+    return any(weight.has("vocab") for weight in (op.of or op).weights)
+
+
 def curve_key(op: Op) -> CurveKey:
-    """The curve of an op: its class, then its dtype and format where they are not plain bf16."""
-    return pricing_of(op).key
+    """The curve of an op: its class, then its dtype and format where they are not plain bf16.
+
+    Of several products, all on one road, as rows of a table are.
+    """
+    return own_pricing(op, work(op)).key
+
+
+def own_pricing(op: Op, done: Work) -> Pricing:
+    """How an op is priced that takes one road."""
+    return pricing_of(op, next(iter(roads_of(op, done))))
 
 
 @lru_cache(maxsize=1024)
-def _product_key(kind: str, computed: str, variant: Variant | None, grouped: bool) -> CurveKey:
+def _product_key(
+    kind: str, computed: str, variant: Variant | None, grouped: bool, taken: str
+) -> CurveKey:
     dtype, form = "" if computed in _HALVES else computed, variant_name(variant)
     window = form if form in CONVOLUTIONS else ""
     stored = "" if form in (dtype, window) else form
-    return CurveKey(kind, dtype=dtype, format=stored, kernel=window, grouped=grouped)
+    return CurveKey(kind, dtype=dtype, format=stored, kernel=window or taken, grouped=grouped)
 
 
 @lru_cache(maxsize=1024)
-def _stream_key(kind: str, narrowed: Variant | None) -> CurveKey:
-    return CurveKey("cast", format=variant_name(narrowed)) if narrowed else CurveKey(kind)
+def _cast_key(narrowed: Variant) -> CurveKey:
+    return CurveKey("cast", format=variant_name(narrowed))
+
+
+@lru_cache(maxsize=1024)
+def _eager_key(kernel: Variant | None) -> CurveKey:
+    """A kernel that is named as no other is `vector`, the plain one, which has the general key."""
+    return CurveKey("eager", kernel="" if kernel is EagerKernel.VECTOR else variant_name(kernel))
+
+
+@lru_cache(maxsize=64)
+def memory_key(kind: str) -> CurveKey:
+    """The curve of a memory-bound op of a model, by its costliest part."""
+    return CurveKey("memory", kernel=kind)
 
 
 def _attention_key(kind: str, op: Op) -> CurveKey:
@@ -137,9 +175,20 @@ def _kernel_key(
     return CurveKey(kind, cache8=cache8, kernel=variant_name(kernel), odd_heads=odd_heads)
 
 
-def law_work(kind: str, ops: Sequence[Op], works: Sequence[Work]) -> Any:
+def law_work(pricing: Pricing, ops: Sequence[Op], works: Sequence[Work]) -> Any:
     """The ops of one class and curve as the law's own kind of work."""
-    return _BUILD[kind](ops, works)
+    made: Any = _BUILD[pricing.kind](ops, works)
+    if pricing.kind == "matmul" and pricing.key.kernel:
+        made = _particular(made, ops, works)
+        return made._replace(portable=1.0) if pricing.key.kernel in ROADS else made
+    return made
+
+
+def law_of(key: CurveKey) -> Law:
+    """The law whose parameters a curve holds."""
+    if key.kind == "matmul" and key.kernel:
+        return WINDOWS if key.kernel in CONVOLUTIONS else UNALIGNED
+    return LAWS["memory" if key.kind == "cast" else key.kind]
 
 
 def stack(sizes: Sequence[Size]) -> Array:
@@ -171,7 +220,22 @@ def _matmul(ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
         others = done.activation_bytes + done.bytes_written
         weights = done.bytes_read + done.bytes_written - others  # of experts, those touched
         rows.append((*done.shape, weights, others, op.facts.get("copies", EVER_COLD)))
-    return MatmulWork(ops[0].dtype, *_columns(rows))
+    batch, m, n, k, weight_bytes, other_bytes, copies = _columns(rows)
+    return MatmulWork(ops[0].dtype, batch, m, n, k, weight_bytes, other_bytes, copies)
+
+
+def _particular(made: MatmulWork, ops: Sequence[Op], works: Sequence[Work]) -> MatmulWork:
+    """What decides over kernels that are not the library's usual ones."""
+    shapes = [done.shape for done in works]
+    found = [
+        lying(op, shape)
+        for op, shape in zip(ops, shapes, strict=True)
+        if isinstance(shape, MatmulShape)
+    ]
+    said = [(op.facts.get("window", 1.0), op.facts.get("turned", 0.0)) for op in ops]
+    rows = [(*both, *more) for both, more in zip(found, said, strict=True)]
+    loads, stores, window, turned = align(np.asarray(made.m), *_columns(rows))[1:]
+    return made._replace(loads=loads, stores=stores, window=window, turned=turned)
 
 
 def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
@@ -204,22 +268,17 @@ def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
 
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
-    moved = stack([done.bytes_read + done.bytes_written for done in works])
-    kinds = [stream_kind(op) for op in ops]
-    return StreamWork(moved, stack(list(map(kind_index, kinds))))
+    """Memory-bound ops of a model: hand-written kernels, for which no row is too long."""
+    return StreamWork(stack([done.bytes_read + done.bytes_written for done in works]))
 
 
-def _eager(ops: Sequence[Op], works: Sequence[Work]) -> EagerWork:
+def _eager(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
+    said = ("indexed", 0.0), ("launches", 1.0), ("run", 0.0), ("pieces", 0.0), ("loads", FULL)
     rows = [
-        (
-            done.bytes_read + done.bytes_written,
-            op.facts.get("indexed", 0.0),
-            op.facts.get("launches", 1.0),
-            _EAGER_INDEX[op.variant],
-        )
+        (done.bytes_read + done.bytes_written, *(op.facts.get(name, usual) for name, usual in said))
         for op, done in zip(ops, works, strict=True)
     ]
-    return EagerWork(*_columns(rows))
+    return StreamWork(*_columns(rows))
 
 
 def stream_kind(op: Op) -> str:
@@ -229,9 +288,10 @@ def stream_kind(op: Op) -> str:
     if _FUSED_LOSS in kinds:  # a softmax over each row of logits, and its gradient
         kinds = {Kind.SOFTMAX}
     name = next((kind for kind in _COSTLIEST if kind in kinds), "")
-    return f"{name}_backward" if op.of and f"{name}_backward" in KINDS else name
+    return f"{name}_backward" if op.of and name in _OWN_BACKWARD else str(name)
 
 
+_OWN_BACKWARD: Final = (Kind.NORM, Kind.SOFTMAX, Kind.ACTIVATION, Kind.CROSS_ENTROPY)
 _COSTLIEST: Final = (
     Kind.OPTIMIZER,
     Kind.CROSS_ENTROPY,

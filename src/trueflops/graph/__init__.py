@@ -3,6 +3,7 @@
 kinds.py      what an op, a collective and a tensor can be
 formats.py    number formats of weights
 variants.py   whose kernel or which format runs an op, where its kind leaves that open
+alignment.py  which loads the sides of a product fit, and so which road it takes
 ir.py         Tensor, Op, Collective, Graph
 rules.py      per kind of op: its work, what its backward needs, and that backward
 functions.py  PyTorch's functions as eager kernels, and autograd's kernels for them

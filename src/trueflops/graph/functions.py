@@ -11,16 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from trueflops.graph.alignment import alignment
 from trueflops.graph.ir import Dims, Op, Tensor
 from trueflops.graph.kinds import Function, Kind, Role
 from trueflops.graph.variants import INDEXED, EagerKernel
 from trueflops.sizes import Size
+from trueflops.units import BITS_PER_BYTE
 
 _VECTOR, _WIDEN = EagerKernel.VECTOR, EagerKernel.WIDEN
-MOVING: Final = (EagerKernel.CAT, EagerKernel.GATHER, EagerKernel.SCATTER)
+MOVING: Final = (
+    EagerKernel.CAT, EagerKernel.GATHER, EagerKernel.TABLE_GRADIENT, EagerKernel.LOSS,
+)  # fmt: skip
+_BY_ROWS: Final = (
+    EagerKernel.SOFTMAX, EagerKernel.LOG_SOFTMAX_BACKWARD, EagerKernel.NORM,
+    EagerKernel.NORM_BACKWARD, EagerKernel.GATHER, EagerKernel.TABLE_GRADIENT,
+)  # fmt: skip
 POINTWISE: Final = (
     EagerKernel.VECTOR, EagerKernel.MATH, EagerKernel.WIDEN, EagerKernel.STRIDED, EagerKernel.FILL,
-    EagerKernel.RANDOM,
+    EagerKernel.RANDOM, EagerKernel.GELU,
 )  # fmt: skip
 
 
@@ -51,10 +59,30 @@ def call(
     facts: dict[str, Size] = {}
     if kernel in INDEXED:
         facts["indexed"] = outputs[0].elements if indexed is None else indexed
+    facts |= _pieces(kernel, inputs, outputs)
     return Op(
         name, kind, inputs, outputs, weights=weights, dtype=like.dtype, part=like.part, facts=facts,
         function=function, variant=kernel,
     )  # fmt: skip
+
+
+def _pieces(
+    kernel: EagerKernel, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+) -> dict[str, Size]:
+    """Into what a kernel's work falls, as capture/lower/ says it of a recorded call."""
+    if kernel in (EagerKernel.REDUCE_ROWS, EagerKernel.REDUCE_COLUMNS):
+        made = outputs[0].elements
+        return {"run": inputs[0].elements / made, "pieces": made}
+    if kernel in _BY_ROWS:
+        whole = outputs[0] if kernel is EagerKernel.GATHER else inputs[0]
+        row = whole.dims[-1][1]
+        found: dict[str, Size] = {"run": row, "pieces": whole.elements / row}
+        if kernel in (EagerKernel.SOFTMAX, EagerKernel.LOG_SOFTMAX_BACKWARD):
+            found["loads"] = alignment(row, whole.bits / BITS_PER_BYTE)
+        return found
+    if kernel is EagerKernel.CAT:
+        return {"pieces": float(len(inputs))}
+    return {}
 
 
 def named(like: Tensor, suffix: str, bits: float | None = None) -> Tensor:
@@ -113,7 +141,7 @@ def _multiply_backward(op: Op) -> tuple[Op, ...]:
 def _activation_backward(op: Op) -> tuple[Op, ...]:
     kept = op.outputs[0] if op.function is Function.RELU else op.inputs[0]
     dy = op.outputs[0].gradient()
-    kernel = EagerKernel.VECTOR if op.function is Function.RELU else EagerKernel.MATH
+    kernel = EagerKernel.VECTOR if op.function is Function.RELU else EagerKernel.GELU
     return (_back(op, "slope", kernel, dy, kept, made=op.inputs[0].gradient()),)
 
 
@@ -220,27 +248,27 @@ def _repeat_backward(op: Op) -> tuple[Op, ...]:
 
 
 def _lookup_backward(op: Op) -> tuple[Op, ...]:
-    """The table's gradient is zeros, to which rows are added; and that of a head that shares it."""
+    """Rows are added up into the table's gradient; then that of a head that shares it."""
     rows, table = op.outputs[0].gradient(), op.weights[0].gradient()
-    inside = Tensor(table.name, rows.dims, rows.bits, Role.INDEX)
-    made = (
-        call(f"{op.name}.zeros", EagerKernel.FILL, (), (table,), like=op),
-        call(f"{op.name}.add_rows", EagerKernel.SCATTER, (rows, op.inputs[0]), (inside,), like=op),
-    )
+    reads = (rows, op.inputs[0])
+    made = call(
+        f"{op.name}.rows", EagerKernel.TABLE_GRADIENT, reads, (table,), like=op,
+        indexed=rows.elements,
+    )  # fmt: skip
     if not op.facts["tied"]:
-        return made
-    return (*made, _back(op, "both", EagerKernel.VECTOR, table, named(table, "head"), made=table))
+        return (made,)
+    return made, _back(op, "both", EagerKernel.VECTOR, table, named(table, "head"), made=table)
 
 
 def _log_softmax_backward(op: Op) -> tuple[Op, ...]:
     """What was picked of each row has a gradient, and all else zeros."""
     y, dx = op.outputs[0], op.inputs[0].gradient()
     dy = y.gradient()
-    row = Tensor(dy.name, rows_of(dy), dy.bits)
+    row = Tensor(dy.name, (*rows_of(dy), ("one", 1.0)), dy.bits)
     return (
         call(f"{op.name}.zeros", EagerKernel.FILL, (), (dy,), like=op),
         call(f"{op.name}.put", EagerKernel.GATHER, (row,), (row,), like=op),
-        _back(op, "gradient", EagerKernel.SOFTMAX_BACKWARD, dy, y, made=dx),
+        _back(op, "gradient", EagerKernel.LOG_SOFTMAX_BACKWARD, dy, y, made=dx),
     )
 
 

@@ -23,7 +23,8 @@ class ProductKernel(StrEnum):
     # Engines that serve narrow and multiply by kernels of their own.
     STORED = "stored"
     CONVOLUTION = "convolution"  # as an implicit product over windows
-    CONVOLUTION_BACKWARD = "convolution_backward"  # by its input or its weights
+    CONVOLUTION_INPUT = "convolution_input"  # its gradient by the input
+    CONVOLUTION_WEIGHT = "convolution_weight"  # and by the weights
 
 
 class AttentionKernel(StrEnum):
@@ -32,9 +33,8 @@ class AttentionKernel(StrEnum):
     FA2 = "fa2"  # FlashAttention-2, as PyTorch ships it
     CUDNN = "cudnn"
     CUDNN_MASKED = "cudnn_masked"  # a mask is read like any other bias: nothing is skipped
-    EFFICIENT = (
-        "efficient"  # PyTorch's memory-efficient kernels (CUTLASS), for masks with gradients
-    )
+    # PyTorch's memory-efficient kernels (CUTLASS), for masks with gradients.
+    EFFICIENT = "efficient"
     EFFICIENT_SINGLE = "efficient_single"  # the same in fp32
     TRITON = "triton"  # takes any shape; runs where no faster one does
     MLA = "mla"  # one latent cache, read once for all heads
@@ -47,7 +47,7 @@ class Activation(StrEnum):
 
 
 class EagerKernel(StrEnum):
-    """Classes of torch's own eager kernels. Fitted features are places in this order: append."""
+    """Classes of torch's own eager kernels; each has a curve of its own."""
 
     VECTOR = "vector"  # all operands lie alike: many numbers loaded at once
     MATH = "math"  # an exponential or the like for each element
@@ -59,6 +59,7 @@ class EagerKernel(StrEnum):
     CAT = "cat"  # pieces side by side
     GATHER = "gather"  # rows or elements picked from a table
     SCATTER = "scatter"  # put or added into a table
+    ATOMIC = "atomic"  # added into a table, each element by an index of its own
     REDUCE_ROWS = "reduce_rows"  # neighbours are summed, a block to a row
     REDUCE_COLUMNS = "reduce_columns"  # each thread sums a column
     SOFTMAX = "softmax"
@@ -67,6 +68,53 @@ class EagerKernel(StrEnum):
     NORM_BACKWARD = "norm_backward"
     FOREACH = "foreach"  # one op over a list of tensors
     FUSED_OPTIMIZER = "fused_optimizer"  # a whole step over lists of tensors
+    LIST_NORM = "list_norm"  # a norm of each tensor of a list
+    GELU = "gelu"  # an error function, or a gradient with several exponentials
+    HARD_MATH = "hard_math"  # a logarithm after an exponential, and longer series
+    MASKED = "masked"  # a mask of another type decides, element by element
+    TURNED = "turned"  # a copy into another order of dimensions
+    SHIFTED = "shifted"  # a copy into other places: padded, rolled, flipped
+    UNFOLDED = "unfolded"  # windows laid out side by side
+    JOIN = "join"  # pieces side by side, each of which lies in one stretch
+    LOSS = "loss"  # one element of each row, summed by a single block
+    TABLE_GRADIENT = "table_gradient"  # rows of a gradient sorted by index and summed into a table
+    SORTED_ADD = "sorted_add"  # the same, into a table that is there
+    REDUCE_PLACES = "reduce_places"  # neighbours are summed, and what lies far from them too
+    ARGUMENT = "argument"  # where in a row the largest stands
+    SCAN = "scan"  # running sums
+    SORT = "sort"
+    TOP = "top"  # the largest few of a row
+    FOURIER = "fourier"
+    BAG = "bag"  # rows of a table, summed bag by bag
+    LOG_SOFTMAX_BACKWARD = "log_softmax_backward"
+    SOFTMAX_COLUMNS = "softmax_columns"  # over a dimension whose elements lie apart
+    RAGGED_NORM = "ragged_norm"  # rows of which 4 does not divide the length: two kernels
+    RAGGED_RMS_NORM = "ragged_rms_norm"
+    RMS_NORM = "rms_norm"
+    RMS_NORM_BACKWARD = "rms_norm_backward"
+    GROUP_NORM = "group_norm"
+    GROUP_NORM_BACKWARD = "group_norm_backward"
+    BATCH_NORM = "batch_norm"  # torch's own, a block to a channel
+    BATCH_NORM_BACKWARD = "batch_norm_backward"
+    BATCH_NORM_LAST = "batch_norm_last"  # channels last: threads side by side over channels
+    BATCH_NORM_LAST_BACKWARD = "batch_norm_last_backward"
+    CUDNN_BATCH_NORM = "cudnn_batch_norm"
+    CUDNN_BATCH_NORM_BACKWARD = "cudnn_batch_norm_backward"
+    BATCH_SCALE = "batch_scale"  # a batch norm whose sums are known
+    CUDNN_BATCH_SCALE = "cudnn_batch_scale"
+    MAX_POOL = "max_pool"
+    MAX_POOL_BACKWARD = "max_pool_backward"
+    AVERAGE_POOL = "average_pool"
+    AVERAGE_POOL_BACKWARD = "average_pool_backward"
+    ADAPTIVE_POOL = "adaptive_pool"
+    ADAPTIVE_POOL_BACKWARD = "adaptive_pool_backward"
+    NEAREST = "nearest"  # up-sampled, each place as its nearest
+    NEAREST_BACKWARD = "nearest_backward"
+    BILINEAR = "bilinear"
+    BILINEAR_BACKWARD = "bilinear_backward"
+    DEPTHWISE = "depthwise"  # a convolution with a filter for each channel
+    DEPTHWISE_INPUT = "depthwise_input"  # its gradients
+    DEPTHWISE_WEIGHT = "depthwise_weight"
 
 
 INDEXED: Final = (
@@ -79,8 +127,25 @@ INDEXED: Final = (
     EagerKernel.SCATTER,
     EagerKernel.FOREACH,
     EagerKernel.FUSED_OPTIMIZER,
+    EagerKernel.GELU,
+    EagerKernel.HARD_MATH,
+    EagerKernel.MASKED,
+    EagerKernel.TURNED,
+    EagerKernel.SHIFTED,
 )
 """Eager kernels whose elements are looked up, or computed, one by one."""
+
+NORM_VECTOR: Final = 4  # numbers that a norm loads at once (ATen, layer_norm_kernel.cu)
+
+
+def norm_kernel(row: float, *, rms: bool, backward: bool = False) -> EagerKernel:
+    """Which of torch's kernels runs a norm of rows of this length."""
+    if backward:
+        return EagerKernel.RMS_NORM_BACKWARD if rms else EagerKernel.NORM_BACKWARD
+    if row % NORM_VECTOR:
+        return EagerKernel.RAGGED_RMS_NORM if rms else EagerKernel.RAGGED_NORM
+    return EagerKernel.RMS_NORM if rms else EagerKernel.NORM
+
 
 Variant = Format | ProductKernel | AttentionKernel | Activation | EagerKernel
 

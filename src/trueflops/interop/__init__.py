@@ -1,7 +1,8 @@
 """Other tools' files, read and written.
 
 kernels.py  tables of kernels (matmul, attention, experts, collectives), recognised by their header,
-            and kernel_ops.py, which makes ops of them
+            and kernel_ops.py, which makes ops of them; memory_ops.py: memory-bound ones
+calls.py    rows that are calls of ATen ops, lowered as captured ones are
 kineto/     traces of PyTorch's profiler
 onnx/       models as ONNX files
 """

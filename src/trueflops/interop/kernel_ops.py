@@ -8,12 +8,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from trueflops import dtypes
+from trueflops.graph.alignment import FULL
 from trueflops.graph.build import Pass
 from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format
-from trueflops.graph.ir import Collective, Op, Tensor
+from trueflops.graph.ir import Collective, Dims, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.routing import load
 from trueflops.graph.variants import AttentionKernel, EagerKernel, ProductKernel
+from trueflops.interop.memory_ops import memory
 from trueflops.sizes import Array, Size
 from trueflops.units import BITS_PER_BYTE
 
@@ -59,6 +61,7 @@ class Form(NamedTuple):
     backward: bool = False  # of an attention: its gradient
     wide: bool = False  # of a memory-bound kernel: fp32 in place of bf16
     library: str = ""  # of a collective, where not the vendor's
+    road: str = ""  # of a product: see graph/alignment.py
     power: float = 0.0  # exponent of a power law of tokens over experts; 0: balanced
 
 
@@ -87,10 +90,39 @@ def _matmul(c: Columns, form: Form) -> Built:
             casts = (Op("matmul.cast", Kind.CAST, (x,), (narrow,), variant=numbers),)
         x = narrow
     facts: dict[str, Size] = {"copies": c["copies"]}
+    facts |= {name: np.where(c[name] > 0.0, c[name], FULL) for name in ("loads", "stores")}
     product = Op(
         "matmul", Kind.MATMUL, (x,), (y,), weights=(w,), dtype=dtype, facts=facts, variant=variant
     )
     return (*casts, product), None
+
+
+PARTICULAR: Final = {"loads": FULL, "stores": FULL, "window": 1.0, "turned": 0.0}
+"""What decides over a product's kernel beside its sizes, and what is usual."""
+
+
+def _product(c: Columns, form: Form) -> Built:
+    """A product by what it is multiplied from, whatever of that is stored more than once."""
+    numbers = format_of(form.name)
+    rows, columns, inner = (("rows", c["m"]), ("columns", c["n"]), ("inner", c["k"]))
+    many = ("batch", c["batch"])
+    x = _of_bytes("x", (many, rows, inner), c["activation_bytes"])
+    w = _of_bytes("w", (many, columns, inner), c["weight_bytes"], Role.WEIGHT)
+    y = _of_bytes("y", (many, rows, columns), c["written_bytes"])
+    dtype = numbers.compute or ("fp16" if numbers.name == "fp16" else "bf16")
+    facts: dict[str, Size] = {"copies": np.ones_like(c["m"]), **{n: c[n] for n in PARTICULAR}}
+    op = Op("product", Kind.MATMUL, (x,), (y,), weights=(w,), dtype=dtype, facts=facts,
+            variant=form.kernel)  # fmt: skip
+    return (op,), None
+
+
+def _of_bytes(name: str, dims: Dims, held: Array, role: Role = Role.ACTIVATION) -> Tensor:
+    """A tensor with so many bytes, one number a row."""
+    elements: Size = 1.0
+    for _, size in dims:
+        elements = elements * size
+    bits: Any = held * BITS_PER_BYTE / elements
+    return Tensor(name, dims, bits, role=role)
 
 
 def _input_bits(c: Columns, bits: float) -> Any:
@@ -188,62 +220,37 @@ def _collective(c: Columns, form: Form) -> Built:
     )
 
 
-class MemoryKind(NamedTuple):
-    """A memory-bound kernel: whose share of the bandwidth it has, and the least that it moves."""
-
-    kind: Kind
-    read: tuple[float, ...]  # bits per element of each operand
-    written: tuple[float, ...]
-    backward: bool = False
-
-
-MEMORY_KINDS: Final[Mapping[str, MemoryKind]] = {
-    "copy": MemoryKind(Kind.STREAM, (16.0,), (16.0,)),
-    "add": MemoryKind(Kind.STREAM, (16.0, 16.0), (16.0,)),
-    "gelu": MemoryKind(Kind.ACTIVATION, (16.0,), (16.0,)),
-    "gelu_backward": MemoryKind(Kind.ACTIVATION, (16.0, 16.0), (16.0,), backward=True),
-    "silu": MemoryKind(Kind.ACTIVATION, (16.0,), (16.0,)),
-    "silu_backward": MemoryKind(Kind.ACTIVATION, (16.0, 16.0), (16.0,), backward=True),
-    "dropout": MemoryKind(Kind.DROPOUT, (16.0,), (16.0, 8.0)),
-    "layer_norm": MemoryKind(Kind.NORM, (16.0,), (16.0,)),
-    "layer_norm_backward": MemoryKind(Kind.NORM, (16.0, 16.0), (16.0,), backward=True),
-    "rms_norm": MemoryKind(Kind.NORM, (16.0,), (16.0,)),
-    "rms_norm_backward": MemoryKind(Kind.NORM, (16.0, 16.0), (16.0,), backward=True),
-    "softmax": MemoryKind(Kind.SOFTMAX, (16.0,), (16.0,)),
-    "softmax_backward": MemoryKind(Kind.SOFTMAX, (16.0, 16.0), (16.0,), backward=True),
-    "to_fp32": MemoryKind(Kind.CAST, (16.0,), (32.0,)),
-    "cross_entropy": MemoryKind(Kind.CROSS_ENTROPY, (16.0,), (32.0,)),
-    "cross_entropy_backward": MemoryKind(Kind.CROSS_ENTROPY, (32.0, 32.0), (16.0,), backward=True),
-    "embedding": MemoryKind(Kind.EMBEDDING, (16.0,), (16.0,)),
-    "adamw": MemoryKind(Kind.OPTIMIZER, (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
-    "adamw_fused": MemoryKind(Kind.OPTIMIZER, (32.0, 32.0, 32.0, 32.0), (32.0, 32.0, 32.0)),
-}
-
-
 def _memory(c: Columns, form: Form) -> Built:
-    kind, read, written, backward = MEMORY_KINDS[form.name]
-    if form.wide:
-        read, written = (tuple(32.0 if b == 16.0 else b for b in bits) for bits in (read, written))
-    dims = (("rows", c["rows"]), ("columns", c["columns"]))
-    inputs = tuple(Tensor(f"in{i}", dims, bits) for i, bits in enumerate(read))
-    outputs = tuple(Tensor(f"out{i}", dims, bits) for i, bits in enumerate(written))
-    made = Op(form.name, kind, inputs, outputs)
-    if backward:
-        made = Op(form.name, Kind.STREAM, inputs, outputs, of=made)
-    return (made,), None
+    return memory(c, form.name, wide=form.wide), None
 
 
 def _eager(c: Columns, form: Form) -> Built:
     """A kernel of torch's own, by what it moves and looks up."""
     moved = Tensor("moved", (("bytes", c["bytes"]),), 8.0)
-    facts: dict[str, Size] = {"indexed": c["walked"], "launches": c["launches"]}
+    named = {
+        "indexed": "walked",
+        "launches": "launches",
+        "run": "run",
+        "pieces": "pieces",
+        "loads": "loads",
+    }
+    facts: dict[str, Size] = {fact: c[column] for fact, column in named.items()}
     kernel = EagerKernel(form.name)
     return (Op(kernel, Kind.POINTWISE, (moved,), (), facts=facts, variant=kernel),), None
 
 
 KINDS: Final[Mapping[str, TableKind]] = {
     "matmul": TableKind(
-        {"m": None, "n": None, "k": None, "copies": 6.0, "input_bytes": 0.0}, _matmul
+        {
+            "m": None,
+            "n": None,
+            "k": None,
+            "copies": 6.0,
+            "input_bytes": 0.0,
+            "loads": 0.0,
+            "stores": 0.0,
+        },
+        _matmul,
     ),
     "attention": TableKind(
         {
@@ -282,5 +289,28 @@ KINDS: Final[Mapping[str, TableKind]] = {
     ),
     "collective": TableKind({"gpus": None, "bytes": None}, _collective),
     "memory": TableKind({"rows": None, "columns": None}, _memory),
-    "eager": TableKind({"bytes": None, "walked": 0.0, "launches": 1.0}, _eager),
+    "eager": TableKind(
+        {
+            "bytes": None,
+            "walked": 0.0,
+            "launches": 1.0,
+            "run": 0.0,
+            "pieces": 0.0,
+            "loads": FULL,
+        },
+        _eager,
+    ),
+    "product": TableKind(
+        {
+            "batch": None,
+            "m": None,
+            "n": None,
+            "k": None,
+            "weight_bytes": None,
+            "activation_bytes": None,
+            "written_bytes": None,
+            **PARTICULAR,
+        },
+        _product,
+    ),
 }

@@ -7,11 +7,13 @@ The header decides what a row is:
     num_tokens, hidden, inter, topk, experts            one layer of experts (moe_tp, moe_ep)
     op, gpus, bytes                                     a collective, bytes as in nccl-tests
     kind, rows, columns                                 a memory-bound kernel
-    kernel, bytes[, walked, launches]                   a kernel of eager torch
-`dtype` names the number format. Optional: `window` limits attention, `direction` backward asks
-for its gradient, `causal` 0 lets every query see all keys, `copies` sets of weights rotate (6
-unless said), `cast` 0 says that narrow inputs were stored narrow, `distribution` skews the
-routing, `input_bytes` and `window` make a product a convolution. Other columns are ignored.
+    kernel, bytes[, walked, launches, run, pieces]      a kernel of eager torch
+    op, inputs, outputs[, numbers, tf32]                a call of an ATen op (records/call_text.py)
+`dtype` names the number format, `layout` how operands lie (nt, nn, tn). Optional: `window` limits
+attention, `direction` backward asks for its gradient, `causal` 0 lets every query see all keys,
+`copies` sets of weights rotate (6 unless said), `cast` 0 says that narrow inputs were stored
+narrow, `distribution` skews the routing, `input_bytes` and `window` make a product a convolution.
+Other columns are ignored.
 Rows of one format are one Batch whose sizes are arrays: the clock prices them in one call.
 """
 
@@ -27,42 +29,58 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trueflops.clock.eager import KINDS as EAGER_KINDS
 from trueflops.clock.works import FALLBACK
 from trueflops.errors import BadInput, UnknownName, printable, shorten
+from trueflops.graph.alignment import FULL, ITEM_BYTES, ROADS, alignment, road_of
 from trueflops.graph.ir import Collective, Op
-from trueflops.graph.variants import AttentionKernel, ProductKernel
+from trueflops.graph.variants import AttentionKernel, EagerKernel, ProductKernel
+from trueflops.interop.calls import Kernel, kernel_of, read_call
 from trueflops.interop.kernel_ops import (
     COLLECTIVES,
     DTYPES,
     KINDS,
-    MEMORY_KINDS,
     Built,
     Columns,
     Form,
 )
+from trueflops.interop.memory_ops import MEMORY_KINDS, planned
 from trueflops.records.measured import Cell
 from trueflops.records.tables import Row, Table, number_in, read_table
 from trueflops.units import read_number
 
 LARGEST: Final = 10**15  # no size in a kernel table is larger
-_CONVOLUTIONS: Final = (ProductKernel.CONVOLUTION, ProductKernel.CONVOLUTION_BACKWARD)
+_EAGER: Final = tuple(map(str, EagerKernel))
+_CONVOLUTIONS: Final = (
+    ProductKernel.CONVOLUTION,
+    ProductKernel.CONVOLUTION_INPUT,
+    ProductKernel.CONVOLUTION_WEIGHT,
+)
 _NAMED_ATTENTION: Final = (
     AttentionKernel.FA2,
     AttentionKernel.CUDNN,
     AttentionKernel.CUDNN_MASKED,
+    AttentionKernel.EFFICIENT,
 )
 _FALLBACK: Final = ("triton_attn", FALLBACK)  # as tables call the kernel that takes any shape
+CALL: Final = "call"
+LAYOUTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "nt": ("k",),
+    "nn": ("k", "n"),
+    "tn": ("m", "n"),
+}
+"""How a product's operands lie, and which of their sides are next to each other in memory."""
 MOST_EXPERTS: Final = 10**5  # each has its own share of the tokens, worked out one by one
 STEEPEST: Final = 8.0  # exponent of a power law: beyond it one expert has everything
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "matmul": ("dtype", "cast", "window", "input_bytes"),
+    "matmul": ("dtype", "cast", "window", "input_bytes", "layout"),
     "attention": ("kv_dtype", "attn_dtype", "kernel", "direction"),
     "attention_decode": ("kv_dtype", "attn_dtype", "kernel", "direction"),
     "experts": ("dtype", "distribution"),
     "collective": ("op", "library", "kernel"),
     "memory": ("kind", "dtype"),
     "eager": ("kernel",),
+    "product": ("dtype",),
+    CALL: ("op", "inputs", "outputs", "numbers", "tf32"),
 }  # columns whose words say which form a row has
 _NEEDED_WORDS: Final = {"collective": "op", "memory": "kind", "eager": "kernel"}
 
@@ -106,6 +124,15 @@ class Batch:
         """The collective of every row."""
         return self._every[1]
 
+    @property
+    def stands_for(self) -> Op | None:
+        """The op of a plan for which rows of memory-bound kernels stand in."""
+        if self.kind != "memory":
+            return None
+        at = self.kernel[self.table.at]
+        columns = {n: a[at] for n, a in self.columns.items()}
+        return planned(columns, self.form.name, wide=self.form.wide)
+
     @cached_property
     def _every(self) -> Built:
         at = self.kernel[self.table.at]
@@ -128,6 +155,8 @@ class RefusedRow(NamedTuple):
 def kernel_kind(table: Table) -> str | None:
     """What kind of kernels a table holds, by its header."""
     there = set(table.columns)
+    if there.issuperset(("op", "inputs", "outputs")):
+        return CALL
     return next((kind for kind in KINDS if there.issuperset(_needed(kind))), None)
 
 
@@ -156,28 +185,64 @@ def batch_kernels(table: Table) -> tuple[list[Batch], list[RefusedRow]]:
     if kind == "attention" and table.has("kv_len"):
         raise BadInput(f"{table.where}: isl and kv_len in one table; split it in two")
     wrong: dict[int, str] = {}
-    forms: dict[Form, _Members] = defaultdict(_Members)
-    words, counts = table.cells(*_WORDS[kind]), table.cells(*KINDS[kind].columns)
+    forms: dict[tuple[str, Form], _Members] = defaultdict(_Members)
+    words, counts = table.cells(*_WORDS[kind]), table.cells(*_numbers(kind))
     for at, (said, counted) in enumerate(zip(words, counts, strict=True)):
         try:
-            sizes, form = _sizes(kind, counted), _form(kind, said)
+            found = _kernel(kind, said, counted)
         except BadInput as error:
             wrong[at] = str(error)
             continue
-        members = forms[form]
+        members = forms[found.kind, found.form]
         members.rows.append(at)
-        members.kernel.append(members.kernels.setdefault(sizes, len(members.kernels)))
+        members.kernel.append(members.kernels.setdefault(found.sizes, len(members.kernels)))
     batches = []
-    for form, members in forms.items():
-        columns = dict(zip(KINDS[kind].columns, np.array(list(members.kernels)).T, strict=True))
+    for (own, form), members in forms.items():
+        columns = dict(zip(KINDS[own].columns, np.array(list(members.kernels)).T, strict=True))
         rows = table.take(members.rows)
-        batches.append(Batch(kind, form, rows, columns, np.array(members.kernel)))
+        batches.append(Batch(own, form, rows, columns, np.array(members.kernel)))
     apart, reasons = table.take(list(wrong)), list(wrong.values())
     refused = [
         RefusedRow(line, apart.distinct[at], reasons[at])
         for line, at in zip(apart.lines.tolist(), apart.at.tolist(), strict=True)
     ]
     return batches, refused
+
+
+def _numbers(kind: str) -> tuple[str, ...]:
+    return () if kind == CALL else tuple(KINDS[kind].columns)
+
+
+def _kernel(kind: str, said: tuple[Cell, ...], counted: tuple[Cell, ...]) -> Kernel:
+    """What a row is: of a call that which it launches, of a product the road that it takes."""
+    if kind == CALL:
+        found = kernel_of(read_call(*map(str, said)))
+    else:
+        found = Kernel(kind, _form(kind, said), _sizes(kind, counted))
+        if kind == "matmul":
+            layout = str(said[_WORDS[kind].index("layout")]).strip().lower()
+            found = _laid(found, layout or "nt")
+    sides = dict(zip(KINDS[found.kind].columns, found.sizes, strict=True))
+    if found.kind not in ("matmul", "product") or found.form.kernel is not None:
+        return found
+    narrowest = min(sides["loads"] or FULL, sides["stores"] or FULL)
+    taken = ROADS[int(road_of(narrowest, found.form.name))]
+    return found._replace(form=found.form._replace(road=taken))
+
+
+def _laid(found: Kernel, layout: str) -> Kernel:
+    """A product with the bytes at whose multiples the rows of its operands start.
+
+    nt is a forward, whose operands lie by rows of k; nn the input's gradient, k and n; tn the
+    weights', m and n. What is made lies by rows of n.
+    """
+    if layout not in LAYOUTS:
+        raise UnknownName("layout of a product", layout, LAYOUTS)
+    sides = dict(zip(KINDS["matmul"].columns, found.sizes, strict=True))
+    item = ITEM_BYTES.get(found.form.name, FULL)
+    loads = min(float(alignment(sides[side], item)) for side in LAYOUTS[layout])
+    stores = float(alignment(sides["n"], item))
+    return found._replace(sizes=(*found.sizes[:-2], loads, stores))
 
 
 @dataclass
@@ -207,7 +272,11 @@ def _size(cell: Cell, name: str, usual: float | None) -> float:
         value = number_in(cell)
     except BadInput:
         raise BadInput(f"{name} = {shorten(str(cell).strip())!r} is not a number") from None
-    least = 0 if name in ("window", "walked", "causal", "input_bytes") else 1
+    least = (
+        0
+        if name in ("window", "walked", "causal", "input_bytes", "run", "pieces", "loads", "stores")
+        else 1
+    )
     if not least <= value < LARGEST or value != int(value):
         said = shorten(str(cell).strip())
         raise BadInput(f"{name} = {said!r} must be a whole number of at least {least}")
@@ -247,8 +316,8 @@ def _form(kind: str, cells: tuple[Cell, ...]) -> Form:
             return Form(name, wide=dtype == "fp32")
         case "eager":
             name = said["kernel"]
-            if name not in EAGER_KINDS:
-                raise UnknownName("kernel of torch", name, EAGER_KINDS)
+            if name not in _EAGER:
+                raise UnknownName("kernel of torch", name, _EAGER)
             return Form(name)
         case "attention" | "attention_decode":
             name = "fp8" if said["kv_dtype"].startswith("fp8") else "bf16"

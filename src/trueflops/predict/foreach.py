@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from trueflops.capture.lower import CHUNK
+from trueflops.capture.lower import CHUNK, CHUNKS_A_LAUNCH
 from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.kinds import Kind
@@ -84,7 +84,9 @@ def _op(step: Lists, plan: Plan, own: Size) -> Op:
             for letter in letters
         )
 
-    facts: dict[str, Size] = {"indexed": own, "launches": np.ceil(np.maximum(own / CHUNK, 1.0))}
+    chunks = np.maximum(own / CHUNK, 1.0)
+    launches = np.ceil(chunks / CHUNKS_A_LAUNCH)
+    facts: dict[str, Size] = {"indexed": own, "launches": launches, "pieces": np.ceil(chunks)}
     return Op(
         step.name,
         Kind.POINTWISE,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.catalog import weakest
-from trueflops.clock import Clock, PricedOp, eager
+from trueflops.clock import Clock, PricedOp, streams
 from trueflops.clock.attention import decode_limits, prompt_limits
 from trueflops.clock.matmul import best_limits
 from trueflops.clock.works import MOVING, law_work
@@ -100,18 +100,19 @@ def _in_sequence(priced: Sequence[PricedOp], rows: int) -> Estimate:
 
 def _limits(clock: Clock, op: Op, priced: PricedOp) -> dict[str, Size]:
     """Seconds that each limit alone would take: by its law where that has them, else roughly."""
-    taken, _, done, (kind, _, _), law = priced
-    chip = clock.silicon
+    taken, _, done, pricing, law = priced
+    kind, chip = pricing.kind, clock.silicon
     if kind == "matmul":
-        asked = law_work(kind, [op], [done])
+        asked = law_work(pricing, [op], [done])
         found = best_limits(asked, chip, law.values)
         return {name: np.ravel(size) for name, size in zip(LIMITS[:4], found, strict=True)}
     if kind in ATTENTION_LIMITS:
-        bounds = ATTENTION_LIMITS[kind](law_work(kind, [op], [done]), chip, law.values)
+        bounds = ATTENTION_LIMITS[kind](law_work(pricing, [op], [done]), chip, law.values)
         return {name: np.ravel(size) for name, size in bounds._asdict().items()}
     if kind == "eager":  # each element may be looked up by its own offsets
-        each = eager.limits(law_work(kind, [op], [done]), chip, law.values)
-        memory, indexing = map(np.ravel, each)
+        each = streams.limits(law_work(pricing, [op], [done]), chip, law.values)
+        memory, indexing, alone, dealing = map(np.ravel, each)
+        memory = np.maximum(memory, np.maximum(alone, dealing))
         rest = np.maximum(np.ravel(taken) - np.maximum(memory, indexing), 0.0)
         return {"memory": memory, "indexing": indexing, "start": rest}
     moving = (done.bytes_read + done.bytes_written) / (USUAL_SHARE * chip.bandwidth)

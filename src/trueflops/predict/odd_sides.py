@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 
+from trueflops.graph.alignment import FULL
 from trueflops.graph.ir import Op, Tensor
 
 EVEN: Final = 8  # elements that must divide a side
 TILE: Final = 64  # sides of tiles are multiples of this
 LEAST: Final = 16  # a smaller side is no side of a large product, and many tensors share it
-FULL: Final = 16.0  # bytes of the widest load
 ALIGNED: Final = ("loads", "stores")  # facts of a product: at which bytes its rows start
 CLOSE: Final = 0.005  # of the time: faster by less is no reason to prefer an odder size
 

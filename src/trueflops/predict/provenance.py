@@ -17,7 +17,7 @@ import numpy as np
 
 from trueflops.clock import Clock
 from trueflops.clock.matmul import VECTOR
-from trueflops.clock.works import LAWS
+from trueflops.clock.works import law_of
 from trueflops.graph import Op, compile_program
 from trueflops.graph.ir import Collective
 from trueflops.plan import Plan
@@ -115,7 +115,7 @@ class _Ledger:
 def kernel_provenance(kernel: KernelExplained) -> Provenance:
     """Of one explained kernel: its law in full."""
     choice = kernel.choice
-    law, curve = LAWS[choice.key.kind], choice.curve
+    law, curve = law_of(choice.key), choice.curve
     known = {**VECTOR, **{name: (p.unit, p.meaning) for name, p in law.parameters.items()}}
     parameters = tuple(
         PricedParameter(name, value, *known.get(name, ("", "")), name in curve.at_bounds)

@@ -16,7 +16,7 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Origin, accelerator
 from trueflops.catalog.facts import read_toml, sources
 from trueflops.profile.frameworks import USUAL, on_vendor, under
-from trueflops.profile.keys import ATTENTION, PRODUCTS, CurveKey
+from trueflops.profile.keys import ATTENTION, PRODUCTS, UNALIGNED, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
 from trueflops.profile.siblings import ASSUMED, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
@@ -107,6 +107,8 @@ def _general(chip: Accelerator) -> Profile:
                 f"× {reached / usual:.2f}: large products reach {reached:.2f} of the bf16 peak"
             )
         curves[key] = own
+    if chip.vendor != "NVIDIA":  # how others' libraries take such sides was not measured
+        curves = {key: curve for key, curve in curves.items() if key.kernel not in UNALIGNED}
     flash = chip.architecture.flash_attention
     if flash is None or flash <= 2:
         for kind in ("attention", "attention_backward"):

@@ -24,7 +24,7 @@ SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "fresh_gradients", "accumulation", "request_error", "chunk",
-    "experts_error", "gathered_copies", "foreach",
+    "experts_error", "gathered_copies", "foreach", "pads_vocabulary",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
@@ -116,14 +116,14 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
     said = {**_settings()[USUAL], **_section(framework)}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
-    memory, slack = profile.curve("memory"), profile.curve("allocator")
+    slack = profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
     held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}
     key = CurveKey("framework")
     lineage = Lineage("framework", framework, key)
     curves = {
         key: Curve(numbers, said["error"], "assumed", said["why"], lineage=lineage),
-        CurveKey("memory"): _with_shares(memory, shares, framework),
+        **_with_shares(profile, shares, framework),
         CurveKey("allocator"): replace(slack, values={**slack.values, **held}),
     }
     for kind in ("attention", "attention_backward"):
@@ -166,12 +166,17 @@ def _run_by(profile: Profile, key: CurveKey, kernel: str, framework: str) -> Cur
     return own if own is usual else own.because(f"{framework} runs {kernel}")
 
 
-def _with_shares(memory: Curve, shares: dict[str, float], framework: str) -> Curve:
-    """Memory-bound kernels, some of which a framework runs at its own share of the bandwidth."""
-    other = {k: v for k, v in shares.items() if memory.values.get(k) != v}
-    changed = replace(memory, values={**memory.values, **shares})
-    said = ", ".join(f"{name} {share:g}" for name, share in other.items())
-    return changed.because(f"{framework}, shares of the bandwidth: {said}") if said else changed
+def _with_shares(
+    profile: Profile, shares: dict[str, float], framework: str
+) -> dict[CurveKey, Curve]:
+    """Memory-bound kernels that a framework runs at its own share of the bandwidth."""
+    found = {}
+    for kind, share in shares.items():
+        key = CurveKey("memory", kernel=kind)
+        own = profile.curve(key)
+        changed = replace(own, values={**own.values, "bandwidth": share}, landmarks=None)
+        found[key] = changed.because(f"{framework}: {share:g} of the bandwidth")
+    return found
 
 
 def _at_speed(curve: Curve, speed: float, whose: str) -> Curve:

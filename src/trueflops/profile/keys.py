@@ -16,7 +16,11 @@ ATTENTION: Final = ("attention", "attention_backward", "attention_decode")
 PRODUCTS: Final = ("matmul", "experts")
 # What products are computed in; 16 bits go without saying, as bf16 and fp16 have the same rates.
 COMPUTED: Final = ("fp64", "fp32", "tf32", "fp8", "fp6", "fp4", "int8")
-CONVOLUTIONS: Final = ("convolution", "convolution_backward")
+STREAMS: Final = ("memory", "eager")
+CONVOLUTIONS: Final = ("convolution", "convolution_input", "convolution_weight")
+"""Windows as implicit products, and their gradients: each way is a kernel of its own."""
+UNALIGNED: Final = ("narrow", "odd")
+"""Products whose rows start at no multiple of 16 bytes: see graph/alignment.py."""
 _SAID_BY_NAME: Final = {"cache8": "kv8", "odd_heads": "odd_heads", "grouped": "grouped"}
 
 
@@ -81,8 +85,16 @@ def _part(kind: str, word: str, before: CurveKey) -> str:
         return "format"
     if kind in ATTENTION:
         return {"kv8": "cache8", "odd_heads": "odd_heads"}.get(word, "kernel")
+    if kind in STREAMS:
+        return "kernel"
     if kind in PRODUCTS:
         if word in COMPUTED:
             return "dtype"
-        return "kernel" if word in CONVOLUTIONS else "grouped" if word == "grouped" else "format"
+        return (
+            "kernel"
+            if word in CONVOLUTIONS + UNALIGNED
+            else "grouped"
+            if word == "grouped"
+            else "format"
+        )
     raise ValueError(f"curve {kind}.{word}: {kind} has no kinds of its own; write {kind!r}")

@@ -86,6 +86,13 @@ def _kernel(kind: str, *forms: str, wide: bool = False) -> Callable[[Finding], b
     return chosen
 
 
+def _odd_product(found: Finding) -> bool:
+    """Held-out products of which 8 does not divide both sides of the weights."""
+    row = found.about
+    odd = isinstance(row, KernelRow) and any((side or 0) % 8 for side in (row.n, row.k))
+    return odd and _kernel("matmul", "bf16", "fp16", "tf32")(found)
+
+
 def _unseen(kind: str, form: str = "") -> Callable[[Finding], bool]:
     """Kernels judged under a profile measured on the same chip, none of them fitted to."""
 
@@ -147,6 +154,12 @@ REGIMES: Final[tuple[Regime, ...]] = (
     Regime("bf16 matmul, chip with its own data, n, k ≥ 256", "op_seconds",
            _kernel("matmul", "bf16", wide=True), TABLES, "median and p90",
            (0.04, 0.13), (0.04, 0.125), NEIGHBOURS),
+    Regime("products with a side that 8 does not divide (H200)", "op_seconds", _odd_product,
+           "four in five of 3,399 rows", "median and p90", (0.07, 0.20), (0.085, 0.30)),
+    Regime("calls of ATen ops, one by one (H200)", "op_seconds", _kernel("eager"),
+           "four in five of 6,300 rows", "median and p90", (0.05, 0.20), (0.08, 0.40)),
+    Regime("convolutions and their gradients (H200)", "op_seconds", _kernel("product"),
+           "four in five of 2,200 rows", "median and p90", (0.08, 0.25), (0.21, 0.75)),
     Regime("fp8 matmul, same, activations quantised", "op_seconds",
            _kernel("matmul", "fp8", "fp8_block", wide=True), TABLES, "median and p90",
            (0.05, 0.16), (0.042, 0.158), NEIGHBOURS),

@@ -2,14 +2,14 @@
 
 `_FAMILIES` maps the name of an op to the function that lowers it. An op that it does not name is a
 pointwise kernel if it is torch's own, and is priced by its bytes if it is of another library.
-Kernel kinds are those of torch's eager kernels (clock/eager.py): `vector` where all operands have
-one layout, `strided` where the offsets of each element are computed, `widen` where a cast makes
-numbers wider.
+Kernel kinds are those of torch's eager kernels (graph/variants.py): `vector` where all operands
+have one layout, `strided` where the offsets of each element are computed, `widen` where a cast
+makes numbers wider.
 
 products.py   matrix products and attention     pointwise.py  pointwise kernels and reductions
-movement.py   look-ups, scatters, joins, sorts  lists.py      foreach ops and fused optimizers
-windows.py    convolutions                      recurrent.py  cuDNN's recurrent layers
-kernels.py    what they share
+movement.py   look-ups, scatters, joins, sorts  layers.py     norms, pooling, up-sampling
+lists.py      foreach ops, fused optimizers     windows.py    convolutions
+recurrent.py  cuDNN's recurrent layers          kernels.py    what they share
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from collections.abc import Callable
 from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, tensor
-from trueflops.capture.lower.lists import CHUNK, foreach, fused_optimizer
+from trueflops.capture.lower.layers import batch_norm, group_norm, norm, pool, resample
+from trueflops.capture.lower.lists import CHUNK, CHUNKS_A_LAUNCH, foreach, fused_optimizer
 from trueflops.capture.lower.movement import (
     averaged_loss,
+    bags,
+    banded,
     cat,
     embedding_backward,
+    fourier,
     gather,
     loss,
     pad,
@@ -30,19 +34,18 @@ from trueflops.capture.lower.movement import (
     shuffle,
     slice_backward,
     sort,
+    unfolded,
 )
 from trueflops.capture.lower.pointwise import (
     by_bytes,
     copy,
     fill,
-    norm,
     pointwise,
     random,
     read_back,
     reduction,
     scan,
     softmax,
-    two_pass_norm,
 )
 from trueflops.capture.lower.products import (
     attention,
@@ -58,7 +61,7 @@ from trueflops.graph.ir import Op
 from trueflops.graph.passes.compiled import generated
 from trueflops.records.recording import Call
 
-__all__ = ["CHUNK", "base_name", "is_guessed", "lower", "tensor"]
+__all__ = ["CHUNK", "CHUNKS_A_LAUNCH", "base_name", "is_guessed", "lower", "tensor"]
 
 
 def lower(call: Call) -> list[Op]:
@@ -91,7 +94,7 @@ def _generated(call: Call) -> Op:
 def is_guessed(op: str) -> bool:
     """Whether only the bytes of one of torch's ops are known, though its steps take the time."""
     name = base_name(op)
-    return name not in _FAMILIES and name.startswith(_OWN_ALGORITHM) and "_fft_" not in name
+    return name not in _FAMILIES and name.startswith(_OWN_ALGORITHM)
 
 
 def _nothing(call: Call) -> list[Op]:
@@ -99,8 +102,7 @@ def _nothing(call: Call) -> list[Op]:
 
 
 _OWN_ALGORITHM: Final = (
-    "linalg_", "_linalg_", "cholesky", "triangular_solve", "geqrf", "ormqr", "lu_", "_fft_",
-    "_ctc_loss",
+    "linalg_", "_linalg_", "cholesky", "triangular_solve", "geqrf", "ormqr", "lu_", "_ctc_loss",
 )  # fmt: skip
 _Family = Callable[[Call], list[Op]]
 _FAMILIES: Final[dict[str, _Family]] = {
@@ -159,17 +161,39 @@ _FAMILIES: Final[dict[str, _Family]] = {
          "_fused_rms_norm_backward", "_weight_norm_interface", "_weight_norm_interface_backward"),
         norm,
     ),
+    **dict.fromkeys(("native_group_norm", "native_group_norm_backward"), group_norm),
     **dict.fromkeys(
-        ("native_group_norm", "native_group_norm_backward", "native_batch_norm",
-         "native_batch_norm_backward", "_native_batch_norm_legit", "cudnn_batch_norm",
-         "cudnn_batch_norm_backward", "_native_batch_norm_legit_functional",
-         "batch_norm_backward", "_batch_norm_with_update"), two_pass_norm
+        ("native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit",
+         "cudnn_batch_norm", "cudnn_batch_norm_backward", "_native_batch_norm_legit_functional",
+         "batch_norm_backward", "_batch_norm_with_update"), batch_norm
+    ),
+    **dict.fromkeys(
+        (f"{name}{n}d{back}" for n in "123" for back in ("", "_backward") for name in
+         ("avg_pool", "_adaptive_avg_pool", "adaptive_avg_pool")), pool
+    ),
+    **dict.fromkeys(
+        (f"{name}{n}d{back}" for n in "23" for name, back in
+         (("max_pool", "_with_indices"), ("max_pool", "_with_indices_backward"),
+          ("adaptive_max_pool", ""), ("adaptive_max_pool", "_backward"))), pool
+    ),
+    **dict.fromkeys(
+        (f"upsample_{name}{back}" for back in ("", "_backward") for name in
+         ("nearest1d", "nearest2d", "nearest3d", "_nearest_exact2d", "linear1d", "bilinear2d",
+          "bicubic2d", "trilinear3d")), resample
     ),
     **dict.fromkeys(("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward",
                      "nll_loss2d_backward"), loss),
     **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
                      "soft_margin_loss"), averaged_loss),
-    **dict.fromkeys(("flip", "roll"), shuffle),
+    **dict.fromkeys(
+        ("flip", "roll", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d",
+         "replication_pad2d"), shuffle
+    ),
+    **dict.fromkeys(("tril", "triu"), banded),
+    **dict.fromkeys(("im2col", "col2im"), unfolded),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), fourier),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), bags),
+    "_embedding_bag_dense_backward": embedding_backward,
     **dict.fromkeys(("cat", "stack", "_chunk_cat"), cat),
     **dict.fromkeys(
         ("index", "gather", "index_select", "embedding", "take", "_index", "_unsafe_index"), gather

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind
 from trueflops.graph.variants import EagerKernel
+from trueflops.records.call_text import plain_strides
 from trueflops.records.recording import Call, RecordedTensor
 from trueflops.sizes import Size
 
@@ -26,7 +29,7 @@ def kernel(
     kind: Kind,
     variant: EagerKernel | None = None,
     indexed: float = 0.0,
-    **more: Size,
+    **more: float,
 ) -> Op:
     """One that reads its inputs and writes its outputs, `indexed` elements looked up one by one."""
     facts: dict[str, Size] = {"indexed": float(indexed), **more}
@@ -39,6 +42,32 @@ def kernel(
         facts=facts,
         variant=variant,
     )
+
+
+def by_rows(array: RecordedTensor, row: int) -> dict[str, float]:
+    """What a kernel that gives a block to each row says of its pieces."""
+    return {"run": float(row), "pieces": array.elements / max(row, 1)}
+
+
+def laid_out(call: Call, arrays: Sequence[RecordedTensor]) -> list[Op]:
+    """Copies that an op makes of operands whose rows do not lie one after another."""
+    found = []
+    for array in arrays:
+        plain = plain_strides(array.shape)
+        apart = [
+            own != usual for n, own, usual in zip(array.shape, array.strides, plain, strict=True)
+            if n > 1
+        ]  # fmt: skip
+        if any(apart):
+            copy = call._replace(inputs=(array,), outputs=(array._replace(strides=plain),))
+            run = float(array.shape[-1]) if array.strides[-1] == 1 else 1.0
+            found.append(kernel(copy, Kind.POINTWISE, EagerKernel.TURNED, array.elements, run=run))
+    return found
+
+
+def channels_last(array: RecordedTensor) -> bool:
+    """Whether a picture's channels lie next to each other."""
+    return len(array.shape) > 2 and array.shape[1] > 1 and array.strides[1] == 1
 
 
 def flags(call: Call) -> list[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags, kernel
@@ -10,8 +11,10 @@ from trueflops.graph.kinds import Kind
 from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 
-CHUNK: Final = 65536 * 320
-"""Elements that one launch of torch's foreach kernels walks over (MultiTensorApply.cuh)."""
+# MultiTensorApply.cuh: elements of a chunk, chunks of a launch, and tensors of one by depth.
+CHUNK: Final = 65536
+CHUNKS_A_LAUNCH: Final = 320
+TENSORS_A_LAUNCH: Final = (110, 64, 48, 36, 30)
 
 
 def foreach(call: Call) -> list[Op]:
@@ -24,30 +27,40 @@ def foreach(call: Call) -> list[Op]:
         reads = ()
     elif name == "_foreach_copy" and len(call.inputs) > each:
         reads = call.inputs[each:]
-    elif name in ("_foreach_norm", "_foreach_max", "_foreach_powsum"):
-        writes = ()  # a number each
+    variant = EagerKernel.FOREACH
+    if name in ("_foreach_norm", "_foreach_max", "_foreach_powsum"):
+        writes, variant = (), EagerKernel.LIST_NORM  # a number each
     indexed = max(sum(a.elements for a in first), 1)
     moved = call._replace(inputs=tuple(reads), outputs=tuple(writes))
-    return [
-        kernel(moved, Kind.POINTWISE, EagerKernel.FOREACH, indexed, launches=_launches(indexed))
-    ]
+    depth = -(-len(call.inputs) // max(each, 1)) + bool(call.outputs)
+    return [kernel(moved, Kind.POINTWISE, variant, indexed, **dealt(first, depth))]
 
 
-def _launches(elements: int) -> float:
-    return float(max(1, -(-elements // CHUNK)))
+def dealt(tensors: Sequence[RecordedTensor], depth: int) -> dict[str, float]:
+    """How a kernel over `depth` lists of tensors is dealt out: a block to each chunk of a tensor.
+
+    So many tensors and chunks go into the arguments of one launch.
+    """
+    chunks = sum(-(-max(array.elements, 1) // CHUNK) for array in tensors)
+    most = TENSORS_A_LAUNCH[min(depth, len(TENSORS_A_LAUNCH)) - 1]
+    launches = max(-(-chunks // CHUNKS_A_LAUNCH), -(-len(tensors) // most), 1)
+    return {"launches": float(launches), "pieces": float(chunks)}
 
 
 def _list_length(call: Call) -> int:
-    """How many tensors each of its lists holds: those before the first shape comes again."""
+    """How many tensors each of its lists holds: as many lists come in as its name says."""
     if call.outputs:
         return len(call.outputs)
-    shapes = [a.shape for a in call.inputs]
-    count = len(shapes)
-    for lists in (4, 3, 2):
-        each = count // lists
-        if count % lists == 0 and shapes[:each] * lists == shapes:
-            return each
-    return count
+    return max(1, len(call.inputs) // _lists_given(call))
+
+
+def _lists_given(call: Call) -> int:
+    name, overload = base_name(call.op), call.op.rpartition(".")[2]
+    if name in ("_foreach_addcmul", "_foreach_addcdiv"):
+        return 3
+    if name == "_foreach_lerp":
+        return 3 if overload == "List" else 2
+    return 2 if overload == "List" or name == "_foreach_copy" else 1
 
 
 def fused_optimizer(call: Call) -> list[Op]:
@@ -57,11 +70,8 @@ def fused_optimizer(call: Call) -> list[Op]:
     written = [array for i, each in enumerate(lists) if i != 1 for array in each]
     indexed = sum(a.elements for a in lists[0])
     done = call._replace(inputs=tuple(moved), outputs=tuple(written))
-    return [
-        kernel(
-            done, Kind.POINTWISE, EagerKernel.FUSED_OPTIMIZER, indexed, launches=_launches(indexed)
-        )
-    ]
+    how = dealt(lists[0], len(lists))
+    return [kernel(done, Kind.POINTWISE, EagerKernel.FUSED_OPTIMIZER, indexed, **how)]
 
 
 def _lists(call: Call) -> list[tuple[RecordedTensor, ...]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from trueflops.capture.lower.kernels import base_name, flags, kernel
+from trueflops.capture.lower.kernels import base_name, by_rows, flags, kernel
 from trueflops.capture.lower.pointwise import fill, pointwise
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
@@ -12,13 +13,23 @@ from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 
 _INDICES: Final = ("int64", "int32", "bool", "uint8")
-_DIGIT_BITS: Final = 8  # that a radix sort looks at in one pass
-_IN_ONE_BLOCK: Final = 4096  # elements of a row that torch sorts in shared memory
 
 
 def cat(call: Call) -> list[Op]:
-    """Pieces side by side; in front of what is written, an out= is not read."""
-    return [kernel(call, Kind.MOVEMENT, EagerKernel.CAT, sum(a.elements for a in call.outputs))]
+    """Pieces side by side; in front of what is written, an out= is not read.
+
+    Pieces that each lie in one stretch are copied by wide loads, others element by element.
+    """
+    made = call.outputs[0]
+    whole = all(a.dense and a.strides == sorted_down(a) for a in call.inputs if a.elements)
+    variant = EagerKernel.JOIN if whole else EagerKernel.CAT
+    pieces = float(len(call.inputs))
+    return [kernel(call, Kind.MOVEMENT, variant, made.elements, pieces=pieces)]
+
+
+def sorted_down(array: RecordedTensor) -> tuple[int, ...]:
+    """Its strides, were its dimensions in the order in which they lie."""
+    return tuple(sorted(array.strides, reverse=True))
 
 
 def gather(call: Call) -> list[Op]:
@@ -26,11 +37,15 @@ def gather(call: Call) -> list[Op]:
     made = call.outputs[0]
     index = tuple(a for a in call.inputs[1:] if a.dtype in _INDICES)
     picked = call.inputs[0]._replace(shape=made.shape, strides=made.strides)
-    return [
-        kernel(
-            call._replace(inputs=(picked, *index)), Kind.MOVEMENT, EagerKernel.GATHER, made.elements
-        )
-    ]
+    moved = call._replace(inputs=(picked, *index))
+    rows = _picked_rows(made, index)
+    return [kernel(moved, Kind.MOVEMENT, EagerKernel.GATHER, made.elements, **rows)]
+
+
+def _picked_rows(made: RecordedTensor, index: Sequence[RecordedTensor]) -> dict[str, float]:
+    """Rows that are picked or put whole, and how long they are."""
+    rows = max((a.distinct for a in index), default=1) or 1
+    return {"run": max(1.0, made.elements / rows), "pieces": float(rows)}
 
 
 def scatter(call: Call) -> list[Op]:
@@ -43,24 +58,24 @@ def scatter(call: Call) -> list[Op]:
     widest = max((*values, *index), key=lambda a: a.elements, default=table)
     source = widest._replace(dtype=table.dtype)
     moved = call._replace(inputs=(*index[:1], source), outputs=(source,))
-    ops = [kernel(moved, Kind.MOVEMENT, EagerKernel.SCATTER, source.elements)]
+    adds = "index_put" in call.op and any(flags(call))  # equal indices are brought together
+    variant = EagerKernel.SORTED_ADD if adds else EagerKernel.SCATTER
+    if base_name(call.op) in ("scatter_add", "scatter_reduce", "scatter"):
+        variant = EagerKernel.ATOMIC
+    rows = _picked_rows(source, index)
+    ops = [kernel(moved, Kind.MOVEMENT, variant, source.elements, **rows)]
     in_place = call.op.split(".")[1].endswith("_")
     if not in_place:
         whole = call._replace(inputs=(table,), outputs=(table,))
         ops.insert(0, kernel(whole, Kind.POINTWISE, EagerKernel.COPY))
-    if "index_put" in call.op and any(flags(call)):  # to add, equal indices are brought together
-        ops[-1:-1] = _passes(call, index[0], index[0])
     return ops
 
 
 def embedding_backward(call: Call) -> list[Op]:
-    """Fill the table's gradient, then add the rows up, sorted by their index."""
-    made, (grad, index) = call.outputs[0], call.inputs[:2]
-    add = call._replace(inputs=(grad, index), outputs=(grad,))
-    return [
-        *fill(call),
-        kernel(add, Kind.MOVEMENT, EagerKernel.SCATTER, grad.elements, table=float(made.elements)),
-    ]
+    """The table's gradient is filled; rows are sorted by their index and added up."""
+    grad, index = call.inputs[:2]
+    rows = _picked_rows(grad, (index,))
+    return [kernel(call, Kind.MOVEMENT, EagerKernel.TABLE_GRADIENT, grad.elements, **rows)]
 
 
 def loss(call: Call) -> list[Op]:
@@ -68,16 +83,15 @@ def loss(call: Call) -> list[Op]:
     made = call.outputs[0]
     if "backward" not in call.op:
         picked = call.inputs[1]._replace(dtype=call.inputs[0].dtype)
-        return [
-            kernel(
-                call._replace(inputs=(picked, call.inputs[1])), Kind.MOVEMENT, EagerKernel.GATHER
-            )
-        ]
+        moved = call._replace(inputs=(picked, call.inputs[1]))
+        variant = EagerKernel.GATHER if "2d" in call.op else EagerKernel.LOSS
+        rows = {"run": 1.0, "pieces": float(picked.elements)} if "2d" in call.op else {}
+        return [kernel(moved, Kind.MOVEMENT, variant, picked.elements, **rows)]
     target = call.inputs[2]
     put = call._replace(inputs=(target,), outputs=(target._replace(dtype=made.dtype),))
     return [
         kernel(call._replace(inputs=(), outputs=(made,)), Kind.POINTWISE, EagerKernel.FILL),
-        kernel(put, Kind.MOVEMENT, EagerKernel.GATHER),
+        kernel(put, Kind.MOVEMENT, EagerKernel.GATHER, run=1.0, pieces=float(target.elements)),
     ]
 
 
@@ -87,15 +101,25 @@ def averaged_loss(call: Call) -> list[Op]:
         return pointwise(call)
     source = call.inputs[0]
     whole = call._replace(outputs=(source,))
-    return [
-        *pointwise(whole),
-        kernel(call._replace(inputs=(source,)), Kind.REDUCTION, EagerKernel.REDUCE_ROWS),
-    ]
+    sums = call._replace(inputs=(source,))
+    row = by_rows(source, source.elements)
+    return [*pointwise(whole), kernel(sums, Kind.REDUCTION, EagerKernel.REDUCE_ROWS, **row)]
 
 
 def shuffle(call: Call) -> list[Op]:
-    """Every element goes to a place of its own."""
-    return [kernel(call, Kind.POINTWISE, EagerKernel.STRIDED, call.outputs[0].elements)]
+    """Every element goes to a place of its own: padded, rolled, flipped."""
+    return [kernel(call, Kind.POINTWISE, EagerKernel.SHIFTED, call.outputs[0].elements)]
+
+
+def banded(call: Call) -> list[Op]:
+    """A triangle: each element's place is worked out."""
+    return [kernel(call, Kind.POINTWISE, EagerKernel.MASKED, call.outputs[0].elements)]
+
+
+def unfolded(call: Call) -> list[Op]:
+    """Windows side by side, or summed back."""
+    large = max((*call.inputs, *call.outputs), key=lambda a: a.elements)
+    return [kernel(call, Kind.MOVEMENT, EagerKernel.UNFOLDED, large.elements)]
 
 
 def slice_backward(call: Call) -> list[Op]:
@@ -118,19 +142,29 @@ def pad(call: Call) -> list[Op]:
 
 
 def sort(call: Call) -> list[Op]:
-    """Short rows are sorted by one block each, long ones digit by digit: values and places."""
+    """Values and their places, row by row."""
     source = call.inputs[0]
     row = source.shape[-1] if source.shape else 1
-    if row <= _IN_ONE_BLOCK or base_name(call.op) in ("topk", "kthvalue", "median", "mode"):
-        return [
-            kernel(
-                call._replace(inputs=(source,)), Kind.MOVEMENT, EagerKernel.SCATTER, source.elements
-            )
-        ]
-    return _passes(call, source, source._replace(dtype="int64"))
+    rows = by_rows(source, row)
+    top = base_name(call.op) in ("topk", "kthvalue", "median", "mode")
+    moved = call._replace(inputs=(source,))
+    variant = EagerKernel.TOP if top else EagerKernel.SORT
+    return [kernel(moved, Kind.MOVEMENT, variant, source.elements, **rows)]
 
 
-def _passes(call: Call, keys: RecordedTensor, places: RecordedTensor) -> list[Op]:
-    one = call._replace(inputs=(keys, places), outputs=(keys, places))
-    count = int(keys.bits) // _DIGIT_BITS
-    return [kernel(one, Kind.MOVEMENT, EagerKernel.SCATTER, keys.elements) for _ in range(count)]
+def fourier(call: Call) -> list[Op]:
+    """A transform of each row: its bytes, and log(n) steps an element."""
+    source = call.inputs[0]
+    row = source.shape[-1] if source.shape else 1
+    rows = by_rows(source, row)
+    return [kernel(call, Kind.MOVEMENT, EagerKernel.FOURIER, source.elements, **rows)]
+
+
+def bags(call: Call) -> list[Op]:
+    """Rows of a table, looked up and summed bag by bag."""
+    table, index = call.inputs[:2]
+    width = table.shape[-1]
+    picked = table._replace(shape=(index.elements, width), strides=(width, 1))
+    moved = call._replace(inputs=(picked, *call.inputs[1:3]), outputs=call.outputs[:1])
+    rows = {"run": float(width), "pieces": float(call.outputs[0].shape[0])}
+    return [kernel(moved, Kind.MOVEMENT, EagerKernel.BAG, picked.elements, **rows)]

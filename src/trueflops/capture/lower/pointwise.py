@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from trueflops.capture.lower.kernels import base_name, flags, kernel, whole_numbers
+from trueflops.capture.lower.kernels import base_name, by_rows, kernel, laid_out, whole_numbers
+from trueflops.graph.alignment import alignment
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
 from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
+from trueflops.units import BITS_PER_BYTE
 
 _TAKES_MASKS: Final = {
     "where", "masked_fill", "native_dropout", "native_dropout_backward", "logical_not",
@@ -18,39 +20,41 @@ _TAKES_MASKS: Final = {
 }  # fmt: skip
 _COMPARES: Final = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isin"}
 _COMPUTES: Final = {
-    "silu", "silu_backward", "gelu", "gelu_backward", "sigmoid", "sigmoid_backward", "tanh",
-    "tanh_backward", "exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "erf", "softplus",
-    "softplus_backward", "mish", "mish_backward", "elu", "elu_backward", "logit",
+    "silu", "sigmoid", "sigmoid_backward", "tanh", "tanh_backward", "exp", "expm1", "log", "log2",
+    "sin", "cos", "elu", "elu_backward", "logit",
 }  # fmt: skip
 """Ops with an exponential or the like for each element."""
-_UNREAD: Final = {
-    "max_pool2d_with_indices_backward": 1, "max_pool3d_with_indices_backward": 1,
-    "avg_pool2d_backward": 1, "avg_pool3d_backward": 1, "_adaptive_avg_pool2d_backward": 1,
-    "_adaptive_avg_pool3d_backward": 1, "reflection_pad1d_backward": 1,
-    "reflection_pad2d_backward": 1, "replication_pad2d_backward": 1,
+_COMPUTES_MORE: Final = {
+    **dict.fromkeys(("silu_backward", "gelu", "gelu_backward", "erf"), EagerKernel.GELU),
+    **dict.fromkeys(
+        ("log1p", "tan", "softplus", "softplus_backward", "mish", "mish_backward", "atan2",
+         "erfinv", "lgamma", "digamma"), EagerKernel.HARD_MATH
+    ),
 }  # fmt: skip
-"""Arguments that are asked for their shape alone."""
+"""Ops with a longer series, or several of them."""
+_MASKED: Final = {"masked_fill", "where"}
 
 
 def pointwise(call: Call) -> list[Op]:
     """One kernel over the elements of its result, or of its largest operand."""
-    unread = _UNREAD.get(base_name(call.op))
-    if unread is not None:
-        rest = tuple(a for i, a in enumerate(call.inputs) if i != unread)
-        call = call._replace(inputs=rest)
     operands = [a for a in (*call.inputs, *call.outputs) if a.elements > 1]
     if not operands:
         return [kernel(call, Kind.POINTWISE, EagerKernel.VECTOR)]
     largest = max(operands, key=lambda a: a.elements)
     if not alike(operands, largest):
         return [kernel(call, Kind.POINTWISE, EagerKernel.STRIDED, largest.elements)]
+    name = base_name(call.op)
+    if name in _MASKED:
+        return [kernel(call, Kind.POINTWISE, EagerKernel.MASKED, largest.elements)]
     types = {a.bits for a in operands if not (a.dtype == "bool" and _has_masks(call))}
     if len(types) > 1:  # of mixed types, each element is converted as it is loaded
         widens = call.outputs and call.outputs[0].bits > min(types)
         if widens or len(operands) > 2:
             return [kernel(call, Kind.POINTWISE, EagerKernel.WIDEN, largest.elements)]
-    if base_name(call.op) in _COMPUTES:
+    if name in _COMPUTES:
         return [kernel(call, Kind.POINTWISE, EagerKernel.MATH, largest.elements)]
+    if name in _COMPUTES_MORE:
+        return [kernel(call, Kind.POINTWISE, _COMPUTES_MORE[name], largest.elements)]
     return [kernel(call, Kind.POINTWISE, EagerKernel.VECTOR)]
 
 
@@ -79,7 +83,23 @@ def copy(call: Call) -> list[Op]:
     source, made = call.inputs[0], call.outputs[0]
     if source.dtype == made.dtype and alike([source, made], made):
         return [kernel(call, Kind.POINTWISE, EagerKernel.COPY)]
+    whole = source.dense and made.dense and source.shape == made.shape
+    if whole and source.elements > 1 and _order(source) != _order(made):
+        run = float(_common_run(source, made))
+        return [kernel(call, Kind.POINTWISE, EagerKernel.TURNED, source.elements, run=run)]
     return pointwise(call)
+
+
+def _common_run(a: RecordedTensor, b: RecordedTensor) -> int:
+    """Elements that lie next to each other in both."""
+    run = 1
+    for _ in a.shape:
+        steps = zip(a.shape, a.strides, b.strides, strict=True)
+        size = next((n for n, s, t in steps if n > 1 and s == t == run), 1)
+        if size == 1:
+            break
+        run *= size
+    return run
 
 
 def read_back(call: Call) -> list[Op]:
@@ -116,9 +136,33 @@ def reduction(call: Call) -> list[Op]:
     source, made = call.inputs[0], call.outputs[0]
     if made.elements >= source.elements:
         return pointwise(call)
-    along_rows = _sums_neighbours(call, source, made)
-    variant = EagerKernel.REDUCE_ROWS if along_rows else EagerKernel.REDUCE_COLUMNS
-    return [kernel(call._replace(inputs=(source,)), Kind.REDUCTION, variant)]
+    summed = source.elements // max(made.elements, 1)
+    more: dict[str, float] = {"run": float(summed), "pieces": float(made.elements)}
+    variant = EagerKernel.REDUCE_COLUMNS
+    if _sums_neighbours(call, source, made):
+        run = _summed_run(call, source)
+        variant = EagerKernel.REDUCE_ROWS if run in (None, summed) else EagerKernel.REDUCE_PLACES
+        if variant is EagerKernel.REDUCE_PLACES:
+            more["run"] = float(run or 1)
+        elif base_name(call.op) in ("argmax", "argmin"):
+            variant = EagerKernel.ARGUMENT
+    return [kernel(call._replace(inputs=(source,)), Kind.REDUCTION, variant, **more)]
+
+
+def _summed_run(call: Call, source: RecordedTensor) -> int | None:
+    """Summed elements that lie next to each other; None where all are summed."""
+    gone = _dims(call)
+    if gone is None:
+        return None
+    rank, run = len(source.shape), 1
+    order = sorted(range(rank), key=lambda i: source.strides[i])
+    for i in order:
+        if source.shape[i] == 1:
+            continue
+        if i not in {d % rank for d in gone}:
+            break
+        run *= source.shape[i]
+    return run
 
 
 def _sums_neighbours(call: Call, source: RecordedTensor, made: RecordedTensor) -> bool:
@@ -146,53 +190,36 @@ def _dims(call: Call) -> list[int] | None:
 
 def scan(call: Call) -> list[Op]:
     """Running sums: what is read is written again, a row at a time."""
-    return [kernel(call._replace(inputs=call.inputs[:1]), Kind.REDUCTION, EagerKernel.REDUCE_ROWS)]
+    source = call.inputs[0]
+    dim = (whole_numbers(call) or [-1])[0]
+    row = source.shape[dim] if source.shape else 1
+    moved = call._replace(inputs=(source,))
+    return [kernel(moved, Kind.REDUCTION, EagerKernel.SCAN, **by_rows(source, row))]
 
 
 def softmax(call: Call) -> list[Op]:
-    """One pass over rows that fit a block's registers."""
+    """One pass over rows that fit a block's registers; a row may lie apart."""
     back = "backward" in call.op
     inputs = call.inputs[:2] if back else call.inputs[:1]
-    variant = EagerKernel.SOFTMAX_BACKWARD if back else EagerKernel.SOFTMAX
-    return [kernel(call._replace(inputs=inputs), Kind.REDUCTION, variant)]
-
-
-def norm(call: Call) -> list[Op]:
-    """Layer and RMS norm: a row is summed and scaled in one kernel."""
-    back = "backward" in call.op
-    variant = EagerKernel.NORM_BACKWARD if back else EagerKernel.NORM
-    return [kernel(call, Kind.REDUCTION, variant)]
-
-
-def two_pass_norm(call: Call) -> list[Op]:
-    """Batch and group norm: one kernel sums, a second reads all again and scales.
-
-    In evaluation a batch norm knows its sums and only scales.
-    """
-    back = "backward" in call.op
-    batch = "batch" in call.op
-    read = call.inputs[:2] if back else call.inputs[:1]
-    made = call.outputs[:1]
-    scale = kernel(
-        call._replace(inputs=read, outputs=made),
-        Kind.POINTWISE,
-        EagerKernel.VECTOR if batch else EagerKernel.STRIDED,
-        0.0 if batch else made[0].elements,
-    )
-    if batch and not (flags(call) or [True])[0] and not back:
-        return [scale]
-    along_rows = not batch or _channels_apart(read[0])
-    sums = call._replace(inputs=read, outputs=call.outputs[1:])
-    return [
-        kernel(
-            sums,
-            Kind.REDUCTION,
-            EagerKernel.REDUCE_ROWS if along_rows else EagerKernel.REDUCE_COLUMNS,
-        ),
-        scale,
-    ]
-
-
-def _channels_apart(array: RecordedTensor) -> bool:
-    """Whether elements of one channel lie next to each other."""
-    return len(array.shape) > 2 and array.strides[1] != 1
+    source = inputs[0]
+    dim = (whole_numbers(call) or [-1])[0]
+    row = source.shape[dim] if source.shape else 1
+    variant = EagerKernel.SOFTMAX
+    if back:
+        log = "log_softmax" in call.op
+        variant = EagerKernel.LOG_SOFTMAX_BACKWARD if log else EagerKernel.SOFTMAX_BACKWARD
+    if source.shape and source.strides[dim] != 1 and row > 1:
+        if back:  # each thread walks down a column: by its elements
+            return [
+                kernel(
+                    call._replace(inputs=inputs),
+                    Kind.REDUCTION,
+                    EagerKernel.STRIDED,
+                    source.elements,
+                )
+            ]
+        variant = EagerKernel.SOFTMAX_COLUMNS
+    moved = call._replace(inputs=inputs)
+    loads = float(alignment(row, source.bits / BITS_PER_BYTE))
+    made = kernel(moved, Kind.REDUCTION, variant, **by_rows(source, row), loads=loads)
+    return [*laid_out(call, inputs), made]

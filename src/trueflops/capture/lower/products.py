@@ -6,12 +6,14 @@ from typing import Final
 
 from trueflops.capture.lower.kernels import base_name, flags
 from trueflops.dtypes import of_torch
+from trueflops.graph.alignment import FULL, alignment
 from trueflops.graph.formats import FORMATS
 from trueflops.graph.ir import Dims, Op, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.graph.variants import AttentionKernel
 from trueflops.records.recording import Call, RecordedTensor
+from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
 _KERNELS: Final = {
@@ -122,7 +124,28 @@ def _product(
     y = sized(call.outputs[0], (*many, rows, columns))
     dtype = product_dtype(call, a)
     name = call.op.split(".")[1]
-    return Op(name, Kind.MATMUL, (x,), (y,), weights=tuple(weights), dtype=dtype, part=call.module)
+    facts: dict[str, Size] = {
+        "loads": min(row_alignment(a), row_alignment(b)),
+        "stores": row_alignment(call.outputs[0]),
+    }
+    return Op(name, Kind.MATMUL, (x,), (y,), weights=tuple(weights), dtype=dtype, part=call.module,
+              facts=facts)  # fmt: skip
+
+
+def row_alignment(array: RecordedTensor) -> float:
+    """Bytes at whose multiples every row of a matrix starts, up to those of the widest load."""
+    rows, columns = array.shape[-2:] if len(array.shape) > 1 else (1, *array.shape[-1:])
+    steps = array.strides[-2:] if len(array.strides) > 1 else (1, *array.strides[-1:])
+    lying = [step for size, step in zip((rows, columns), steps, strict=True) if size > 1]
+    leading = [step for step in lying if step != 1]
+    batches = [s for n, s in zip(array.shape[:-2], array.strides[:-2], strict=True) if n > 1]
+    return min(
+        (
+            float(alignment(n, array.bits / BITS_PER_BYTE))
+            for n in (*leading, *batches, array.offset)
+        ),
+        default=FULL,
+    )
 
 
 # ── attention ────────────────────────────────────────────────────────────────────────────────────

@@ -10,14 +10,26 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from trueflops.capture.lower.kernels import flags, kernel, whole_numbers
+from trueflops.capture.lower.kernels import channels_last, flags, kernel, whole_numbers
 from trueflops.capture.lower.products import product_dtype, sized
+from trueflops.graph.alignment import alignment
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import EagerKernel, ProductKernel
 from trueflops.records.recording import Call, RecordedTensor
+from trueflops.sizes import Size
+from trueflops.units import BITS_PER_BYTE
 
-_HALVES: Final = ("float16", "bfloat16")
+_WAYS: Final = {
+    Kind.MATMUL: ProductKernel.CONVOLUTION,
+    Kind.DGRAD: ProductKernel.CONVOLUTION_INPUT,
+    Kind.WGRAD: ProductKernel.CONVOLUTION_WEIGHT,
+}
+_ALONE: Final = {
+    Kind.MATMUL: EagerKernel.DEPTHWISE,
+    Kind.DGRAD: EagerKernel.DEPTHWISE_INPUT,
+    Kind.WGRAD: EagerKernel.DEPTHWISE_WEIGHT,
+}
 
 
 def convolution(call: Call) -> list[Op]:
@@ -43,11 +55,19 @@ def convolution_backward(call: Call) -> list[Op]:
         elif wanted == "weight":
             ops += _windows(call, x, weight, grad, Kind.WGRAD, "convolution.weight")
         else:
-            channels_last = grad.strides[1] == 1
-            sums = call._replace(inputs=(grad,), outputs=(made,))
-            variant = EagerKernel.REDUCE_COLUMNS if channels_last else EagerKernel.REDUCE_ROWS
-            ops.append(kernel(sums, Kind.REDUCTION, variant))
+            ops.append(_bias_gradient(call, grad, made))
     return ops
+
+
+def _bias_gradient(call: Call, grad: RecordedTensor, made: RecordedTensor) -> Op:
+    """The sum of each channel over all places, which lie together or apart."""
+    sums = call._replace(inputs=(grad,), outputs=(made,))
+    channels, together = float(made.elements), float(prod(grad.shape[2:]))
+    if channels_last(grad):
+        variant, run = EagerKernel.REDUCE_COLUMNS, grad.elements / channels
+    else:
+        variant, run = EagerKernel.REDUCE_PLACES, together
+    return kernel(sums, Kind.REDUCTION, variant, run=run, pieces=channels)
 
 
 def _wanted(call: Call, x: RecordedTensor, weight: RecordedTensor) -> list[str]:
@@ -85,10 +105,23 @@ def _windows(
     w = sized(weight, (*many, columns, inner), Role.WEIGHT)
     b = sized(narrow, (*many, rows, columns))
     dtype = product_dtype(call, weight)
-    forwards = kind is Kind.MATMUL
-    variant = ProductKernel.CONVOLUTION if forwards else ProductKernel.CONVOLUTION_BACKWARD
+    variant = _WAYS[kind]
+    ins = alignment(weight.shape[1], weight.bits / BITS_PER_BYTE)
+    outs = alignment(weight.shape[0] / groups, weight.bits / BITS_PER_BYTE)
+    facts: dict[str, Size] = {
+        "loads": float(ins), "stores": float(outs), "window": float(prod(weight.shape[2:])),
+        "turned": float(_lies_apart(x) or _lies_apart(y)), "copies": 1.0,
+    }  # fmt: skip
     forward = Op(
-        name, Kind.MATMUL, (a,), (b,), weights=(w,), dtype=dtype, part=call.module, variant=variant
+        name,
+        Kind.MATMUL,
+        (a,),
+        (b,),
+        weights=(w,),
+        dtype=dtype,
+        part=call.module,
+        variant=variant,
+        facts=facts,
     )
     if kind is Kind.MATMUL:
         made = forward
@@ -103,29 +136,36 @@ def _windows(
             part=call.module,
             of=forward,
             variant=variant,
+            facts=facts,
         )
     else:
         made = Op(
-            name, kind, (a, b), (w,), dtype=dtype, part=call.module, of=forward, variant=variant
+            name,
+            kind,
+            (a, b),
+            (w,),
+            dtype=dtype,
+            part=call.module,
+            of=forward,
+            variant=variant,
+            facts=facts,
         )
-    return [made, *_turned(call, x, y)]
+    return [made]
 
 
-def _turned(call: Call, *arrays: RecordedTensor) -> list[Op]:
-    """Matrix engines want channels last: cuDNN turns what lies otherwise, there or back."""
-    turned = [
-        a for a in arrays
-        if a.dtype in _HALVES and len(a.shape) > 2 and a.strides[1] != 1 and a.shape[1] > 1
-        and prod(a.shape[2:]) > 1
-    ]  # fmt: skip
-    copies = [(call._replace(inputs=(a,), outputs=(a,)), a.elements) for a in turned]
-    return [kernel(copy, Kind.POINTWISE, EagerKernel.STRIDED, n) for copy, n in copies]
+def _lies_apart(array: RecordedTensor) -> bool:
+    """Matrix engines want channels last: a library brings together what lies otherwise."""
+    places = prod(array.shape[2:])
+    return not channels_last(array) and array.shape[1] > 1 and places > 1
 
 
 def _channelwise(
     call: Call, x: RecordedTensor, weight: RecordedTensor, y: RecordedTensor, kind: Kind
 ) -> Op:
-    """Depthwise: each result looks at a window of one channel, a row of it at a time."""
+    """Depthwise: each result looks at a window of one channel.
+
+    The gradient of a filter is a sum over all places, a block to each of its elements.
+    """
     way = Kind.DGRAD if "backward" in call.op else Kind.MATMUL
     way = Kind.WGRAD if kind is Kind.WGRAD else way
     read, made = {
@@ -135,7 +175,11 @@ def _channelwise(
     }[way]
     narrow = x if _transposed(call) else y
     window = prod(weight.shape[2:])
-    indexed = narrow.elements * prod(weight.shape[2:-1])
     done = call._replace(inputs=read, outputs=(made,))
     flop = 2.0 * narrow.elements * window / made.elements
-    return kernel(done, Kind.MOVEMENT, EagerKernel.STRIDED, indexed, flop_per_element=flop)
+    run = float(x.shape[1]) if channels_last(x) else 1.0
+    pieces = float(weight.elements) if way is Kind.WGRAD else 0.0
+    return kernel(
+        done, Kind.MOVEMENT, _ALONE[way], narrow.elements * window, flop_per_element=flop,
+        run=run, pieces=pieces,
+    )  # fmt: skip

@@ -57,6 +57,11 @@ def calibrate_flags(p: argparse.ArgumentParser) -> None:
         "folders", nargs="+", metavar="FOLDER", help="folders that hold measured kernels as CSV"
     )
     p.add_argument(
+        "--only",
+        metavar="CURVES",
+        help="curves to fit anew, such as eager,matmul.odd; others stay as they are",
+    )
+    p.add_argument(
         "-o", "--output", metavar="FOLDER", help="where to write (default: the package's own data)"
     )
     p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")

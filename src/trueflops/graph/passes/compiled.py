@@ -24,8 +24,15 @@ from trueflops.graph.variants import EagerKernel
 
 _JOINING: Final = (Kind.REDUCTION, Kind.MOVEMENT)
 _CLOSING: Final = (EagerKernel.REDUCE_COLUMNS,)  # a reader of the result needs all of it
-_APART: Final = (EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER, EagerKernel.SCATTER)
-_TURNING: Final = (EagerKernel.CAT, EagerKernel.GATHER)  # elements are still indexed one by one
+# Kernels that a compiler calls as they are.
+_APART: Final = frozenset({
+    EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER, EagerKernel.LIST_NORM, EagerKernel.SCATTER,
+    EagerKernel.ATOMIC, EagerKernel.TABLE_GRADIENT, EagerKernel.SORTED_ADD, EagerKernel.SORT,
+    EagerKernel.TOP, EagerKernel.FOURIER, EagerKernel.BAG, EagerKernel.DEPTHWISE,
+    EagerKernel.DEPTHWISE_INPUT, EagerKernel.DEPTHWISE_WEIGHT, EagerKernel.ADAPTIVE_POOL_BACKWARD,
+})  # fmt: skip
+# Elements that are still indexed one by one.
+_TURNING: Final = (EagerKernel.CAT, EagerKernel.JOIN, EagerKernel.GATHER)
 SMALL: Final = 8.0  # a result this many times smaller than what it was made from is kept
 DEEPEST: Final = 40  # calls that are followed back to what lies in memory
 

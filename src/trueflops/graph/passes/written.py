@@ -115,7 +115,7 @@ def _loss(op: Op) -> list[Op]:
     wide = code("widen", WIDEN, Function.CAST, (logits,), named(logits, "wide", STATISTIC_BITS))
     code("log_softmax", EagerKernel.SOFTMAX, Function.LOG_SOFTMAX, (wide,), softmax)
     picked = Tensor(softmax.name, loss.dims, softmax.bits, Role.INDEX)
-    code("pick", EagerKernel.GATHER, None, (picked,), loss)
+    code("pick", EagerKernel.LOSS, None, (picked,), loss)
     return code.calls
 
 

@@ -22,7 +22,7 @@ from trueflops.clock.attention import (
     split_keys,
 )
 from trueflops.clock.law import Law
-from trueflops.clock.works import law_work
+from trueflops.clock.works import law_work, pricing_of
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
 from trueflops.predict.explain.kernel import KernelExplained, check_room, curve_of, one
@@ -95,7 +95,7 @@ def explain_attention(clock: Clock, op: Op) -> AttentionExplained:
     law: Law = DECODE if kind == "attention_decode" else ATTENTION
     choice = curve_of(clock, op, law)
     curve = choice.curve
-    asked: AttentionWork = law_work(kind, [op], [work(op)])
+    asked: AttentionWork = law_work(pricing_of(op), [op], [work(op)])
     cache, others = one(asked.cache_bytes), one(asked.other_bytes)
     check_room(chip, cache + others, "queries, keys, values and results")
     priced = price_kernels(clock, [op], None, 1)

@@ -26,7 +26,7 @@ from trueflops.clock.matmul import (
     tiling,
 )
 from trueflops.clock.silicon import Silicon
-from trueflops.clock.works import law_work
+from trueflops.clock.works import law_work, own_pricing
 from trueflops.graph.ir import Op
 from trueflops.graph.rules import work
 from trueflops.graph.variants import variant_name
@@ -154,7 +154,7 @@ def explain_matmul(clock: Clock, op: Op) -> MatmulExplained:
     choice = curve_of(clock, op, MATMUL)
     law = choice.curve
     done = work(op)
-    asked: MatmulWork = law_work("matmul", [op], [done])
+    asked: MatmulWork = law_work(own_pricing(op, done), [op], [done])
     m, n, k = (round(one(size)) for size in (asked.m, asked.n, asked.k))
     check_room(chip, one(asked.weight_bytes + asked.other_bytes), "this product's matrices")
     priced = price_kernels(clock, [op], None, 1)
