@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import trueflops as tf
 from trueflops.capture.lower import lower
+from trueflops.cli.main import main
 from trueflops.clock import Clock
 from trueflops.clock.works import roads_of
 from trueflops.graph.alignment import alignment, road_of
@@ -105,3 +107,13 @@ def test_a_table_says_how_operands_lie(tmp_path: Path) -> None:
     assert roads == {("odd", "tn"), ("", "nt"), ("odd", "nn")}
     assert [r.line for r in refused] == [5]
     assert "unknown layout of a product" in refused[0].reason
+
+
+def test_explain_says_what_an_odd_side_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    def seconds(sides: str) -> float:
+        assert main(["explain", "matmul", sides, "--on", "H200", "--json"]) == 0
+        return float(json.loads(capsys.readouterr().out)["seconds"]["value"])
+
+    assert seconds("8192x50257x1024") > 4.0 * seconds("8192x50304x1024")
+    assert main(["explain", "matmul", "8192x50257x1024", "--on", "H200"]) == 0
+    assert "50257 is odd: padded to 50304" in " ".join(capsys.readouterr().out.split())

@@ -90,7 +90,8 @@ def _matmul(c: Columns, form: Form) -> Built:
             casts = (Op("matmul.cast", Kind.CAST, (x,), (narrow,), variant=numbers),)
         x = narrow
     facts: dict[str, Size] = {"copies": c["copies"]}
-    facts |= {name: np.where(c[name] > 0.0, c[name], FULL) for name in ("loads", "stores")}
+    if np.all(c["loads"] > 0.0):  # a table says how its operands lie; else as a linear layer's do
+        facts |= {"loads": c["loads"], "stores": c["stores"]}
     product = Op(
         "matmul", Kind.MATMUL, (x,), (y,), weights=(w,), dtype=dtype, facts=facts, variant=variant
     )
