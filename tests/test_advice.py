@@ -417,5 +417,5 @@ def test_a_script_is_advised_what_needs_no_other_modules(
     )
     assert main(["capture", str(file), "--on", "H100", "--advise", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert {"autocast", "tf32"} <= {a["code"] for a in answer["advice"]}
+    assert {"autocast", "tf32", "fused_optimizer"} <= {a["code"] for a in answer["advice"]}
     assert any("weights in bf16" in text for text in answer["not_tried"])

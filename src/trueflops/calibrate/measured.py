@@ -41,6 +41,7 @@ KERNELS: Final = (
 )  # fmt: skip
 FOLDS: Final = 5
 FEWEST_ROWS_OF_A_CURVE: Final = 12  # with fewer, no curve is fitted
+FEWEST_ROWS_OF_A_CORRECTION: Final = 6  # of a shipped curve that is the chip's own
 ENOUGH: Final = 40  # rows; with fewer, landmarks overfit
 # One machine's own rows are consistent: a landmark for each of them.
 DETAILS: Final[Mapping[str, Detail]] = {
@@ -61,11 +62,10 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
     curves: dict[CurveKey, Curve] = {}
     by_name = sorted(_samples(record, chip, dataset).items(), key=lambda item: str(item[0]))
     for key, rows in by_name:
-        if len(rows.sample.seconds) >= FEWEST_ROWS_OF_A_CURVE:
-            like = known.curves.get(key) or curves.get(CurveKey(key.kind))
-            if (found := fitted_curve(rows, like)) is not None:
-                curves[key] = found
-                say(str(key))
+        like = known.curves.get(key) or curves.get(CurveKey(key.kind))
+        if (found := fitted_curve(rows, like)) is not None:
+            curves[key] = found
+            say(str(key))
     kernel = str(record.device.get("attention_kernel", ""))
     curves |= _usual_attention(curves, kernel, known.curve("attention_decode"))
     curves |= host_curve(record, chip, known.curve("host"), dataset)
@@ -126,26 +126,32 @@ def _samples(record: Record, chip: Accelerator, dataset: Dataset) -> dict[CurveK
 def fitted_curve(rows: Rows, like: Curve | None) -> Curve | None:
     """Parameters and landmarks of all rows, with the error of fits that left some out.
 
-    Where the chip's own curve is shipped with landmarks, it may only need to be corrected: of the
-    two ways, the one that misses rows left out by less. None where the shipped one, fitted to many
-    more rows, misses these by less than either.
+    Where the chip's own curve is shipped with landmarks, it may only need to be corrected, for
+    which fewer rows will do: of the ways, the one that misses rows left out by less. None where
+    there are too few rows, or where the shipped one misses them by less than any.
     """
-    ways = [_Way(rows, like.values if like else {}, None)]
-    if like is not None and like.landmarks is not None and like.origin == "measured":
-        ways.append(_Way(rows, like.values, like.landmarks))
+    count = len(rows.folds)
+    ways = []
+    if count >= FEWEST_ROWS_OF_A_CURVE:
+        ways.append(_Way(rows, like.values if like else {}, None))
+    shipped = like if like and like.landmarks is not None and like.origin == "measured" else None
+    if shipped is not None and count >= FEWEST_ROWS_OF_A_CORRECTION:
+        ways.append(_Way(rows, shipped.values, shipped.landmarks))
+    if not ways:
+        return None
     missed = [way.missed() for way in ways]
-    best = int(np.argmin([np.median(np.abs(errors)) for errors in missed]))
-    if len(ways) > 1 and like is not None and like.fitted_rows > len(rows.folds):
-        shipped = log_error(
-            law_of(rows.key), rows.sample, Fitted(dict(like.values), {}), like.landmarks
+    best = int(np.argmin([np.abs(errors).mean() for errors in missed]))
+    if shipped is not None and shipped.fitted_rows > count:
+        as_it_is = log_error(
+            law_of(rows.key), rows.sample, Fitted(dict(shipped.values), {}), shipped.landmarks
         )
-        if np.median(np.abs(shipped)) <= np.median(np.abs(missed[best])):
+        if np.abs(as_it_is).mean() <= np.abs(missed[best]).mean():
             return None
     held, error = summarise(missed[best])
     values, marks = ways[best].fit(rows.sample)
     sources = rows.sample.sources
     return Curve(
-        values.values, error, "measured", source_of(sources), marks, len(missed[best]), held,
+        values.values, error, "measured", source_of(sources), marks, count, held,
         rows=rows_of(sources),
     )  # fmt: skip
 
@@ -165,6 +171,8 @@ class _Way:
         if self.known is not None:
             fitted = Fitted(dict(self.near), fitted.cast)
         enough = FEWEST_OF_A_STREAM if self.rows.kind in MOVING else ENOUGH
+        if self.known is not None and self.rows.kind in MOVING:
+            enough = FEWEST_ROWS_OF_A_CORRECTION - 1  # a fold leaves one or two out
         count = detail.landmarks if len(sample.seconds) >= enough else 0
         return fitted, fit_landmarks(law, sample, fitted, count, detail.noise, self.known)
 

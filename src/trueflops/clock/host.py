@@ -23,14 +23,16 @@ VIEWS_A_CALL: Final = 1.0  # as counted in the layers of Hugging Face's Llama: 3
 VIEWS_AGAIN: Final = 1.8  # in a checkpointed part, whose inputs are detached and laid out again
 LISTED_A_WEIGHT: Final = 13.0  # places of a weight and its moments in the lists of a foreach AdamW
 MODULES_A_CALL: Final = 0.33  # of a forward: 162 of 490, of 12 layers with embedding and head
-_SET_UP: Final = frozenset({
-    EagerKernel.NORM, EagerKernel.NORM_BACKWARD, EagerKernel.RANDOM, EagerKernel.GATHER,
-    EagerKernel.TABLE_GRADIENT, EagerKernel.SORTED_ADD, EagerKernel.CAT, EagerKernel.JOIN,
-    EagerKernel.BATCH_NORM, EagerKernel.BATCH_NORM_BACKWARD, EagerKernel.BATCH_NORM_LAST,
-    EagerKernel.BATCH_NORM_LAST_BACKWARD, EagerKernel.CUDNN_BATCH_NORM,
-    EagerKernel.CUDNN_BATCH_NORM_BACKWARD, EagerKernel.DEPTHWISE, EagerKernel.DEPTHWISE_INPUT,
-    EagerKernel.DEPTHWISE_WEIGHT,
-})  # fmt: skip
+# Eager kernels whose calls choose among several or take many arguments: norms, one filter a
+# channel, dropout, look-ups, joins.
+_SET_UP: Final = frozenset(
+    kernel for kernel in EagerKernel
+    if kernel.startswith(("depthwise", "batch_scale", "cudnn"))
+    or ("norm" in kernel and kernel is not EagerKernel.LIST_NORM)
+) | {
+    EagerKernel.RANDOM, EagerKernel.GATHER, EagerKernel.TABLE_GRADIENT, EagerKernel.SORTED_ADD,
+    EagerKernel.CAT, EagerKernel.JOIN,
+}  # fmt: skip
 LISTS: Final = ("_foreach_", "_fused_")  # ops that walk over lists of tensors
 
 

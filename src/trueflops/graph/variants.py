@@ -67,6 +67,7 @@ class EagerKernel(StrEnum):
     NORM = "norm"  # layer and RMS norm, in one kernel
     NORM_BACKWARD = "norm_backward"
     FOREACH = "foreach"  # one op over a list of tensors
+    FOREACH_APART = "foreach_apart"  # the same, whose results are new tensors
     FUSED_OPTIMIZER = "fused_optimizer"  # a whole step over lists of tensors
     LIST_NORM = "list_norm"  # a norm of each tensor of a list
     GELU = "gelu"  # an error function, or a gradient with several exponentials
@@ -126,6 +127,7 @@ INDEXED: Final = (
     EagerKernel.GATHER,
     EagerKernel.SCATTER,
     EagerKernel.FOREACH,
+    EagerKernel.FOREACH_APART,
     EagerKernel.FUSED_OPTIMIZER,
     EagerKernel.GELU,
     EagerKernel.HARD_MATH,
@@ -134,18 +136,6 @@ INDEXED: Final = (
     EagerKernel.SHIFTED,
 )
 """Eager kernels whose elements are looked up, or computed, one by one."""
-
-NORM_VECTOR: Final = 4  # numbers that a norm loads at once (ATen, layer_norm_kernel.cu)
-
-
-def norm_kernel(row: float, *, rms: bool, backward: bool = False) -> EagerKernel:
-    """Which of torch's kernels runs a norm of rows of this length."""
-    if backward:
-        return EagerKernel.RMS_NORM_BACKWARD if rms else EagerKernel.NORM_BACKWARD
-    if row % NORM_VECTOR:
-        return EagerKernel.RAGGED_RMS_NORM if rms else EagerKernel.RAGGED_NORM
-    return EagerKernel.RMS_NORM if rms else EagerKernel.NORM
-
 
 Variant = Format | ProductKernel | AttentionKernel | Activation | EagerKernel
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trueflops.capture.lower import lower
 from trueflops.dtypes import is_of_torch
-from trueflops.errors import BadInput, TrueflopsError, shorten
+from trueflops.errors import BadInput, shorten
 from trueflops.graph.alignment import FULL
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS
@@ -59,8 +59,6 @@ def kernel_of(call: Call) -> Kernel:
         ops = lower(call)
     except (ValueError, IndexError, TypeError, ZeroDivisionError, StopIteration) as error:
         raise BadInput(f"{call.op}: its arguments are not those of such a call") from error
-    except TrueflopsError:
-        raise
     if len(ops) != 1:
         raise BadInput(f"{call.op} launches {len(ops)} kinds of kernel: only one can be a row")
     (op,) = ops

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
+from trueflops.measure.products import has_tf32
 from trueflops.measure.timing import copies_of, time_launch
 from trueflops.records.call_text import Layout, write_layouts, write_numbers
 from trueflops.records.measured import Row
@@ -34,8 +35,9 @@ class Case(NamedTuple):
 class _Listener(TorchDispatchMode):
     """Writes down what runs and launches something."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_tf32: bool) -> None:
         super().__init__()
+        self.has_tf32 = has_tf32
         self.cells: list[Row] = []
         self.moved_bytes = 0.0
 
@@ -55,9 +57,17 @@ class _Listener(TorchDispatchMode):
             "inputs": write_layouts(layouts),
             "outputs": write_layouts(map(_layout, results)),
             "numbers": write_numbers(n for n in numbers if not _flat((n,))),
+            "tf32": int(self.has_tf32 and _allows_tf32(str(func))),
         })  # fmt: skip
         self.moved_bytes += sum(t.nbytes for t in (*given, *results))
         return made
+
+
+def _allows_tf32(op: str) -> bool:
+    """Whether torch lets an op on fp32 multiply in tf32: convolutions by default, products not."""
+    if "convolution" in op or "cudnn_rnn" in op:
+        return bool(torch.backends.cudnn.allow_tf32)
+    return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 def _layout(tensor: torch.Tensor) -> Layout:
@@ -89,24 +99,39 @@ def call_jobs(device: Device, cases: Iterable[Case]) -> Iterator[Job]:
 
 def _job(device: Device, case: Case) -> Job | None:
     """The row of a case; None where it is no single call, or this device has no such kernel."""
-    listener = _Listener()
+    listener = _Listener(has_tf32=has_tf32(device))
+    if device.kind == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False  # torch's default, which products.py changes
     try:
         launch = case.make(device)
         with listener:
-            launch()
+            made = launch()
+        taken = _taken_meanwhile(device, launch)
     except (RuntimeError, NotImplementedError, TypeError, AttributeError):
         return None
     if len(listener.cells) != 1:
         return None
     moved = listener.moved_bytes
-    del launch
+    workspace = max(0.0, taken - sum(t.nbytes for t in _flat(made)))
+    del launch, made
 
     def measure() -> dict[str, float]:
         copies = 1 if device.is_cpu else copies_of(moved / 2, device, least=1, most=24)
         launches = [case.make(device) for _ in range(copies)]
-        return time_launch(device, lambda i: launches[i](), copies).cells()
+        timed = time_launch(device, lambda i: launches[i](), copies).cells()
+        return {**timed, **({"workspace_bytes": workspace} if workspace else {})}
 
     return Job(TABLE, {"family": case.family, **listener.cells[0]}, measure)
+
+
+def _taken_meanwhile(device: Device, launch: Callable[[], Any]) -> float:
+    """Bytes that a call takes at most, its results among them."""
+    if device.kind != "cuda":
+        return 0.0
+    torch.cuda.reset_peak_memory_stats(device.at)
+    before = torch.cuda.memory_allocated(device.at)
+    launch()
+    return float(torch.cuda.max_memory_allocated(device.at) - before)
 
 
 def backward(case: Case) -> Case:

@@ -159,6 +159,8 @@ class Window(NamedTuple):
     stride: int = 1
     groups: int = 1
     transposed: bool = False
+    dilation: int = 1
+    dims: int = 2  # of a picture; 1: a sound or a text
 
 
 def windows(*, on_cpu: bool) -> list[Window]:
@@ -199,7 +201,7 @@ def windows(*, on_cpu: bool) -> list[Window]:
     for c, side in ((512, 4), (256, 8), (128, 16), (64, 32)):  # transposed
         found += [Window(b, c, c // 2, side, 4, 2, 1, True) for b in (16, 128)]
     found += [Window(64, 100, 512, 4, 4, 1, 1, True), Window(16, 512, 256, 32, 2, 2, 1, True)]
-    return found + _drawn_windows(160)
+    return [*found, *_drawn_windows(160), *_rarer_windows(420), *_over_time(120)]
 
 
 def _drawn_windows(count: int) -> list[Window]:
@@ -221,63 +223,112 @@ def _drawn_windows(count: int) -> list[Window]:
     return found
 
 
+def _rarer_windows(count: int) -> list[Window]:
+    """Large pictures, first and last layers, groups, transposed and dilated windows."""
+    draw = random.Random("rarer windows")
+    found: list[Window] = []
+    channels = (16, 24, 32, 48, 64, 64, 96, 128, 128, 192, 256, 256, 384, 512, 512, 768, 1024)
+    while len(found) < count:
+        ins, outs = draw.choice(channels), draw.choice(channels)
+        side = draw.choice((2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 96, 112, 128, 192, 256, 384, 512))
+        batch = draw.choice((1, 2, 4, 8, 8, 16, 32, 64, 64, 128, 256))
+        w = Window(batch, ins, outs, side, draw.choice((1, 3, 3, 3)), draw.choice((1, 1, 1, 2)))
+        what = draw.choice(("plain", "plain", "first", "last", "groups", "transposed", "dilated"))
+        if what == "first":
+            w = w._replace(inputs=draw.choice((1, 3, 3, 3, 4, 6)), width=draw.choice((3, 4, 5, 7)))
+        elif what == "last":
+            w = w._replace(outputs=draw.choice((1, 2, 3, 4, 10, 21, 150)))
+        elif what == "groups":
+            w = w._replace(outputs=ins, groups=draw.choice((2, 4, 8, 16)), width=3)
+        elif what == "transposed":
+            width, stride = draw.choice(((2, 2), (4, 2), (4, 2), (3, 2), (4, 1)))
+            w = w._replace(width=width, stride=stride, transposed=True)
+        elif what == "dilated":
+            w = w._replace(width=3, stride=1, dilation=draw.choice((2, 4, 6, 12)))
+        if _is_sound(w):
+            found.append(w)
+    return found
+
+
+def _over_time(count: int) -> list[Window]:
+    """Convolutions of one dimension: audio, text."""
+    named = [
+        (16, 80, 512, 3000, 3, 1, 1), (16, 512, 512, 3000, 3, 2, 1), (8, 512, 512, 32000, 3, 2, 1),
+        (8, 1, 512, 160000, 10, 5, 1), (16, 768, 768, 499, 128, 1, 16),
+        (16, 64, 128, 16000, 2, 1, 1),
+        (16, 256, 256, 1000, 31, 1, 256), (8, 4096, 4096, 2048, 4, 1, 4096),
+    ]  # fmt: skip
+    found = [Window(*each, dims=1) for each in named]
+    draw = random.Random("over time")
+    channels = (16, 32, 64, 80, 128, 192, 256, 384, 512, 512, 768, 768, 1024, 1536, 2048)
+    while len(found) < count:
+        ins, outs = draw.choice(channels), draw.choice(channels)
+        length = round(2 ** draw.uniform(5.0, 17.0))
+        batch = draw.choice((1, 2, 4, 8, 16, 32, 64))
+        width, stride = draw.choice((1, 2, 3, 3, 5, 7, 9, 15, 31)), draw.choice((1, 1, 1, 2))
+        w = Window(batch, ins, outs, length, width, stride, dims=1)
+        what = draw.choice(("plain", "plain", "first", "alone", "groups", "dilated"))
+        if what == "first":
+            w = w._replace(inputs=1, stride=draw.choice((1, 2, 5)))
+        elif what == "alone":
+            w = w._replace(outputs=ins, groups=ins, stride=1, width=draw.choice((3, 4, 7, 15, 31)))
+        elif what == "groups":
+            wide = draw.choice((3, 15, 64, 128))
+            w = w._replace(outputs=ins, groups=draw.choice((2, 4, 8, 16)), width=wide, stride=1)
+        elif what == "dilated":
+            w = w._replace(width=draw.choice((2, 3)), stride=1, dilation=2 ** draw.randint(1, 9))
+        if _is_sound(w) and w.width * w.dilation < length:
+            found.append(w)
+    return found
+
+
+def _is_sound(w: Window) -> bool:
+    """Not so large that one of its kernels takes longer than a tenth of a second."""
+    places = w.batch * w.side**w.dims
+    flop = 2 * places / w.stride**w.dims * w.inputs / w.groups * w.outputs * w.width**w.dims
+    if w.transposed:
+        flop *= w.stride ** (2 * w.dims)
+    return flop <= 2**41 and places * max(w.inputs, w.outputs) <= 2**27
+
+
 def convolution_cases(*, on_cpu: bool) -> Iterator[Case]:
     """Each window forward, and both of its gradients, in both layouts."""
     for w in windows(on_cpu=on_cpu):
         # Programs in fp32 run with rather few pictures at once.
         for dtype in (FP32,) if on_cpu else (BF16, FP32) if w.batch in (8, 64) else (BF16,):
-            for layout in (LAST, PLAIN):
-                of = _window_operands(w, dtype, layout)
-                yield case("convolution", partial(_convolve, w), of)
-                yield _gradient(w, 0, of)
-                yield _gradient(w, 1, of)
-    if not on_cpu:
-        yield from _over_time()
+            yield from window_cases(w, dtype)
 
 
-def _over_time() -> Iterator[Case]:
-    """Convolutions of one dimension: audio, text."""
-    for batch, inputs, outputs, length, width, stride, groups in (
-        (16, 80, 512, 3000, 3, 1, 1), (16, 512, 512, 3000, 3, 2, 1), (8, 512, 512, 32000, 3, 2, 1),
-        (8, 1, 512, 160000, 10, 5, 1), (16, 768, 768, 499, 128, 1, 16),
-        (16, 64, 128, 16000, 2, 1, 1),
-        (16, 256, 256, 1000, 31, 1, 256), (8, 4096, 4096, 2048, 4, 1, 4096),
-    ):  # fmt: skip
-        w = Window(batch, inputs, outputs, length, width, stride, groups)
-        for dtype in (BF16, FP32):
-
-            def operands(
-                device: Device, w: Window = w, dtype: torch.dtype = dtype
-            ) -> tuple[Any, ...]:
-                x = device.normal(w.batch, w.inputs, w.side, dtype=dtype)
-                weight = device.normal(w.outputs, w.inputs // w.groups, w.width, dtype=dtype)
-                return x, weight
-
-            yield case("convolution", partial(_convolve, w), operands)
-            yield _gradient(w, 0, operands)
-            yield _gradient(w, 1, operands)
+def window_cases(w: Window, dtype: torch.dtype) -> Iterator[Case]:
+    """A window forward, and both of its gradients."""
+    for layout in (LAST, PLAIN) if w.dims == 2 else (PLAIN,):
+        of = _window_operands(w, dtype, layout)
+        yield case("convolution", partial(_convolve, w), of)
+        yield _gradient(w, 0, of)
+        yield _gradient(w, 1, of)
 
 
 def _window_operands(w: Window, dtype: torch.dtype, layout: torch.memory_format) -> Operands:
     def operands(device: Device) -> tuple[Any, ...]:
-        x = device.normal(w.batch, w.inputs, w.side, w.side, dtype=dtype)
+        x = device.normal(w.batch, w.inputs, *[w.side] * w.dims, dtype=dtype)
         sides = (
             (w.inputs, w.outputs // w.groups) if w.transposed else (w.outputs, w.inputs // w.groups)
         )
-        weight = device.normal(*sides, w.width, w.width, dtype=dtype)
+        weight = device.normal(*sides, *[w.width] * w.dims, dtype=dtype)
         return tuple(t.contiguous(memory_format=layout) for t in (x, weight))
 
     return operands
 
 
-def _arguments(w: Window, dims: int) -> tuple[Any, ...]:
+def _arguments(w: Window) -> tuple[Any, ...]:
     """Stride, padding, dilation, transposed, padding of the output, groups."""
-    same = (w.width - 1) // 2 if w.width != w.stride else 0
-    return ([w.stride] * dims, [same] * dims, [1] * dims, w.transposed, [0] * dims, w.groups)
+    same = w.dilation * (w.width - 1) // 2 if w.width != w.stride else 0
+    each = [[n] * w.dims for n in (w.stride, same, w.dilation, 0)]
+    return (*each[:3], w.transposed, each[3], w.groups)
 
 
 def _convolve(w: Window, x: torch.Tensor, weight: torch.Tensor) -> Any:
-    return aten.convolution(x, weight, None, *_arguments(w, x.dim() - 2))
+    return aten.convolution(x, weight, None, *_arguments(w))
 
 
 def _gradient(w: Window, which: int, of: Operands) -> Case:
@@ -288,7 +339,7 @@ def _gradient(w: Window, which: int, of: Operands) -> Case:
         x, weight = of(device)
         out = _convolve(w, x, weight)
         grad = torch.empty_like(out).copy_(device.normal(*out.shape, dtype=out.dtype))
-        arguments = (*_arguments(w, x.dim() - 2), wanted)
+        arguments = (*_arguments(w), wanted)
         return lambda: aten.convolution_backward(grad, x, weight, None, *arguments)
 
     return Case(f"convolution {'input' if which == 0 else 'weight'}", make)
@@ -298,20 +349,28 @@ def _gradient(w: Window, which: int, of: Operands) -> Case:
 
 
 def _recurrent() -> Iterator[Case]:
+    """Layers as wide as their input, so that one is like the next."""
+    shapes = [
+        (35, 20, 650, 2), (128, 32, 512, 1), (256, 64, 1024, 2), (64, 128, 256, 2),
+        (512, 16, 512, 3), (100, 64, 1500, 2),
+        *((steps, batch, hidden, 1) for steps in (24, 96) for batch in (4, 16, 32, 64, 128, 256)
+          for hidden in (64, 128, 256, 384, 512, 768, 1024, 2048)),
+    ]  # fmt: skip
     for kind in (torch.nn.LSTM, torch.nn.GRU):
-        for steps, batch, hidden, layers in (
-            (35, 20, 650, 2), (128, 32, 512, 1), (256, 64, 1024, 2), (64, 128, 256, 2),
-            (512, 16, 512, 3), (100, 64, 1500, 2),
-        ):  # fmt: skip
+        for shape in shapes:
             for dtype in (BF16, FP32):
+                yield from _both("recurrent", *_layer_over_time(kind, shape, dtype))
 
-                def make(
-                    device: Device, kind: Any = kind, at: Any = (steps, batch, hidden, layers),
-                    dtype: torch.dtype = dtype,
-                ) -> Callable[[], Any]:  # fmt: skip
-                    length, rows, wide, deep = at
-                    layer = kind(wide, wide, deep, device=device.at, dtype=dtype)
-                    x = device.normal(length, rows, wide, dtype=dtype).requires_grad_()
-                    return lambda: layer(x)[0]
 
-                yield Case("recurrent", make)
+def _layer_over_time(
+    kind: Any, shape: tuple[int, int, int, int], dtype: torch.dtype
+) -> tuple[Callable[..., Any], Operands]:
+    steps, batch, hidden, layers = shape
+
+    def operands(device: Device) -> tuple[Any, ...]:
+        layer = kind(hidden, hidden, layers, device=device.at, dtype=dtype)
+        x = device.normal(steps, batch, hidden, dtype=dtype).requires_grad_()
+        state = device.normal(layers, batch, hidden, dtype=dtype)
+        return layer, x, (state, state) if kind is torch.nn.LSTM else state
+
+    return lambda layer, x, state: layer(x, state)[0], operands

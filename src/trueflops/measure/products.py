@@ -129,7 +129,7 @@ _NARROW: Final[dict[str, Callable[[Product, Device, int], Any]]] = {
 }
 
 
-def _has_tf32(device: Device) -> bool:
+def has_tf32(device: Device) -> bool:
     """Ampere and later have it, and few others."""
     if device.kind != "cuda" or torch.version.hip:
         return False
@@ -138,7 +138,7 @@ def _has_tf32(device: Device) -> bool:
 
 def has_kernel(dtype: str, device: Device) -> bool:
     """Whether a small product of this format runs here."""
-    if dtype == "tf32" and not _has_tf32(device):
+    if dtype == "tf32" and not has_tf32(device):
         return False  # fp32 by another name
     try:
         if device.is_cpu and dtype not in ("fp32", "fp64"):  # others are emulated, but for bf16's

@@ -31,6 +31,14 @@ class Lists(NamedTuple):
     reads: str
     writes: str
 
+    @property
+    def kernel(self) -> EagerKernel:
+        """By what is written: a number for each tensor, new tensors, or what was read."""
+        if not self.writes:
+            return EagerKernel.LIST_NORM
+        again = set(self.writes) <= set(self.reads)
+        return EagerKernel.FOREACH if again else EagerKernel.FOREACH_APART
+
 
 STEPS: Final = (
     Lists("norm", "g", ""),
@@ -93,7 +101,7 @@ def _op(step: Lists, plan: Plan, own: Size) -> Op:
         lists(step.reads),
         lists(step.writes),
         facts=facts,
-        variant=EagerKernel.FOREACH,
+        variant=step.kernel,
     )
 
 

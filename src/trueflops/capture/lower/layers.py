@@ -19,10 +19,12 @@ from trueflops.capture.lower.kernels import (
 )
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
-from trueflops.graph.variants import EagerKernel, norm_kernel
+from trueflops.graph.variants import EagerKernel
 from trueflops.records.recording import Call, RecordedTensor
 
-_CUDNN: Final = ("float32", "float16")  # batch norms that torch gives to cuDNN: all but bf16's
+# Batch norms that torch 2.11 gives to cuDNN: all but bf16's (truth/h200/calls.csv names the ops).
+_CUDNN: Final = ("float32", "float16")
+_NORM_VECTOR: Final = 4  # numbers that a norm loads at once (ATen, layer_norm_kernel.cu)
 
 
 def norm(call: Call) -> list[Op]:
@@ -32,9 +34,18 @@ def norm(call: Call) -> list[Op]:
     given = [n for n in call.numbers if isinstance(n, (list, tuple)) and n]
     sizes = [n for n in given[0] if isinstance(n, int)] if given else []
     row = prod(sizes) if sizes else source.shape[-1]
-    variant = norm_kernel(row, rms="rms" in call.op, backward=back)
+    variant = _norm_kernel(row, rms="rms" in call.op, backward=back)
     made = kernel(call, Kind.REDUCTION, variant, **by_rows(source, row))
     return [*laid_out(call, call.inputs[: 2 if back else 1]), made]
+
+
+def _norm_kernel(row: int, *, rms: bool, backward: bool) -> EagerKernel:
+    """Which of torch's kernels runs a norm of rows of this length."""
+    if backward:
+        return EagerKernel.RMS_NORM_BACKWARD if rms else EagerKernel.NORM_BACKWARD
+    if row % _NORM_VECTOR:
+        return EagerKernel.RAGGED_RMS_NORM if rms else EagerKernel.RAGGED_NORM
+    return EagerKernel.RMS_NORM if rms else EagerKernel.NORM
 
 
 def group_norm(call: Call) -> list[Op]:

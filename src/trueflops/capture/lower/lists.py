@@ -27,7 +27,7 @@ def foreach(call: Call) -> list[Op]:
         reads = ()
     elif name == "_foreach_copy" and len(call.inputs) > each:
         reads = call.inputs[each:]
-    variant = EagerKernel.FOREACH
+    variant = EagerKernel.FOREACH_APART if call.outputs else EagerKernel.FOREACH
     if name in ("_foreach_norm", "_foreach_max", "_foreach_powsum"):
         writes, variant = (), EagerKernel.LIST_NORM  # a number each
     indexed = max(sum(a.elements for a in first), 1)

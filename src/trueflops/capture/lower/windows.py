@@ -7,6 +7,7 @@ Where each channel has a filter of its own there is nothing for a matrix engine 
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -105,52 +106,19 @@ def _windows(
     w = sized(weight, (*many, columns, inner), Role.WEIGHT)
     b = sized(narrow, (*many, rows, columns))
     dtype = product_dtype(call, weight)
-    variant = _WAYS[kind]
     ins = alignment(weight.shape[1], weight.bits / BITS_PER_BYTE)
     outs = alignment(weight.shape[0] / groups, weight.bits / BITS_PER_BYTE)
     facts: dict[str, Size] = {
         "loads": float(ins), "stores": float(outs), "window": float(prod(weight.shape[2:])),
         "turned": float(_lies_apart(x) or _lies_apart(y)), "copies": 1.0,
     }  # fmt: skip
-    forward = Op(
-        name,
-        Kind.MATMUL,
-        (a,),
-        (b,),
-        weights=(w,),
-        dtype=dtype,
-        part=call.module,
-        variant=variant,
-        facts=facts,
-    )
-    if kind is Kind.MATMUL:
-        made = forward
-    elif kind is Kind.DGRAD:
-        made = Op(
-            name,
-            kind,
-            (b,),
-            (a,),
-            weights=(w,),
-            dtype=dtype,
-            part=call.module,
-            of=forward,
-            variant=variant,
-            facts=facts,
-        )
-    else:
-        made = Op(
-            name,
-            kind,
-            (a, b),
-            (w,),
-            dtype=dtype,
-            part=call.module,
-            of=forward,
-            variant=variant,
-            facts=facts,
-        )
-    return [made]
+    alike = partial(Op, name, dtype=dtype, part=call.module, variant=_WAYS[kind], facts=facts)
+    forward = alike(Kind.MATMUL, (a,), (b,), weights=(w,))
+    if kind is Kind.DGRAD:
+        return [alike(kind, (b,), (a,), weights=(w,), of=forward)]
+    if kind is Kind.WGRAD:
+        return [alike(kind, (a, b), (w,), of=forward)]
+    return [forward]
 
 
 def _lies_apart(array: RecordedTensor) -> bool:

@@ -23,10 +23,12 @@ from trueflops.graph.rules import RULES
 from trueflops.graph.variants import EagerKernel
 
 _JOINING: Final = (Kind.REDUCTION, Kind.MOVEMENT)
-_CLOSING: Final = (EagerKernel.REDUCE_COLUMNS,)  # a reader of the result needs all of it
+# Sums over more than a row: a reader of the result needs all of it.
+_CLOSING: Final = (EagerKernel.REDUCE_COLUMNS, EagerKernel.REDUCE_PLACES)
 # Kernels that a compiler calls as they are.
 _APART: Final = frozenset({
-    EagerKernel.FOREACH, EagerKernel.FUSED_OPTIMIZER, EagerKernel.LIST_NORM, EagerKernel.SCATTER,
+    EagerKernel.FOREACH, EagerKernel.FOREACH_APART, EagerKernel.FUSED_OPTIMIZER,
+    EagerKernel.LIST_NORM, EagerKernel.SCATTER,
     EagerKernel.ATOMIC, EagerKernel.TABLE_GRADIENT, EagerKernel.SORTED_ADD, EagerKernel.SORT,
     EagerKernel.TOP, EagerKernel.FOURIER, EagerKernel.BAG, EagerKernel.DEPTHWISE,
     EagerKernel.DEPTHWISE_INPUT, EagerKernel.DEPTHWISE_WEIGHT, EagerKernel.ADAPTIVE_POOL_BACKWARD,
