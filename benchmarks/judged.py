@@ -43,7 +43,7 @@ def predicted(build: Callable[[], Callable[[], Any]], clock: Clock) -> CapturedP
     return predict_program(capture(lambda: build, Machine.like(clock.chip)), clock)
 
 
-def judge(found: CapturedProgram, row: Mapping[str, str]) -> Judged:
+def judge(found: CapturedProgram, row: Mapping[str, Any]) -> Judged:
     """A prediction beside the row that was measured of the same program."""
     told, real = found.step.seconds, float(row["step_seconds"])
     return Judged(

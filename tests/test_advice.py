@@ -170,7 +170,7 @@ def test_compiling_saves_what_the_compiled_program_does() -> None:
 
 
 def test_advice_comes_best_first_and_is_larger_than_its_uncertainty() -> None:
-    found, advice = advised(language(dtype=torch.float32))
+    found, advice = advised(language(dtype=torch.float32, batch=16))
     codes = [a.code for a in advice.advice]
     assert {"tf32", "autocast", "bf16_weights", "fused_loss", "fused_optimizer"} <= set(codes)
     saved = [a.saves_seconds for a in advice.advice]

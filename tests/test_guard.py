@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from trueflops.cli import main
+from trueflops.predict.captured.guarded import NAMED
 from trueflops.records.baseline import read_baseline
 
 pytest.importorskip("torch")
@@ -118,7 +119,7 @@ def test_a_comparison_as_json(program: Path, capsys: Capture) -> None:
     assert added["source"] == "train.py:11"
     step = answer["step_seconds"]
     parts = sum(row["now_seconds"] - row["before_seconds"] for row in answer["grown_parts"])
-    assert step["now"] - step["before"] <= parts * 1.001
+    assert (1.0 - 3 * NAMED) * (step["now"] - step["before"]) <= parts  # small ones go unnamed
 
 
 def test_the_same_program_gives_the_same_bytes(program: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ import pytest
 
 from trueflops.calibrate.device import device_chip, limits_of
 from trueflops.calibrate.measured import fit_record
+from trueflops.calibrate.profiles import rebuild
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
+from trueflops.errors import BadInput
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.interop.kernels import batch_kernels
-from trueflops.profile import profile_of
+from trueflops.profile import CurveKey, profile_of
+from trueflops.profile.host_speed import USUAL_LOOP_SECONDS
 from trueflops.records.measured import Record, Row
 from trueflops.records.rows import identity, measured_seconds
 from trueflops.records.tables import Table, read_table
@@ -116,3 +121,34 @@ def test_power_of_few_loads_stays_near_what_is_known() -> None:
     assert power["cap_watts"] == 500.0  # someone lowered it
     known = profile_of(accelerator("H200")).curve("power").values["clocked"]
     assert power["clocked"] == pytest.approx(known, rel=0.05)  # one clock tells no slope
+
+
+def test_a_measured_profile_issues_calls_at_its_hosts_speed() -> None:
+    usual = profile_of(device_chip(Record(dict(H100), {}, {}))).curve("dispatch")
+    slow = {**H100, "python_loop_seconds": 2 * USUAL_LOOP_SECONDS}
+    found = fit_record(Record(slow, {"torch": "2"}, {"matmul": products(0.7)})).curve("dispatch")
+    assert found["issue"] > 1.5 * usual["issue"]
+    unknown = fit_record(Record(dict(H100), {"torch": "2"}, {"matmul": products(0.7)}))
+    assert CurveKey("dispatch") not in unknown.curves
+
+
+def test_some_curves_are_fitted_anew_and_the_others_stay(tmp_path: Path) -> None:
+    data = Path(str(resources.files("trueflops.profile") / "data"))
+    names = ("H100-SXM5-80GB.json", "transfer.json")
+    for name in names:
+        (tmp_path / name).write_bytes((data / name).read_bytes())
+    before = [json.loads((tmp_path / name).read_text())["curves"] for name in names]
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    rows = [{"gpu": "H100", **row} for row in products(0.35, 80)]
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (tables / "matmul.csv").write_text("\n".join(lines))
+    with pytest.raises(BadInput, match="no rows of attention are there"):
+        rebuild([tables], tmp_path, lambda _: None, ["attention"])
+    rebuild([tables], tmp_path, lambda _: None, ["matmul"])
+    for name, old in zip(names, before, strict=True):
+        new = json.loads((tmp_path / name).read_text())["curves"]
+        assert new.keys() == old.keys()
+        assert {key for key in new if new[key] != old[key]} == {"matmul"}
+    halved = json.loads((tmp_path / names[0]).read_text())["curves"]["matmul"]["values"]
+    assert halved["efficiency"] < 0.7 * before[0]["matmul"]["values"]["efficiency"]

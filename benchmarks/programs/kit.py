@@ -29,6 +29,7 @@ class Program(NamedTuple):
     name: str
     family: str
     build: Callable[[], Step]
+    assume: tuple[str, ...] = ()  # values that it asks for, as `capture --assume` takes them
 
     @property
     def split(self) -> Split:
@@ -39,14 +40,14 @@ class Program(NamedTuple):
 PROGRAMS: dict[str, Program] = {}
 
 
-def program(family: str) -> Callable[[Callable[[], Step]], Callable[[], Step]]:
+def program(family: str, *assume: str) -> Callable[[Callable[[], Step]], Callable[[], Step]]:
     """Enter a function under its own name."""
     if family not in FAMILIES:
         raise ValueError(f"no such family of programs: {family}")
 
     def enter(build: Callable[[], Step]) -> Callable[[], Step]:
         name = build.__name__
-        PROGRAMS[name] = Program(name, family, build)
+        PROGRAMS[name] = Program(name, family, build, assume)
         return build
 
     return enter

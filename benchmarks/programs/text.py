@@ -67,7 +67,7 @@ def roberta_classify() -> Step:
     )  # fmt: skip
 
 
-@program("deberta")
+@program("deberta", "modeling_utils.py:4608=false")  # no id is that of padding
 def deberta_v3() -> Step:
     """DeBERTa-v3-base: attention to relative positions, written out."""
     config = DebertaV2Config(

@@ -29,7 +29,7 @@ from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import MOVING, curve_key, law_of, op_class
 from trueflops.errors import BadInput
 from trueflops.interop.kernels import batch_kernels
-from trueflops.profile import Curve, CurveKey, Landmarks, Profile, profile_of
+from trueflops.profile import Curve, CurveKey, Landmarks, Profile, of_host, profile_of
 from trueflops.records.ceilings import cell
 from trueflops.records.measured import Record
 from trueflops.records.rows import identity
@@ -50,7 +50,7 @@ DETAILS: Final[Mapping[str, Detail]] = {
     "attention_backward": Detail(400, 0.1),
     "attention_decode": Detail(400, 0.1),
     "memory": Detail(400, 0.2),
-    "eager": Detail(400, 0.1),
+    "eager": Detail(400, 0.05),
 }
 
 
@@ -69,6 +69,8 @@ def fit_record(record: Record, say: Callable[[str], None] = lambda _: None) -> P
     kernel = str(record.device.get("attention_kernel", ""))
     curves |= _usual_attention(curves, kernel, known.curve("attention_decode"))
     curves |= host_curve(record, chip, known.curve("host"), dataset)
+    if loop := float(record.device.get("python_loop_seconds") or 0.0):
+        curves[CurveKey("dispatch")] = of_host(known.curve("dispatch"), loop)
     if "power" in record.tables and chip.get("power.tdp"):
         table = Table.of("power", record.tables["power"])
         cap = float(record.device.get("power_cap_watts") or 0.0)

@@ -75,7 +75,7 @@ def _renewed(
     into: Path,
     say: Callable[[str], None],
 ) -> list[Path]:
-    """Profiles that are there, some of their curves fitted anew."""
+    """Profiles that are there, some of their curves fitted anew; those without rows stay."""
 
     def asked(key: CurveKey) -> bool:
         words = str(key).split(".")
@@ -91,10 +91,11 @@ def _renewed(
     made = []
     for chip, splits in sorted(wanted.items()):
         known = _known(into, chip)
-        curves = {key: curve for key, curve in known.curves.items() if not asked(key)}
+        curves = {key: curve for key, curve in known.curves.items() if key not in splits}
         made.append(replace(known, curves=_own(chip, splits, curves, say)))
     across = _known(into, TRANSFER)
-    kept = {key: curve for key, curve in across.curves.items() if not asked(key)}
+    fitted = {key for splits in wanted.values() for key in splits}
+    kept = {key: curve for key, curve in across.curves.items() if key not in fitted}
     made.append(replace(across, curves={**kept, **transfer(wanted, say, kept).curves}))
     return [_write(profile, into) for profile in made]
 

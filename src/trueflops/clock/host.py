@@ -1,44 +1,39 @@
 """The host: what it needs to issue work, and how long a device waits for it.
 
-    a call of a program   Python, autograd, the dispatcher, the launch: 25–35 µs of an eager op
+    a call of a program   what its op takes alone in a tight loop (`host_calls`), `issue` times:
+                          in the midst of a program nothing is in the core's caches, and Python,
+                          autograd and the allocator come on top
     a kernel of a graph   the framework's `launch`; where it runs PyTorch op by op, that of a call
 A device with a full queue only loses `gap` between two kernels; with an empty one it waits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Phase
-from trueflops.graph.rules import RULES
-from trueflops.graph.variants import EagerKernel
+from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 
 OF_A_COLLECTIVE: Final = 0.3  # of what the host needs to launch an op: no autograd, no allocation
 SHARPNESS: Final = 8.0  # of the smooth maximum of host and device
-VIEWS_A_CALL: Final = 1.0  # as counted in the layers of Hugging Face's Llama: 38 of 37 calls
+VIEWS_A_CALL: Final = 0.97  # as counted in a step of Hugging Face's Llama: 1,325 of 1,364 calls
 VIEWS_AGAIN: Final = 1.8  # in a checkpointed part, whose inputs are detached and laid out again
 LISTED_A_WEIGHT: Final = 13.0  # places of a weight and its moments in the lists of a foreach AdamW
-MODULES_A_CALL: Final = 0.33  # of a forward: 162 of 490, of 12 layers with embedding and head
-# Eager kernels whose calls choose among several or take many arguments: norms, one filter a
-# channel, dropout, look-ups, joins.
-_SET_UP: Final = frozenset(
-    kernel for kernel in EagerKernel
-    if kernel.startswith(("depthwise", "batch_scale", "cudnn"))
-    or ("norm" in kernel and kernel is not EagerKernel.LIST_NORM)
-) | {
-    EagerKernel.RANDOM, EagerKernel.GATHER, EagerKernel.TABLE_GRADIENT, EagerKernel.SORTED_ADD,
-    EagerKernel.CAT, EagerKernel.JOIN,
-}  # fmt: skip
 LISTS: Final = ("_foreach_", "_fused_")  # ops that walk over lists of tensors
 
 
-def is_library(op: Op) -> bool:
-    """Whether a call sets a kernel up that has to be chosen first, or has many arguments."""
-    return RULES[op.kind].matrix or op.variant in _SET_UP
+def host_class(op: Op) -> str:
+    """Under which name `host_calls` has what the host needs for an op."""
+    if op.kind in EAGER_KINDS and op.variant is not None:
+        return str(op.variant)
+    if op.kind in PRODUCTS:
+        return "convolution" if str(op.variant).startswith("convolution") else "product"
+    return str(op.kind)
 
 
 class HostLaw:
@@ -46,6 +41,7 @@ class HostLaw:
 
     def __init__(self, profile: Profile) -> None:
         self.framework, self.law = profile.curve("framework"), profile.curve("dispatch")
+        self.alone = profile.curve("host_calls").values  # of an op in a tight loop, by its class
         self.session = profile.curve("session")  # of a graph that no Python runs
         self.by_calls = bool(self.framework["by_calls"])
         self.by_generated = bool(self.framework["by_generated"])
@@ -57,18 +53,13 @@ class HostLaw:
 
     def node_seconds(self, node: Node, phase: Phase) -> float:
         """Seconds of host work for one node of a graph."""
-        backward = phase.startswith("backward")
-        if self.by_calls or self.by_generated:
-            launch = self.call_seconds(
-                "backward" if backward else phase,
-                kernels=1,
-                views=VIEWS_AGAIN if phase == "recompute" else VIEWS_A_CALL,
-                modules=0.0 if backward else MODULES_A_CALL,
-                library=isinstance(node, Op) and is_library(node),
-                generated=self.by_generated,
-            )
-        else:
+        if not (self.by_calls or self.by_generated):
             launch = self.framework["launch"]
+        elif self.by_generated:
+            launch = self.law["generated"]
+        else:
+            views = VIEWS_AGAIN if phase == "recompute" else VIEWS_A_CALL
+            launch = self.call_seconds([node] if isinstance(node, Op) else [], views)
         return OF_A_COLLECTIVE * launch if isinstance(node, Collective) else launch
 
     def graph_seconds(self, graph: Graph) -> dict[str, float]:
@@ -79,38 +70,32 @@ class HostLaw:
         if self.by_calls:
             if "recompute" in found:
                 found["recompute"] += self.law["checkpoint"]
-            if "backward" in found:  # autograd adds each gradient up; the optimizer looks it up
-                each = self.law["parameter"] + LISTED_A_WEIGHT * self.law["listed"]
-                found["backward"] += len(graph.weights) * each
+            if "backward" in found:  # the optimizer walks over weights and moments
+                found["backward"] += len(graph.weights) * LISTED_A_WEIGHT * self.law["listed"]
         return found
 
-    def call_seconds(
-        self,
-        phase: str,
-        *,
-        kernels: int,
-        views: float = 0,
-        modules: float = 0,
-        listed: int = 0,
-        trained: float = 0.0,
-        library: bool = False,
-        checkpoints: bool = False,
-        generated: bool = False,
-    ) -> float:
+    def call_seconds(self, ops: Iterable[Op | None], views: float = 0.0, listed: int = 0) -> float:
         """Seconds from the call before to the end of this one.
 
-        A forward op passes Python, autograd and the dispatcher; its backward only the last two. An
-        op on lists walks over their tensors. Generated code calls kernels one after another.
+        An op on lists walks over their tensors. What a library repeats within one call, such as
+        the steps of a recurrent layer, it launches by itself.
         """
+        issued = list(ops) or [None]
+        own = {id(op): op for op in issued}
+        alone = sum(self.alone_seconds(op) for op in own.values())
+        repeated = len(issued) - len(own)
         law = self.law
-        if generated:
-            return kernels * law["generated"]
-        taken = self.between_calls(views, modules) + listed * law["listed"]
-        taken += trained * law["parameter"] + library * law["library"]
-        if checkpoints:
-            taken += law["checkpoint"]
-        taken += law["backward" if phase == "backward" else "call"]
-        return taken + max(0, kernels - 1) * law["launch"]
+        return (
+            law["issue"] * alone + repeated * law["launch"]
+            + views * law["view"] + listed * law["listed"]
+        )  # fmt: skip
+
+    def alone_seconds(self, op: Op | None) -> float:
+        """Of one call in a tight loop."""
+        names = [host_class(op), str(op.kind)] if op is not None else []
+        return next(
+            (self.alone[name] for name in names if name in self.alone), self.alone["vector"]
+        )
 
     def between_calls(self, views: float, modules: float) -> float:
         """What a CPU that computes itself does beside its kernels, whose own dispatch was timed."""

@@ -221,7 +221,7 @@ MATMUL: Final = Law(
 
 # The same law for kernels that other things decide: their landmarks lie in other spaces.
 UNALIGNED: Final = replace(
-    MATMUL, features=_unaligned_features, reach=(3.0, 3.0, 3.0, 3.0, 1.5, 1.5, 1.5)
+    MATMUL, features=_unaligned_features, reach=(3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.5)
 )
 WINDOWS: Final = replace(
     MATMUL, features=_window_features, reach=(3.0, 3.0, 3.0, 2.0, 2.0, 1.5, 0.7)

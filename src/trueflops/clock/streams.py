@@ -82,5 +82,5 @@ STREAM: Final = Law(
         "sharpness": Parameter(4.0, 1.2, 8.0, "exponent with which limits overlap", "both"),
     },
     _features,
-    reach=(2.0, 2.0, 2.0, 1.0, 1.0),  # doublings of each
+    reach=(4.0, 4.0, 4.0, 2.0, 2.0),  # doublings of each
 )

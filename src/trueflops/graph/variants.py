@@ -113,9 +113,13 @@ class EagerKernel(StrEnum):
     NEAREST_BACKWARD = "nearest_backward"
     BILINEAR = "bilinear"
     BILINEAR_BACKWARD = "bilinear_backward"
-    DEPTHWISE = "depthwise"  # a convolution with a filter for each channel
+    DEPTHWISE = "depthwise"  # a convolution with a filter for each channel: torch's own
     DEPTHWISE_INPUT = "depthwise_input"  # its gradients
     DEPTHWISE_WEIGHT = "depthwise_weight"
+    DEPTHWISE_LAST = "depthwise_last"  # channels last: cuDNN's
+    DEPTHWISE_LAST_INPUT = "depthwise_last_input"
+    DEPTHWISE_LAST_WEIGHT = "depthwise_last_weight"
+    DEPTHWISE_LAST_WEIGHT_SINGLE = "depthwise_last_weight_single"  # in fp32: ten times slower
 
 
 INDEXED: Final = (

@@ -13,7 +13,7 @@ kernels.py      norms, activations, losses, the optimizer's step, launches
 calls.py        calls of ATen ops, one by one
 eager.py        which of them: pointwise, sums, lists; moved.py: copies, look-ups, sorts
 layers.py       norms, pooling, convolutions and their gradients
-streams.py      memory bandwidth by size, the host link, NUMA nodes
+streams.py      memory bandwidth by size, the host link, NUMA nodes; host_speed.py: the host itself
 power.py        lasting loads: watts, the clock they leave, joules
 collectives.py  under torchrun: NCCL, RCCL or gloo
 sections.py     what is measured, in which order and with which share of the time

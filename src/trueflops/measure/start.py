@@ -17,6 +17,7 @@ from trueflops.measure import stopping
 from trueflops.measure.collectives import join_world, leave_world, measure_collectives
 from trueflops.measure.device import Device, device_count, find_device, software
 from trueflops.measure.flags import USUAL_BUDGET, budget
+from trueflops.measure.host_speed import python_loop_seconds
 from trueflops.measure.node import measure_all
 from trueflops.measure.resume import begin
 from trueflops.measure.run import measure
@@ -59,7 +60,8 @@ def _known(device: Device) -> tuple[dict[str, Any], dict[str, str]]:
     said = dict(Meter(device).limits)
     driver = said.pop("driver", None)
     versions = software() | ({"driver": str(driver)} if driver else {})
-    return device.identity | said, versions
+    loop = {} if device.is_cpu else {"python_loop_seconds": python_loop_seconds()}
+    return device.identity | said | loop, versions
 
 
 def _among_ranks(options: argparse.Namespace) -> Record | None:

@@ -23,6 +23,7 @@ from trueflops.capture.lower.lists import CHUNK, CHUNKS_A_LAUNCH, foreach, fused
 from trueflops.capture.lower.movement import (
     averaged_loss,
     bags,
+    bags_backward,
     banded,
     cat,
     embedding_backward,
@@ -193,7 +194,7 @@ _FAMILIES: Final[dict[str, _Family]] = {
     **dict.fromkeys(("im2col", "col2im"), unfolded),
     **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), fourier),
     **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), bags),
-    "_embedding_bag_dense_backward": embedding_backward,
+    **dict.fromkeys(("_embedding_bag_backward", "_embedding_bag_dense_backward"), bags_backward),
     **dict.fromkeys(("cat", "stack", "_chunk_cat"), cat),
     **dict.fromkeys(
         ("index", "gather", "index_select", "embedding", "take", "_index", "_unsafe_index"), gather

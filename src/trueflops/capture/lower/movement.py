@@ -78,6 +78,13 @@ def embedding_backward(call: Call) -> list[Op]:
     return [kernel(call, Kind.MOVEMENT, EagerKernel.TABLE_GRADIENT, grad.elements, **rows)]
 
 
+def bags_backward(call: Call) -> list[Op]:
+    """The same for each row that was looked up: all of a bag get the bag's gradient."""
+    grad, index = call.inputs[:2]
+    each = grad._replace(shape=(index.elements, grad.shape[-1]), strides=(grad.shape[-1], 1))
+    return embedding_backward(call._replace(inputs=(each, index)))
+
+
 def loss(call: Call) -> list[Op]:
     """nll_loss looks one element of each row up; its backward first fills the whole gradient."""
     made = call.outputs[0]

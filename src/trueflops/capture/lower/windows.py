@@ -31,6 +31,11 @@ _ALONE: Final = {
     Kind.DGRAD: EagerKernel.DEPTHWISE_INPUT,
     Kind.WGRAD: EagerKernel.DEPTHWISE_WEIGHT,
 }
+_ALONE_LAST: Final = {
+    Kind.MATMUL: EagerKernel.DEPTHWISE_LAST,
+    Kind.DGRAD: EagerKernel.DEPTHWISE_LAST_INPUT,
+    Kind.WGRAD: EagerKernel.DEPTHWISE_LAST_WEIGHT,
+}
 
 
 def convolution(call: Call) -> list[Op]:
@@ -145,9 +150,13 @@ def _channelwise(
     window = prod(weight.shape[2:])
     done = call._replace(inputs=read, outputs=(made,))
     flop = 2.0 * narrow.elements * window / made.elements
-    run = float(x.shape[1]) if channels_last(x) else 1.0
+    last = channels_last(x)
+    run = float(x.shape[1]) if last else 1.0
     pieces = float(weight.elements) if way is Kind.WGRAD else 0.0
+    variant = (_ALONE_LAST if last else _ALONE)[way]
+    if variant is EagerKernel.DEPTHWISE_LAST_WEIGHT and x.dtype == "float32":
+        variant = EagerKernel.DEPTHWISE_LAST_WEIGHT_SINGLE
     return kernel(
-        done, Kind.MOVEMENT, _ALONE[way], narrow.elements * window, flop_per_element=flop,
+        done, Kind.MOVEMENT, variant, narrow.elements * window, flop_per_element=flop,
         run=run, pieces=pieces,
     )  # fmt: skip

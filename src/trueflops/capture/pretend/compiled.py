@@ -1,6 +1,7 @@
 """torch.compile as a marked region: its ops run one by one, and are fused afterwards in the IR.
 
-`is_compiling()` is true inside, since code may take another branch then.
+`is_compiling()` is true inside, since code may take another branch then; so is `is_exporting()`,
+for which dynamo puts a constant before torch 2.14 (pytorch#176499).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def marked_compile(recorder: Recorder) -> Iterator[None]:
         mock.patch.object(torch.compiler, "is_compiling", is_compiling),
         mock.patch.object(torch.compiler, "is_dynamo_compiling", is_compiling),
         mock.patch.object(torch._dynamo, "is_compiling", is_compiling),
+        mock.patch.object(torch.compiler, "is_exporting", is_compiling),
         mock.patch.object(torch, "compile", compile_),
         mock.patch.object(torch.nn.Module, "compile", compile_module),
     ):

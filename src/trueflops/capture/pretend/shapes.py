@@ -21,9 +21,10 @@ _LIKE: Final = {
     "batch_norm_backward_elemt": 1,
 }  # fmt: skip
 """Ops whose result looks like one of their arguments, and which."""
-RESERVED: Final = 2
-"""Numbers of an LSTM or GRU that cuDNN keeps for each hidden one beside the gates (assumed)."""
 GATES: Final = (1, 1, 4, 3)  # of cuDNN's modes: rnn_relu, rnn_tanh, lstm, gru
+RESERVED: Final = (2, 2, 5, 6)
+"""Numbers that cuDNN keeps for each hidden one, by mode (the first two assumed); and one more
+between two layers (cuDNN 9.19 on an H200: 408 layers, but for a few hundred bytes exactly)."""
 
 
 def tell_shapes(library: torch.library.Library) -> None:
@@ -125,7 +126,8 @@ def _layers(
     """Outputs, last states, what is kept for the backward, and the weights in one piece."""
     ways, wide = 1 + bidirectional, projected or hidden
     output = _by_steps(x, wide * ways, batch_first and not batch_sizes)
-    kept = (GATES[mode] + RESERVED) * hidden * ways * layers * x[..., 0].numel() if train else 0
+    each = RESERVED[mode] * layers + layers - 1
+    kept = each * hidden * ways * x[..., 0].numel() if train else 0
     cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
     reserve = x.new_empty(kept * x.element_size(), dtype=torch.uint8)
     return output, torch.empty_like(hx), cell, reserve, buffer

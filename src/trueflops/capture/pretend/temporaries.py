@@ -3,6 +3,7 @@
 It comes and goes inside one call, where no dispatch mode sees it, but a peak counts it. Sizes are
 those that torch's source asks for (aten/src/ATen/native: cuda/SoftMax.cu, cudnn/MHA.cpp,
 transformers/cuda/attention.cu and attention_backward.cu), and were seen on an H200 under 2.11.
+What cuDNN asks for its convolutions is in truth/h200/calls.csv (workspace_bytes).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _WIDE_VALUES: Final = 128  # up to which the memory-efficient kernel keeps its o
 _TILE: Final = 64  # of the memory-efficient backward, in either direction
 _CUDNN_ROWS: Final = 128  # cuDNN's backward works on whole blocks of so many queries
 _FLASH_ROWS: Final = 128
+_FEW_CHANNELS: Final = 4  # a first layer's, for which cuDNN has kernels of their own
 _FLASH_STEP: Final = 32  # elements of a head that flash attention's backward rounds up to
 
 
@@ -33,6 +35,12 @@ def _softmax_backward(inputs: Sequence[Tensor], _: Any) -> list[int]:
     grad, result = inputs[:2]
     dtype = torch.promote_types(grad.dtype, result.dtype)
     return [grad.numel() * dtype.itemsize]
+
+
+def _squared_error(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[int]:
+    """Of a mean or a sum: every element's own loss, and what was meant to hold it (Loss.cpp)."""
+    given = inputs[0]
+    return [given.numel() * given.element_size()] * 2 if outputs[0].numel() == 1 else []
 
 
 def _cudnn_backward(inputs: Sequence[Tensor], _: Any) -> list[int]:
@@ -79,6 +87,37 @@ def _efficient_backward(inputs: Sequence[Tensor], _: Any) -> list[int]:
     return [rows * tiles * _FLOAT, sums]
 
 
+def _convolution(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[int]:
+    """Of nine convolutions in ten whose channels come first: all of it, laid out channels last."""
+    x, weight = inputs[:2]
+    first_layer = min(x.shape[1], weight.shape[1]) <= _FEW_CHANNELS
+    return [] if first_layer else _laid_out(x, weight, outputs[0])
+
+
+def _convolution_backward(inputs: Sequence[Tensor], _: Any) -> list[int]:
+    """One gradient after the other: the same once."""
+    grad, x, weight = inputs[:3]
+    return _laid_out(x, weight, grad)
+
+
+def _laid_out(x: Tensor, weight: Tensor, y: Tensor) -> list[int]:
+    """None where each channel has a filter of its own, or a window is one place: plain products."""
+    alone = weight.shape[1] == 1 < x.shape[1]
+    places = prod(weight.shape[2:]) == 1 and x.shape[2:] == y.shape[2:]
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    if alone or places or last:
+        return []
+    return [sum(t.numel() * t.element_size() for t in (x, weight, y))]
+
+
+def _recurrent_backward(inputs: Sequence[Tensor], _: Any) -> list[int]:
+    """Gradients of all gates of all steps (one program, to 4 %)."""
+    x, weight = inputs[:2]
+    states = next(t for t in inputs[2:] if t.dim() == 3)  # of each layer and direction
+    every = x.numel() // x.shape[-1] * states.shape[0]
+    return [every * weight.shape[0] * x.element_size()]
+
+
 def _up(size: int, step: int) -> int:
     return ceil(size / step) * step
 
@@ -86,6 +125,10 @@ def _up(size: int, step: int) -> int:
 _Own = Callable[[Sequence[Tensor], Sequence[Tensor]], list[int]]
 _OWN: Final[dict[str, _Own]] = {
     "aten._softmax_backward_data.default": _softmax_backward,
+    "aten.mse_loss.default": _squared_error,
+    "aten.convolution.default": _convolution,
+    "aten.convolution_backward.default": _convolution_backward,
+    "aten._cudnn_rnn_backward.default": _recurrent_backward,
     "aten._scaled_dot_product_cudnn_attention_backward.default": _cudnn_backward,
     "aten._scaled_dot_product_flash_attention_backward.default": _flash_backward,
     "aten._scaled_dot_product_efficient_attention.default": _efficient,

@@ -30,8 +30,8 @@ _APART: Final = frozenset({
     EagerKernel.FOREACH, EagerKernel.FOREACH_APART, EagerKernel.FUSED_OPTIMIZER,
     EagerKernel.LIST_NORM, EagerKernel.SCATTER,
     EagerKernel.ATOMIC, EagerKernel.TABLE_GRADIENT, EagerKernel.SORTED_ADD, EagerKernel.SORT,
-    EagerKernel.TOP, EagerKernel.FOURIER, EagerKernel.BAG, EagerKernel.DEPTHWISE,
-    EagerKernel.DEPTHWISE_INPUT, EagerKernel.DEPTHWISE_WEIGHT, EagerKernel.ADAPTIVE_POOL_BACKWARD,
+    EagerKernel.TOP, EagerKernel.FOURIER, EagerKernel.BAG, EagerKernel.ADAPTIVE_POOL_BACKWARD,
+    *(each for each in EagerKernel if each.startswith("depthwise")),
 })  # fmt: skip
 # Elements that are still indexed one by one.
 _TURNING: Final = (EagerKernel.CAT, EagerKernel.JOIN, EagerKernel.GATHER)

@@ -10,7 +10,7 @@ from typing import Final
 
 from trueflops.capture.lower import base_name
 from trueflops.clock import Clock
-from trueflops.clock.host import LISTS, HostLaw, is_library
+from trueflops.clock.host import LISTS, HostLaw
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import Kernel, price_events
 from trueflops.profile import Curve
@@ -96,10 +96,7 @@ def price_step(
     law = clock.host.session if recording.by_session else clock.host.law
     session = law if recording.by_session else None
     alone = clock.chip.is_cpu
-    trained = _trained(events, recording)
-    issues = _issues(
-        events, priced, clock.host, meetings or {}, trained, one_thread=alone, session=session
-    )
+    issues = _issues(events, priced, clock.host, meetings or {}, one_thread=alone, session=session)
     score = Score(issues, sum(_joules(k, clock) for k in kernels))
     return PricedStep(kernels, score, law, recording.by_session)
 
@@ -171,7 +168,6 @@ def _issues(
     priced: list[list[Kernel]],
     host: HostLaw,
     meetings: Mapping[int, Hashable],
-    trained: float,
     *,
     one_thread: bool,
     session: Curve | None,
@@ -195,29 +191,16 @@ def _issues(
             launched.add(event.graph)
             found.append(Issue(taken, kernels, event.stream, graphed=True, meets=met))
         else:
-            taken = host.call_seconds(
-                event.phase,
-                kernels=len(kernels),
-                views=event.views,
-                modules=event.modules,
-                listed=len(event.inputs) if base_name(event.op).startswith(LISTS) else 0,
-                trained=trained if event.phase == "backward" else 0.0,
-                library=any(k.op is not None and is_library(k.op) for k in kernels),
-                checkpoints=event.phase == "recompute" != before,
-                generated=event.region >= 0,
-            )
+            if event.region >= 0:
+                taken = len(kernels) * host.law["generated"]
+            else:
+                listed = len(event.inputs) if base_name(event.op).startswith(LISTS) else 0
+                taken = host.call_seconds((k.op for k in kernels), event.views, listed)
+                if event.phase == "recompute" != before:
+                    taken += host.law["checkpoint"]
             before = event.phase
             found.append(Issue(taken, kernels, event.stream, meets=met))
     return found
-
-
-def _trained(events: Sequence[Event], recording: Recording) -> float:
-    """How many weights the optimizer updates, of each call of the backward that leads there."""
-    calls = [event for event in events if isinstance(event, Call)]
-    updates = (call for call in calls if call.phase == "optimizer")
-    seen = {array.storage for call in updates for array in call.inputs}
-    backward = sum(call.phase == "backward" for call in calls)
-    return len(seen & recording.parameters.keys()) / max(backward, 1)
 
 
 def _busiest_link(kernels: list[Kernel], clock: Clock) -> float:
