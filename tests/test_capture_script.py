@@ -120,14 +120,20 @@ def test_a_script_sees_torchruns_environment(tmp_path: Path) -> None:
         run(tmp_path, before="import os; os._exit(7)", world=8, rank=5)
 
 
+@pytest.mark.parametrize("words", ["--on H100 {}", "{} --on H100", "--on H100 {} --json"])
 def test_capture_of_a_script_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
 ) -> None:
     file = tmp_path / "train.py"
     file.write_text(dedent(LOOP.format(width=WIDTH, before="", line="pass", after="")))
-    words = ["capture", "--on", "H100", str(file), "--", str(tmp_path / "log"), "4"]
-    assert main(words) == 0
-    assert "a step of" in capsys.readouterr().out
+    own = ["--", str(tmp_path / "log"), "4"]
+    assert main(["capture", *words.format(file).split(), *own]) == 0
+    assert "step" in capsys.readouterr().out
+
+
+def test_only_what_runs_a_program_takes_words_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "Llama-3.1-8B", "--on", "H100", "--", "4"]) == 2
+    assert "runs no program" in capsys.readouterr().err
 
 
 # ── what frameworks do ───────────────────────────────────────────────────────────────────────────

@@ -107,9 +107,20 @@ def wrapped(message: str) -> str:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; an unknown flag is refused with the nearest of that command."""
+    """Read a command line; an unknown flag is refused with the nearest of that command.
+
+    What stands after -- is the program's own, wherever flags stand: argparse takes it only where
+    nothing stands between it and the file.
+    """
     top = parser()
-    options, unknown = top.parse_known_args(words)
+    cut = words.index("--") if "--" in words else len(words)
+    options, unknown = top.parse_known_args(words[:cut])
+    if cut < len(words):
+        if not hasattr(options, "words"):
+            refuse(
+                f"{options.command} runs no program: leave -- out", f"trueflops {options.command}"
+            )
+        options.words = [*(options.words or ()), *words[cut + 1 :]]
     if unknown:
         command = top.command(options.command)
         wrong = unknown[0].split("=")[0]
