@@ -19,6 +19,7 @@ from trueflops.clock.host import host_class
 from trueflops.graph.alignment import FULL
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
+from trueflops.graph.passes.compiled import padded
 from trueflops.graph.variants import EagerKernel, ProductKernel
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import price_events
@@ -148,6 +149,12 @@ def test_a_compiler_pads_odd_products(compiled: bool) -> None:
     products = [k.op for each in priced for k in each if k.op and k.op.kind is Kind.MATMUL]
     narrowest = min(min(p.facts["loads"], p.facts["stores"]) for p in products)
     assert (narrowest == FULL) is compiled
+
+
+def test_only_plain_products_are_padded() -> None:
+    assert padded(op(Kind.WGRAD)).facts == {"loads": FULL, "stores": FULL}
+    for other in (op(Kind.POINTWISE), op(Kind.MATMUL, ProductKernel.CONVOLUTION)):
+        assert padded(other) is other
 
 
 def test_compiled_code_is_told_that_it_is_exported() -> None:

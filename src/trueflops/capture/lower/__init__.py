@@ -59,7 +59,7 @@ from trueflops.capture.lower.products import (
 from trueflops.capture.lower.recurrent import layers, layers_backward
 from trueflops.capture.lower.windows import convolution, convolution_backward
 from trueflops.graph.ir import Op
-from trueflops.graph.passes.compiled import generated
+from trueflops.graph.passes.compiled import generated, padded
 from trueflops.records.recording import Call
 
 __all__ = ["CHUNK", "CHUNKS_A_LAUNCH", "base_name", "is_guessed", "lower", "tensor"]
@@ -82,7 +82,8 @@ def lower(call: Call) -> list[Op]:
             family = by_bytes
         else:
             family = pointwise
-    return family(call)
+    ops = family(call)
+    return [padded(op) for op in ops] if call.region >= 0 else ops
 
 
 def _generated(call: Call) -> Op:

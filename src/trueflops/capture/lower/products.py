@@ -128,8 +128,6 @@ def _product(
         "loads": min(row_alignment(a), row_alignment(b)),
         "stores": row_alignment(call.outputs[0]),
     }
-    if call.region >= 0:  # Inductor pads odd sides (config.shape_padding)
-        facts = {"loads": FULL, "stores": FULL}
     return Op(name, Kind.MATMUL, (x,), (y,), weights=tuple(weights), dtype=dtype, part=call.module,
               facts=facts)  # fmt: skip
 

@@ -1,7 +1,7 @@
 """torch.compile as a marked region: its ops run one by one, and are fused afterwards in the IR.
 
-`is_compiling()` is true inside, since code may take another branch then; so is `is_exporting()`,
-for which dynamo puts a constant before torch 2.14 (pytorch#176499).
+`is_compiling()` is true inside, since code may take another branch then; so is `is_exporting()`
+before torch 2.14, whose dynamo no longer puts a constant in its place (pytorch#176499).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from trueflops.capture.recorder import Recorder
 
+_TELLS_EXPORTS: Final = "2.14"  # the release of torch whose dynamo tells compiling from exporting
 _GRAPHED: Final = ("reduce-overhead", "max-autotune")  # modes
 
 
@@ -42,11 +43,14 @@ def marked_compile(recorder: Recorder) -> Iterator[None]:
     def is_compiling() -> bool:
         return places.region >= 0
 
+    def is_exporting() -> bool:
+        return is_compiling() and torch.__version__ < _TELLS_EXPORTS
+
     with (
         mock.patch.object(torch.compiler, "is_compiling", is_compiling),
         mock.patch.object(torch.compiler, "is_dynamo_compiling", is_compiling),
         mock.patch.object(torch._dynamo, "is_compiling", is_compiling),
-        mock.patch.object(torch.compiler, "is_exporting", is_compiling),
+        mock.patch.object(torch.compiler, "is_exporting", is_exporting),
         mock.patch.object(torch, "compile", compile_),
         mock.patch.object(torch.nn.Module, "compile", compile_module),
     ):

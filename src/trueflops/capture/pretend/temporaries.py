@@ -90,8 +90,7 @@ def _efficient_backward(inputs: Sequence[Tensor], _: Any) -> list[int]:
 def _convolution(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[int]:
     """Of nine convolutions in ten whose channels come first: all of it, laid out channels last."""
     x, weight = inputs[:2]
-    first_layer = min(x.shape[1], weight.shape[1]) <= _FEW_CHANNELS
-    return [] if first_layer else _laid_out(x, weight, outputs[0])
+    return [] if x.shape[1] <= _FEW_CHANNELS else _laid_out(x, weight, outputs[0])
 
 
 def _convolution_backward(inputs: Sequence[Tensor], _: Any) -> list[int]:

@@ -12,7 +12,13 @@ from dataclasses import replace
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
 from trueflops.graph.kinds import Function, Role
-from trueflops.graph.passes.compiled import CompiledRegion, GeneratedKernel, generated, joins
+from trueflops.graph.passes.compiled import (
+    CompiledRegion,
+    GeneratedKernel,
+    generated,
+    joins,
+    padded,
+)
 from trueflops.sizes import summed
 
 
@@ -48,7 +54,7 @@ def compile_graph(graph: Graph) -> Graph:
 def _node(nodes: dict[int, Node], kernel: GeneratedKernel) -> Node:
     own = [nodes[i] for i in kernel.members]
     if not joins(own[0]):
-        return own[0]
+        return padded(own[0]) if isinstance(own[0], Op) else own[0]
     parts = [node for node in own if isinstance(node, Op)]
     made = generated(parts, tuple(kernel.reads.values()), tuple(kernel.writes.values()))
     weights = tuple({w.name: w for op in parts for w in op.weights}.values())

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from trueflops.graph.alignment import FULL
 from trueflops.graph.ir import Node, Op, Tensor
-from trueflops.graph.kinds import Kind
+from trueflops.graph.kinds import PRODUCTS, Kind
 from trueflops.graph.rules import RULES
 from trueflops.graph.variants import EagerKernel
 
@@ -63,6 +65,13 @@ def generated(parts: Sequence[Op], reads: tuple[Tensor, ...], writes: tuple[Tens
         fused=tuple(parts),
         variant=EagerKernel.RANDOM if drawn else variant,
     )
+
+
+def padded(op: Op) -> Op:
+    """An op as Inductor runs it: odd sides of plain products are padded (config.shape_padding)."""
+    if op.kind not in PRODUCTS or op.variant is not None:
+        return op
+    return replace(op, facts={**op.facts, "loads": FULL, "stores": FULL})
 
 
 class GeneratedKernel(NamedTuple):
