@@ -15,6 +15,7 @@ import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,59 +25,49 @@ from scipy.optimize import nnls
 from captured_steps import case_of, program
 from judged import clock_for
 from programs import PROGRAMS
-from trueflops.capture.lower import base_name
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
 from trueflops.clock import Clock
-from trueflops.clock.host import LISTS
 from trueflops.predict.captured.lowering import Lowering
-from trueflops.predict.captured.prices import price_events
+from trueflops.predict.captured.step import captured_step
+from trueflops.profile import CurveKey
 from trueflops.records.recording import Call, Waited
+from trueflops.units import MICRO
 
 TRUTH = Path(__file__).parent.parent / "truth" / "h200"
 SESSION = "3"  # in which the host was evenly slow
 BEHIND = 0.97  # of the step: the host was issuing nearly all the time
-FITS_THE_QUEUE = 700  # calls that no device holds up
+FITS_THE_QUEUE = 700  # kernels that no device holds up
 FEW_WAITS = 4  # a loss that is printed, a mask that is looked at
 TERMS = ("issue", "view", "listed", "launch")
 
 
 class Work(NamedTuple):
-    """What a step asks of the host, in microseconds alone and in counts."""
+    """What a step asks of the host: what each constant is multiplied by, and kernels."""
 
-    alone: float
-    views: int
-    listed: int
-    repeated: int
-    calls: int
-
-    @property
-    def terms(self) -> list[float]:
-        """Beside the constants they are multiplied by."""
-        return [self.alone, float(self.views), float(self.listed), float(self.repeated)]
+    terms: list[float]
+    kernels: int
 
 
 def work_of(build: Callable[[], Callable[[], Any]], clock: Clock) -> Work | None:
     """Of a captured step; None where compiled code or a CUDA graph issues parts of it.
 
-    None as well where the host often waits for values: its time is then the device's too.
+    None as well where the host often waits for values: its time is then the device's too. A host's
+    time is linear in its constants: each term is the step on a host that has one of them alone.
     """
-    events = capture(lambda: build, Machine.like(clock.chip)).step()
-    if sum(isinstance(e, Waited) and e.waiting < 0 for e in events) > FEW_WAITS:
+    recording = capture(lambda: build, Machine.like(clock.chip))
+    events, lowering = recording.step(), Lowering()
+    calls = [event for event in events if isinstance(event, Call)]
+    waits = sum(isinstance(e, Waited) and e.waiting < 0 for e in events)
+    if waits > FEW_WAITS or any(call.region >= 0 or call.graph >= 0 for call in calls):
         return None
-    alone, views, listed, repeated, calls = 0.0, 0, 0, 0, 0
-    for event, kernels in zip(events, price_events(events, clock, Lowering()), strict=True):
-        if not isinstance(event, Call):
-            continue
-        if event.region >= 0 or event.graph >= 0:
-            return None
-        own = {id(k.op): k.op for k in kernels}
-        alone += sum(clock.host.alone_seconds(op) for op in own.values()) * 1e6
-        repeated += len(kernels) - len(own)
-        views += event.views
-        listed += len(event.inputs) if base_name(event.op).startswith(LISTS) else 0
-        calls += len(kernels)
-    return Work(alone, views, listed, repeated, calls)
+    law, key = clock.profile.curve("dispatch"), CurveKey("dispatch")
+    steps = []
+    for term in TERMS:
+        alone = dict.fromkeys(law.values, 0.0) | {term: 1.0 if term == "issue" else MICRO}
+        host = clock.profile.having({key: replace(law, values=alone)})
+        steps.append(captured_step(recording, Clock(clock.cluster, host), lowering))
+    return Work([step.host_seconds / MICRO for step in steps], len(steps[0].ran))
 
 
 def rows_of(*names: str) -> Iterator[dict[str, str]]:
@@ -96,14 +87,14 @@ def main() -> None:
     sessions: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         name = row["program"]
-        if name not in works or not (name in behind or works[name].calls < FITS_THE_QUEUE):
+        if name not in works or not (name in behind or works[name].kernels < FITS_THE_QUEUE):
             continue
         if row["host_seconds"] or name in behind:  # the first session noted whole steps only
             sessions[row["session"]][name] = float(row["host_seconds"] or row["step_seconds"])
     constants = _fitted(works, sessions[SESSION])
     print("fitted to session", SESSION, dict(zip(TERMS, constants.round(3).tolist(), strict=True)))
     programs = [
-        seconds * 1e6 / float(np.dot(constants, works[name].terms))
+        seconds / MICRO / float(np.dot(constants, works[name].terms))
         for steps in sessions.values() for name, seconds in steps.items()
     ]  # fmt: skip
     llamas = list(_shares_of_llamas(constants, clock))
@@ -121,7 +112,7 @@ def _is_behind(row: dict[str, str]) -> bool:
 
 def _fitted(works: dict[str, Work], host: dict[str, float]) -> np.ndarray:
     names = sorted(host)
-    taken = np.array([host[name] * 1e6 for name in names])
+    taken = np.array([host[name] / MICRO for name in names])
     terms = np.array([works[name].terms for name in names]) / taken[:, None]
     left_out = []
     for i in range(len(names)):
@@ -142,7 +133,7 @@ def _shares_of_llamas(constants: np.ndarray, clock: Clock) -> Iterator[float]:
     for case, steps in found.items():
         work = work_of(lambda case=case: program(case), clock)  # type: ignore[misc]
         if work is not None:
-            yield from (s * 1e6 / float(np.dot(constants, work.terms)) for s in steps)
+            yield from (s / MICRO / float(np.dot(constants, work.terms)) for s in steps)
 
 
 def _missed(share: float, shares: Iterable[float]) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from trueflops.measure.device import Device
 from trueflops.measure.job import Job
@@ -76,11 +77,7 @@ def _layout(tensor: torch.Tensor) -> Layout:
 
 
 def _flat(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for each in value for tensor in _flat(each)]
-    return []
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def call_jobs(device: Device, cases: Iterable[Case]) -> Iterator[Job]:
@@ -98,7 +95,10 @@ def call_jobs(device: Device, cases: Iterable[Case]) -> Iterator[Job]:
 
 
 def _job(device: Device, case: Case) -> Job | None:
-    """The row of a case; None where it is no single call, or this device has no such kernel."""
+    """The row of a case; None where it is no single call, or this device has no such kernel.
+
+    Or no room for its operands: the case is left out, as others of its family are smaller.
+    """
     listener = _Listener(has_tf32=has_tf32(device))
     if device.kind == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False  # torch's default, which products.py changes
