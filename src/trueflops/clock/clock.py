@@ -77,7 +77,7 @@ class Priced:
     """Weights and cached keys: what no cache on the chip holds until the next step."""
     joules: dict[str, Size] = field(default_factory=lambda: defaultdict(float))
     kernels: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    host: dict[str, float] = field(default_factory=dict)
+    host: Mapping[str, Size] = field(default_factory=dict)
     """Seconds that the host needs to issue them."""
     links: dict[tuple[str, int], Size] = field(default_factory=lambda: defaultdict(float))
     """Seconds for which a tier's links are busy, by (phase, tier), whatever runs beside."""

@@ -45,6 +45,7 @@ class HostLaw:
         self.session = profile.curve("session")  # of a graph that no Python runs
         self.by_calls = bool(self.framework["by_calls"])
         self.by_generated = bool(self.framework["by_generated"])
+        self.by_modules = bool(self.framework["by_modules"])
 
     @property
     def gap(self) -> float:
@@ -53,10 +54,12 @@ class HostLaw:
 
     def node_seconds(self, node: Node, phase: Phase) -> float:
         """Seconds of host work for one node of a graph."""
-        if not (self.by_calls or self.by_generated):
+        if not (self.by_calls or self.by_generated or self.by_modules):
             launch = self.framework["launch"]
         elif self.by_generated:
             launch = self.law["generated"]
+        elif self.by_modules:
+            launch = self.law["modules"]
         else:
             views = VIEWS_AGAIN if phase == "recompute" else VIEWS_A_CALL
             launch = self.call_seconds([node] if isinstance(node, Op) else [], views)

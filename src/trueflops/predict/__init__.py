@@ -1,6 +1,7 @@
 """Predictions: trees whose parts sum to the whole, each value with its interval and its origin.
 
 costs.py          what one rank's pieces cost
+hooks.py          what frameworks hang around modules
 stages.py         which layers a stage holds
 pipeline.py       a micro-batch on the average stage, and on the slowest
 schedule.py       bubbles, micro-batches in flight

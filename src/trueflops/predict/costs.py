@@ -35,6 +35,7 @@ class PieceCost(Priced):
     dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
     expert_parameters: Size
     weight_bytes: Size  # in the width they are stored in
+    weight_tensors: Size  # how many weights those are
     tied_parameters: Size  # of the dense ones: a head's share of the embedding's table
     kept_bytes: Size  # per micro-batch, until its backward
     working_bytes: Size  # alive only while the hungriest op runs
@@ -206,6 +207,7 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         dense_parameters=dense,
         expert_parameters=experts,
         weight_bytes=total_bytes(graph.weights),
+        weight_tensors=float(len(graph.weights)),
         tied_parameters=tied,
         kept_bytes=total_bytes(graph.kept_tensors),
         working_bytes=_working_bytes(graph),

@@ -21,6 +21,7 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.communication import communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
+from trueflops.predict.hooks import hooked
 from trueflops.predict.memory import hold, stage_memory
 from trueflops.predict.pipeline import run_pipeline
 from trueflops.predict.schedule import bubble_seconds
@@ -88,6 +89,7 @@ class Trainer:
 
     def combine(self, plan: Plan, costs: Costs) -> TrainingStep:
         """Put the costs of a rank's pieces together as the plan says."""
+        costs = hooked(costs, plan, self.profile)
         m = plan.micro_batches(self.workload.global_batch)
         stages = representative_stages(self.model, plan)
         held = hold(costs, plan, stages)

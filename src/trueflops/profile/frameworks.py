@@ -19,7 +19,8 @@ from trueflops.profile.profile import Curve, Lineage, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"  # that trains, where none is named
-DISPATCHES: Final = ("calls", "generated")  # how PyTorch issues kernels: clock/host.py
+DISPATCHES: Final = ("calls", "generated", "modules")  # how PyTorch issues kernels: clock/host.py
+HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: predict/hooks.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
@@ -29,7 +30,7 @@ _OF_THE_STEP: Final = (
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
-    "memory_error", "habits", "serves", "elsewhere", "dispatches",
+    "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
     "vendors", "lacks",
 )  # fmt: skip
 
@@ -116,6 +117,7 @@ def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> P
     said = {**_settings()[USUAL], **_section(framework)}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
+    numbers |= {f"hooks_{whose}": float(said.get("hooks") == whose) for whose in HOOKS}
     slack = profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
     held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}

@@ -26,12 +26,12 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("composer",), "composer"),
     (("fsdp",), "fsdp"),
     (("compil",), "compiled"),
-    (("torch",), PLAIN),
-    (("transformers",), PLAIN),
-    (("trainer",), PLAIN),
-    (("accelerate",), PLAIN),
-    (("peft",), PLAIN),
+    (("transformers",), "transformers"),
+    (("trainer",), "transformers"),
+    (("accelerate",), "transformers"),
+    (("peft",), "transformers"),
     (("litgpt",), PLAIN),
+    (("torch",), PLAIN),
 )
 
 

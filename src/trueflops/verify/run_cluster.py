@@ -55,7 +55,7 @@ def read_machine(row: Row, framework: str) -> Machine:
         raise Missing(str(error)) from None
     chip = accelerator(_HOUSE_CHIPS.get((framework, found.whole), found.whole))
     notes = text(row, "notes")
-    network = _network_bytes_per_second(notes)
+    network = _network_bytes_per_second(text(row, "network") or notes)
     watts = _power_limit(chip, f"{said}; {notes}")
     return Machine(chips(devices // cores, chip.name, network, watts), devices, cores)
 
