@@ -10,6 +10,7 @@ upkeep.py         weights, gradients, states: casts, sums, the update (foreach.p
 memory.py         a stage's memory
 step_terms.py     the step's parts as a tree
 training.py       the step of one plan, or of a million (training_step.py: the answer)
+guessed.py        answers as wide as what was guessed makes them
 serving.py        prefill, decode, KV cache; released.py: the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh
 kernels.py        single kernels; explain/: how one of them runs; mapping.py: tile to instructions

@@ -31,7 +31,7 @@ _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
-    "vendors", "lacks",
+    "vendors", "lacks", "like",
 )  # fmt: skip
 
 
@@ -44,6 +44,7 @@ class Habits:
     fused_loss: bool = False
     implementation: str = "library"
     sp: bool = True
+    overlap: bool = True
     gradient_dtype: str = ""  # "": as wide as the weights
     selective: str = "selective"
     selective_layers: float = 0.0
@@ -106,7 +107,11 @@ def lacking(framework: str) -> tuple[str, ...]:
 def _section(framework: str) -> dict[str, Any]:
     if framework not in _settings():
         raise UnknownName("framework", framework, frameworks(), f"({', '.join(frameworks())})")
-    return _settings()[framework]
+    own = _settings()[framework]
+    if "like" not in own:
+        return own
+    base = _section(own["like"])
+    return {**base, **own, "habits": {**base.get("habits", {}), **own.get("habits", {})}}
 
 
 def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> Profile:

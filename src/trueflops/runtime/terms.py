@@ -20,6 +20,9 @@ from trueflops.profile import Curve
 from trueflops.sizes import Size
 
 Z90: Final = 1.6449  # standard deviations either side of a 90 % interval
+Sides = tuple[Size, Size]
+NOTHING_UNSTATED: Final[Sides] = (0.0, 0.0)
+"""How far to either side, as logarithms, an answer may be off because a plan was guessed."""
 
 COMPUTE: Final = {
     "matmul": "matmul",
@@ -50,6 +53,7 @@ class Term:
     combine: Literal["sum", "max"] = "sum"
     note: str = ""
     least: Size = 0.0  # what physics allows at least: no interval reaches below
+    unstated: Sides = NOTHING_UNSTATED  # of a whole: what guesses of the plan may have got wrong
 
     def deviations(self) -> dict[str, Size]:
         """One standard deviation, in the term's unit, by cause."""
@@ -68,7 +72,8 @@ class Term:
         """Value and error, ready to be multiplied and divided."""
         safe = np.maximum(self.value, 1e-300)
         spreads = {cause: d / safe for cause, d in self.deviations().items()}
-        return Estimate(self.value, spreads, self.claim, np.minimum(self.least, self.value))
+        least = np.minimum(self.least, self.value)
+        return Estimate(self.value, spreads, self.claim, least, unstated=self.unstated)
 
     @property
     def claim(self) -> Origin:
@@ -119,6 +124,7 @@ class Estimate:
     origin: Origin
     least: Size = 0.0  # what physics allows at least, and at most: no interval reaches beyond
     most: Size = np.inf
+    unstated: Sides = NOTHING_UNSTATED
 
     @property
     def spread(self) -> Size:
@@ -131,12 +137,16 @@ class Estimate:
     @property
     def low(self) -> Size:
         """Lower end of the 90 % interval."""
-        return np.maximum(self.value * np.exp(-Z90 * self.spread), self.least)
+        return np.maximum(self.value * np.exp(-self._reach(0)), self.least)
 
     @property
     def high(self) -> Size:
         """Upper end of the 90 % interval."""
-        return np.minimum(self.value * np.exp(Z90 * self.spread), self.most)
+        return np.minimum(self.value * np.exp(self._reach(1)), self.most)
+
+    def _reach(self, side: int) -> Size:
+        """How far the interval reaches to one side, as a logarithm: errors of laws, and guesses."""
+        return np.hypot(Z90 * self.spread, self.unstated[side])
 
     def times(self, other: Estimate | Size) -> Estimate:
         """A product; errors of the same cause add, and limits hold for it too."""
@@ -156,11 +166,15 @@ class Estimate:
         safe = np.maximum(self.value, 1e-300)
         spreads = {c: -s for c, s in self.spreads.items()}
         most = numerator / np.maximum(self.least, 1e-300) if np.any(self.least) else np.inf
-        return Estimate(numerator / safe, spreads, self.origin, most=most)
+        turned = (self.unstated[1], self.unstated[0])
+        return Estimate(numerator / safe, spreads, self.origin, most=most, unstated=turned)
 
     def _by(self, factor: Size) -> Estimate:
-        return Estimate(
-            self.value * factor, self.spreads, self.origin, self.least * factor, self.most * factor
+        return replace(
+            self,
+            value=self.value * factor,
+            least=self.least * factor,
+            most=self.most * factor,
         )
 
     def _with(self, other: Estimate, sign: float, least: Size, most: Size) -> Estimate:
@@ -168,7 +182,10 @@ class Estimate:
         for cause, spread in other.spreads.items():
             spreads[cause] = spreads.get(cause, 0.0) + sign * spread
         value = self.value * other.value**sign
-        return Estimate(value, spreads, weakest((self.origin, other.origin)), least, most)
+        own, others = self.unstated, other.unstated if sign > 0.0 else other.unstated[::-1]
+        unstated = (np.hypot(own[0], others[0]), np.hypot(own[1], others[1]))
+        origin = weakest((self.origin, other.origin))
+        return Estimate(value, spreads, origin, least, most, unstated)
 
     def take(self, rows: NDArray[np.intp]) -> Estimate:
         """The estimates of some plans out of many."""
@@ -177,13 +194,15 @@ class Estimate:
             return size if np.ndim(size) == 0 else np.ravel(size)[rows % np.size(size)]
 
         spreads = {c: at(s) for c, s in self.spreads.items()}
-        return Estimate(at(self.value), spreads, self.origin, at(self.least), at(self.most))
+        return Estimate(
+            at(self.value), spreads, self.origin, at(self.least), at(self.most), self.unstated
+        )
 
     def pick(self, index: int) -> Estimate:
         """The estimate of one plan out of many."""
         spreads = {c: at(s, index) for c, s in self.spreads.items()}
         least, most = at(self.least, index), at(self.most, index)
-        return Estimate(at(self.value, index), spreads, self.origin, least, most)
+        return Estimate(at(self.value, index), spreads, self.origin, least, most, self.unstated)
 
 
 def at(size: Size, index: int) -> float:

@@ -21,6 +21,9 @@ from trueflops.verify.cells import Missing, needed, noted, number, text
 
 _CORES: Final = re.compile(r"(\d{1,9})\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
 _RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s)?\b")
+_NODE: Final = re.compile(
+    r"\b(one|\d{1,3}) (?:x )?(?:gpu|card|accelerator|chip)s? ?(?:a|per|/) ?node", re.IGNORECASE
+)
 _TOTAL: Final = re.compile(r"\b(\d{1,9})\s*Gbps\b")
 _LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
 UNKNOWN_LIMIT: Final = 0.6  # of the cap (assumed) where a chip is said to be limited, not to what
@@ -57,7 +60,15 @@ def read_machine(row: Row, framework: str) -> Machine:
     notes = text(row, "notes")
     network = _network_bytes_per_second(text(row, "network") or notes)
     watts = _power_limit(chip, f"{said}; {notes}")
-    return Machine(chips(devices // cores, chip.name, network, watts), devices, cores)
+    per_node = _node_size(notes.replace("GPUs/node", "GPUs a node"))
+    where = chips(devices // cores, chip.name, network, watts, per_node)
+    return Machine(where, devices, cores)
+
+
+def _node_size(notes: str) -> int | None:
+    """'one GPU a node', '4 GPUs/node'."""
+    said = _NODE.search(notes)
+    return None if said is None else 1 if said[1].casefold() == "one" else int(said[1])
 
 
 def _network_bytes_per_second(notes: str) -> float | None:
@@ -80,18 +91,22 @@ def _power_limit(chip: Accelerator, said: str) -> float | None:
 
 @cache
 def chips(
-    count: int, name: str, network: float | None = None, watts: float | None = None
+    count: int,
+    name: str,
+    network: float | None = None,
+    watts: float | None = None,
+    node_size: int | None = None,
 ) -> Cluster:
-    """So many chips in nodes that they fill; network and power limit as the row says."""
+    """So many chips in nodes that they fill; network, power limit and nodes as the row says."""
     if watts is not None:
-        whole = chips(count, name, network)
+        whole = chips(count, name, network, None, node_size)
         chip = whole.accelerator
         values = {**chip.values, "power.tdp": watts}
         return replace(whole, accelerator=replace(chip, values=values))
     host = default_node(accelerator(name))
-    size = host.count if host else count
+    size = node_size or (host.count if host else count)
     per_node = max(d for d in range(1, min(size, count) + 1) if count % d == 0)
-    filled = per_node == min(size, count)
+    filled = per_node == min(size, count) and node_size is None
     whole = cluster(f"{count}x{name}" if filled else f"{count // per_node}x{per_node}x{name}")
     if network is None or not whole.tiers or whole.tiers[-1].reach != inf:
         return whole

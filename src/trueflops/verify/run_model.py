@@ -25,8 +25,10 @@ from trueflops.verify.cells import Missing, needed, number, text, whole
 USUAL_VOCAB: Final = 51200  # GPT-2's 50,257 padded as Megatron does; where a row gives none
 USUAL_HEAD: Final = 128
 LEAST_USUAL_HEAD: Final = 64  # where hidden over heads gives one of these, that is what it is
-GPT_DROPOUT: Final = 0.1  # GPT-2's and Megatron-LM's default, on until models trained without
+GPT_DROPOUT: Final = 0.1  # GPT-2's, until models trained without; Megatron-LM's to this day
 LAST_WITH_DROPOUT: Final = 2022
+DROPS_BY_DEFAULT: Final = ("megatron", "megatron-deepspeed")
+"""megatron/training/arguments.py: --attention-dropout and --hidden-dropout are 0.1 unless given."""
 MOST_LAYERS: Final = 10_000
 UNUSUAL: Final = 0.01  # an unusual structure must come nearer to params_b by this share
 
@@ -50,10 +52,10 @@ class Shape:
     dropout: float = 0.0
 
 
-def read_run_model(row: Row) -> Model:
+def read_run_model(row: Row, framework: str = "") -> Model:
     """The model that a row names; Missing where neither the catalog nor the row knows its shape."""
     name = text(row, "model")
-    shape = _shape(row)
+    shape = _shape(row, framework)
     known = find_model(name)
     if known is None and not shape.layers:
         known = _of_like_name(name, shape.parameters)
@@ -68,7 +70,9 @@ def read_run_model(row: Row) -> Model:
     return _build(name or "unnamed", shape)
 
 
-def _shape(row: Row) -> Shape:
+def _shape(row: Row, framework: str) -> Shape:
+    old = (number(row, "year") or 9999) <= LAST_WITH_DROPOUT
+
     def size(column: str) -> int:
         return whole(row, column) or 0
 
@@ -85,7 +89,7 @@ def _shape(row: Row) -> Shape:
         parameters=(number(row, "params_b") or 0.0) * units.GIGA,
         active=(number(row, "active_params_b") or 0.0) * units.GIGA,
         seq=size("seq_len"),
-        dropout=GPT_DROPOUT if (number(row, "year") or 9999) <= LAST_WITH_DROPOUT else 0.0,
+        dropout=GPT_DROPOUT if old or framework in DROPS_BY_DEFAULT else 0.0,
     )
 
 

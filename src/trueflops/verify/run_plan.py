@@ -24,10 +24,10 @@ from trueflops.verify.run_cluster import Machine, slices
 ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
 GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d{1,9})"
 MICRO_BATCH: Final = r"\bMBS[ =:]*(\d{1,9})"
-FIRST_WITH_SP: Final = 2022  # sequence parallelism: Korthikanti et al., May 2022
+FIRST_WITH_SP: Final = 2023  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
-FIRST_WITH_OVERLAP: Final = 2023  # Megatron-LM's gradients wait for the whole backward before
-FIRST_WITH_NARROW_SUMS: Final = 2025  # NeMo's performance recipes: grad_reduce_in_fp32 is off
+ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
+BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
 FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
 
 
@@ -74,8 +74,10 @@ def read_degrees(row: Row, machine: Machine) -> Degrees:
     return Degrees(tp, pp, cp, dp, fitting[-1], batch // dp * dp)
 
 
-def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framework: str) -> Plan:
-    """The plan that a row describes."""
+def read_plan(
+    row: Row, degrees: Degrees, model: Model, cluster: Cluster, framework: str
+) -> tuple[Plan, frozenset[str]]:
+    """The plan that a row describes, and which of its fields the row states."""
     year = int(number(row, "year") or 9999)
     notes = text(row, "notes").casefold()
     zero, shard = read_sharding(row, degrees.dp, cluster, framework, year)
@@ -92,13 +94,46 @@ def read_plan(row: Row, degrees: Degrees, model: Model, cluster: Cluster, framew
         "sp": _sequence_parallel(degrees.tp, model, notes, framework, year),
         "flash": _flash(row, year),
         "fused": habits(framework).fused,
-        "fused_loss": habits(framework).fused_loss,
+        "fused_loss": _fused_loss(row, framework),
         "implementation": habits(framework).implementation,
-        "overlap": year >= FIRST_WITH_OVERLAP or "megatron" not in framework,
-        **read_dtypes(row, cluster.accelerator, framework, year),
+        "overlap": habits(framework).overlap or "overlap-grad-reduce" in notes,
+        "dispatch": text(row, "dispatch") or "all-to-all",
+        **_offloaded(row),
+        **read_dtypes(row, cluster.accelerator, framework),
         **_recompute(row, model.layers // degrees.pp, framework),
     }
-    return Plan(**fields)
+    return Plan(**fields), stated_fields(row)
+
+
+def stated_fields(row: Row) -> frozenset[str]:
+    """The fields of a plan of which the row says what they were, of those that rows leave out."""
+    notes = text(row, "notes").casefold()
+    said = {
+        "gradient_dtype": text(row, "grad_dtype") or "amp" in text(row, "dtype").casefold(),
+        "zero": _stage(text(row, "zero_or_fsdp").casefold()) is not None,
+        "recompute": text(row, "recompute").casefold() not in ("", "unknown", "?"),
+        "fused_loss": text(row, "loss_kernel"),
+        "sp": "sequence parallel" in notes or "sequence parallel" in text(row, "framework"),
+        "overlap": "overlap" in notes,
+        "dispatch": text(row, "dispatch"),
+    }
+    return frozenset(field for field, there in said.items() if there)
+
+
+def _fused_loss(row: Row, framework: str) -> bool:
+    """Whether the cross-entropy never holds fp32 logits."""
+    said = text(row, "loss_kernel").casefold()
+    return said in ("fused", "chunked") if said else habits(framework).fused_loss
+
+
+def _offloaded(row: Row) -> dict[str, Any]:
+    """'optimizer+parameters': kept in host memory."""
+    said = text(row, "offload").casefold()
+    return {
+        f"offload_{what}": 1.0
+        for what in ("optimizer", "parameters", "activations")
+        if what in said
+    }
 
 
 def read_sharding(
@@ -137,7 +172,7 @@ def _stage(said: str) -> int | None:
     return 3 if any(word in said for word in ("fsdp", "hsdp", "full_shard")) else 0
 
 
-def read_dtypes(row: Row, chip: Accelerator, framework: str, year: int) -> dict[str, Any]:
+def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     """Matmul, weight and gradient dtypes, and the optimizer, from texts as 'amp_bf16', 'FP8-CS'."""
     said = text(row, "dtype").casefold()
     wide = "bf16" if chip.computes("bf16") or not chip.computes("fp16") else "fp16"
@@ -157,11 +192,12 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str, year: int) -> dict[
     # Autocast keeps fp32 weights; sharded ones are narrowed before they are gathered.
     kept = "fp32" if "amp" in said and framework in ("plain", "compiled") else wide
     # Sharded autocast adds gradients up in fp32, as PyTorch's mixed precision does by default.
-    # Megatron did so too, until its recipes for speed kept bf16.
-    fp32_sums = framework == "megatron" and wide == "bf16" and year < FIRST_WITH_NARROW_SUMS
-    summed = "fp32" if "amp" in said or fp32_sums else habits(framework).gradient_dtype or wide
+    usual = habits(framework).gradient_dtype if wide == "bf16" else ""
+    summed = text(row, "grad_dtype") or ("fp32" if "amp" in said else usual or wide)
+    notes = text(row, "notes").casefold()
     rounded = "+sr" in said or "stochastic" in said or "pure" in said
-    muon = "muon" in text(row, "notes").casefold()
+    rounded = rounded or ALL_NARROW.search(notes) is not None
+    muon = "muon" in notes
     optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
     return {
         "compute": compute,

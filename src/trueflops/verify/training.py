@@ -15,7 +15,9 @@ from trueflops.catalog import Cluster
 from trueflops.errors import TrueflopsError
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.guesses import Guess, unstated
 from trueflops.predict import Estimate, Trainer, TrainingStep
+from trueflops.predict.guessed import widened
 from trueflops.profile.frameworks import on_vendor
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, text
@@ -28,7 +30,6 @@ from trueflops.verify.run_model import read_run_model
 from trueflops.verify.run_plan import read_degrees, read_plan
 from trueflops.workload import Training
 
-ALMOST: Final = 1.05  # of the capacity: a prediction of memory is no exacter
 COLUMNS: Final = ("model", "accelerator", "n_devices", "seq_len", "global_batch", "framework")
 
 
@@ -44,7 +45,7 @@ class Case:
     cluster: Cluster
     framework: str
     dtype: str  # of the matmuls, as the row writes it
-    says_recompute: bool  # whether the row says what it recomputed
+    stated: frozenset[str]  # fields of the plan that the row states, of those rows leave out
     step_seconds: float | None
     peak_bytes: float | None
 
@@ -79,13 +80,23 @@ class Predictor:
         ]
 
     def predict(self, case: Case) -> TrainingStep:
-        """The case's step. A published run did fit its memory: where the row does not say what was
-        recomputed, as many layers of each stage are taken to be recomputed as that needs.
-        """
+        """The case's step, its intervals widened by what the row leaves to guess."""
         trainer = self._trainer(case)
+        step = self._fitting(trainer, case)
+        return widened(trainer, step, self.guesses(case, step.plan))
+
+    def guesses(self, case: Case, plan: Plan) -> tuple[Guess, ...]:
+        """What the row does not state."""
+        return unstated(plan, case.stated, case.framework, experts=case.model.is_moe)
+
+    def _fitting(self, trainer: Trainer, case: Case) -> TrainingStep:
+        """A published run did fit its memory: where the row does not say what was recomputed, and
+        without it even the lower end of the interval would not, as many layers of each stage are
+        taken to be recomputed as that needs.
+        """
         step = trainer.predict_one(case.plan)
-        over = float(step.memory.value) - ALMOST * step.capacity_bytes
-        if case.says_recompute or over <= 0.0:
+        over = float(step.memory.estimate.low) - step.capacity_bytes
+        if "recompute" in case.stated or over <= 0.0:
             return step
         layers = ceil(case.model.layers / float(case.plan.pp))
         whole = trainer.predict_one(case.plan.but(recompute="full", recompute_layers=layers))
@@ -136,12 +147,13 @@ def read_case(row: Row, name: str) -> Case:
     machine = read_machine(row, framework)
     framework = on_vendor(framework, machine.cluster.accelerator.vendor)
     degrees = read_degrees(row, machine)
-    model = read_run_model(row)
+    model = read_run_model(row, framework)
     workload = Training(seq, degrees.global_batch, float(seq * degrees.global_batch))
     measured = step_seconds(row, model, workload, machine.devices)
     memory = peak_bytes(row)
     if measured is None and memory is None:
         raise Missing("nothing measured: step_time_s, tokens_per_s_per_gpu, tflops_per_gpu … empty")
+    plan, stated = read_plan(row, degrees, model, machine.cluster, framework)
     return Case(
         id=name,
         about=TrainingRow(
@@ -153,12 +165,12 @@ def read_case(row: Row, name: str) -> Case:
             unknown_software="" if knows_framework(said) else said or "(none named)",
         ),
         model=model,
-        plan=read_plan(row, degrees, model, machine.cluster, framework),
+        plan=plan,
         workload=workload,
         cluster=machine.cluster,
         framework=framework,
         dtype=text(row, "dtype"),
-        says_recompute=text(row, "recompute").casefold() not in ("", "unknown", "?"),
+        stated=stated,
         step_seconds=measured,
         peak_bytes=memory,
     )

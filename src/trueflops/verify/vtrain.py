@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from trueflops.plan import Plan
+from trueflops.plan.guesses import EVERY_FIELD
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, number, text
 from trueflops.verify.findings import Findings, TrainingRow
@@ -80,7 +81,7 @@ def read_case(row: Row, name: str) -> Case:
         cluster=chips(gpus, CHIP),
         framework=FRAMEWORK,
         dtype="fp16",
-        says_recompute=True,
+        stated=EVERY_FIELD,
         step_seconds=milliseconds / PER_SECOND,
         peak_bytes=None,
     )

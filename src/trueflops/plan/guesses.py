@@ -1,0 +1,143 @@
+"""What nobody said of a run: what was taken for it, by which rule, and what else it may have been.
+
+A guess is no error of a law, and no framework's average hides it: predict/guessed.py widens an
+interval by what the alternatives would have given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trueflops.plan.plan import Plan
+
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One thing that was not stated."""
+
+    taken: str  # 'gradients fp32'
+    because: str  # "megatron's default"
+    others: tuple[Changes, ...]  # fields of the plan, were it otherwise
+
+    def __str__(self) -> str:
+        return f"{self.taken}: {self.because}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The plan whose unstated fields are looked at."""
+
+    plan: Plan
+    framework: str
+    experts: bool
+
+    @property
+    def replicas(self) -> bool:
+        """Whether there is anything to share between replicas."""
+        return bool(self.plan.dp * self.plan.cp > 1)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A field of the plan that sources leave out, and when it matters."""
+
+    field: str
+    matters: Callable[[Asked], bool]
+    taken: Callable[[Plan], str]
+    others: Callable[[Plan], tuple[Changes, ...]]
+
+
+def unstated(
+    plan: Plan, stated: Collection[str], framework: str, *, experts: bool
+) -> tuple[Guess, ...]:
+    """What a plan says that nobody stated, field by field."""
+    asked = Asked(plan, framework, experts)
+    because = f"{framework}'s default"
+    return tuple(
+        Guess(rule.taken(plan), because, rule.others(plan))
+        for rule in RULES
+        if rule.field not in stated and rule.matters(asked)
+    )
+
+
+def _other_sums(plan: Plan) -> tuple[Changes, ...]:
+    return ({"gradient_dtype": plan.wide_dtype if plan.gradient_dtype == "fp32" else "fp32"},)
+
+
+def _other_sharing(plan: Plan) -> tuple[Changes, ...]:
+    if plan.zero:
+        return ({"zero": 0, "dp_replicate": plan.dp, "dp_shard": 1},)
+    return ({"zero": 1, "dp_replicate": 1, "dp_shard": plan.dp},)
+
+
+def _other_recomputation(plan: Plan) -> tuple[Changes, ...]:
+    kinds = {"none": ("selective", "full"), "selective": ("none", "full")}
+    others = kinds.get(plan.recompute, ("none", "selective"))
+    return tuple({"recompute": kind, "recompute_layers": float("inf")} for kind in others)
+
+
+def _flipped(field: str) -> Callable[[Plan], tuple[Changes, ...]]:
+    return lambda plan: ({field: not getattr(plan, field)},)
+
+
+def _other_dispatch(plan: Plan) -> tuple[Changes, ...]:
+    plain = plan.dispatch == "all-to-all"
+    return ({"dispatch": "deduplicated" if plain else "all-to-all"},)
+
+
+def _switched(words: str, field: str) -> Callable[[Plan], str]:
+    return lambda plan: words if getattr(plan, field) else f"no {words}"
+
+
+_NARROW: Final = ("bf16", "fp16")
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "gradient_dtype",
+        lambda a: a.plan.wide_dtype in _NARROW,
+        lambda plan: f"gradients {plan.gradient_dtype}",
+        _other_sums,
+    ),
+    Rule(
+        "zero",
+        lambda a: bool(a.replicas and a.plan.zero <= 1),
+        lambda plan: f"ZeRO {plan.zero:g}",
+        _other_sharing,
+    ),
+    Rule(
+        "recompute",
+        lambda a: True,
+        lambda plan: f"recomputation {plan.recompute}",
+        _other_recomputation,
+    ),
+    Rule(
+        "fused_loss",
+        lambda a: True,
+        _switched("fused cross-entropy", "fused_loss"),
+        _flipped("fused_loss"),
+    ),
+    Rule(
+        "sp",
+        lambda a: bool(a.plan.tp > 1 and not a.experts),
+        _switched("sequence parallelism", "sp"),
+        _flipped("sp"),
+    ),
+    Rule(
+        "overlap",
+        lambda a: a.replicas,
+        _switched("overlap of gradients with the backward", "overlap"),
+        _flipped("overlap"),
+    ),
+    Rule(
+        "dispatch",
+        lambda a: bool(a.experts and a.plan.ep > 1),
+        lambda plan: f"dispatch {plan.dispatch}",
+        _other_dispatch,
+    ),
+)
+
+EVERY_FIELD: Final = frozenset(rule.field for rule in RULES)

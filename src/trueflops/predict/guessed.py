@@ -1,0 +1,57 @@
+"""An answer whose plan was partly guessed: as wide as the alternatives make it.
+
+Each guess reaches to either side as far as its farthest alternative would have been; guesses do not
+know of one another, so that they add up like errors do: in squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import hypot, log
+
+from trueflops.errors import TrueflopsError
+from trueflops.plan.guesses import Changes, Guess
+from trueflops.predict.training import Trainer
+from trueflops.predict.training_step import TrainingStep
+from trueflops.runtime.terms import Term
+
+
+def widened(trainer: Trainer, step: TrainingStep, guesses: Iterable[Guess]) -> TrainingStep:
+    """The same step, its intervals widened by what was guessed.
+
+    An alternative that surely does not fit, or that is no plan, was not what ran.
+    """
+    time, memory = Reach(step.step), Reach(step.memory)
+    for guess in guesses:
+        others = [other for change in guess.others if (other := _tried(trainer, step, change))]
+        time.take_in(other.step for other in others)
+        memory.take_in(other.memory for other in others)
+    return replace(step, step=time.widened(), memory=memory.widened())
+
+
+def _tried(trainer: Trainer, step: TrainingStep, change: Changes) -> TrainingStep | None:
+    try:
+        other = trainer.predict_one(step.plan.but(**change))
+    except TrueflopsError:
+        return None
+    return other if float(other.memory.estimate.low) <= step.capacity_bytes else None
+
+
+class Reach:
+    """How far guesses reach from a prediction, as logarithms: below and above."""
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+        self.below = self.above = 0.0
+
+    def take_in(self, others: Iterable[Term]) -> None:
+        """One more guess: its farthest alternatives."""
+        own = float(self.term.value)
+        apart = [log(float(other.value) / own) for other in others]
+        self.below = hypot(self.below, -min([*apart, 0.0]))
+        self.above = hypot(self.above, max([*apart, 0.0]))
+
+    def widened(self) -> Term:
+        """The prediction, reaching so far."""
+        return replace(self.term, unstated=(self.below, self.above))
