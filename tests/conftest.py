@@ -54,3 +54,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return module if module.rpartition("/")[2] in TOGETHER else nodeid
 
     return Spread(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name once, at the end, the tables that claims were skipped for: -q hides every reason."""
+    skipped = [r for r in terminalreporter.stats.get("skipped", ()) if "test_accuracy" in r.nodeid]
+    for reason in sorted({report.longrepr[2].removeprefix("Skipped: ") for report in skipped}):
+        claims = sum(report.longrepr[2].endswith(reason) for report in skipped)
+        terminalreporter.write_line(f"{claims} claims were not judged; {reason}")
