@@ -16,6 +16,7 @@ left, so tests may run in any order and side by side. To add one:
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any, Final
 
 import pytest
@@ -59,6 +60,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Name once, at the end, the tables that claims were skipped for: -q hides every reason."""
     skipped = [r for r in terminalreporter.stats.get("skipped", ()) if "test_accuracy" in r.nodeid]
-    for reason in sorted({report.longrepr[2].removeprefix("Skipped: ") for report in skipped}):
-        claims = sum(report.longrepr[2].endswith(reason) for report in skipped)
-        terminalreporter.write_line(f"{claims} claims were not judged; {reason}")
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, tests in reasons.items():
+        terminalreporter.write_line(f"{tests} tests of claims skipped; {reason}")

@@ -19,7 +19,7 @@ from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known
 from trueflops.verify.recognise import reader_of, verify_tables
-from trueflops.verify.regimes import REGIMES, Regime, reach
+from trueflops.verify.regimes import REGIMES, TABLES, Regime, reach
 from trueflops.verify.score import overall
 
 ROOT = Path(__file__).parent.parent
@@ -48,10 +48,10 @@ def findings() -> Findings:
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)
 def test_a_claim_holds(regime: Regime) -> None:
     found = reach(regime, findings().rows)
-    if found is None:
-        missing = what_is_missing(truth_folder())
-        assert missing, "a claim without rows"
-        pytest.skip(missing)
+    missing = what_is_missing(truth_folder())
+    if missing and (found is None or regime.fitted == TABLES):
+        pytest.skip(missing)  # our own few rows of such kernels are not what is claimed
+    assert found is not None, "a claim without rows"
     assert found.holds(regime), f"{found.figures} of {found.rows} rows, at most {regime.most}"
 
 
