@@ -212,7 +212,7 @@ def main() -> int:
     for name, titles in TITLES.items():
         page = ROOT / name
         table = short_table(findings, titles, chinese="zh" in name)
-        page.write_text(BLOCK.sub(lambda m, t=table: f"{m[1]}{t}{m[2]}", page.read_text()))
+        page.write_text(BLOCK.sub(rf"\g<1>{table}\g<2>", page.read_text()))
     return 0
 
 
