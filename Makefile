@@ -9,7 +9,7 @@ WORKERS ?= auto
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check tiny bench bench-cpu replay clean
+.PHONY: demo test check tiny bench bench-cpu replay truth clean
 
 demo: .venv/base
 	@$(BIN)/python -m trueflops.cli.demo
@@ -24,6 +24,10 @@ check: .venv/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Other people's tables, which are not ours to carry: fetched, converted and checked into truth/others.
+truth: .venv/truth
+	$(BIN)/python truth/fetch.py
 
 # Which predictions this working tree moves, and by how much.
 replay: .venv/test
@@ -45,7 +49,7 @@ bench-cpu: .venv/test
 	@$(PIP) --editable .
 	@touch $@
 
-.venv/test .venv/check: .venv/base constraints.txt
+.venv/test .venv/check .venv/truth: .venv/base constraints.txt
 	$(PIP) --constraint constraints.txt --editable '.[$(@F)]'
 	@touch $@
 

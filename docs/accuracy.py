@@ -1,8 +1,9 @@
 """Write docs/accuracy.md: what is predicted how well, on rows that no fit has seen.
 
-    python docs/accuracy.py [TRUTH]    TRUTH: a folder with ops/*.csv, train_runs.csv, vtrain… ;
-                                       else $TRUEFLOPS_TRUTH, else ../shared/truth
-Without such a folder only what `truth/` holds is judged, and nothing is written.
+    python docs/accuracy.py [FOLDER]    FOLDER: other people's tables, as `make truth` fetches them;
+                                        else $TRUEFLOPS_TRUTH, ../shared/truth or truth/others
+Published runs and our own measurements lie in `truth/`. Where a table of others is missing, one
+line says which, and nothing is written.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 from trueflops.profile.stored import DATA, read_profile
@@ -23,6 +25,7 @@ from trueflops.verify.regimes import REGIMES, Reached, Regime, reach
 from trueflops.verify.score import summary
 
 ROOT = Path(__file__).parent.parent
+OTHERS = tuple(tomllib.loads((ROOT / "truth" / "sources.toml").read_text())["tables"])
 TITLES = {
     "README.md": ("regime", "rows", "error", "in 90 %"),
     "README.zh-CN.md": ("范围", "行数", "误差", "落入 90 % 区间"),
@@ -73,8 +76,10 @@ Numbers were fitted to the four in five alone. Which terms a training step or a 
 decided with all published runs in view, so their figures are somewhat kinder than those of a new
 source; the steps kept apart on our own H200 were measured after PyTorch's settings were chosen.
 
-Kernel tables: ai-dynamo/aiconfigurator (Apache-2.0). vTrain: VIA-Research/vTrain (MIT). Published
-training runs: `truth/published/train_runs.csv`, each row with its source. Our own: `truth/h200`.
+Kernel tables and loaded servers: ai-dynamo/aiconfigurator (Apache-2.0). vTrain: VIA-Research/vTrain
+(MIT). `make truth` fetches both at pinned commits, so that everyone can run every claim again.
+Published training and inference runs: `truth/published`, each row with its source. Our own:
+`truth/h200`.
 """
 
 
@@ -92,18 +97,28 @@ Where an aim is not reached:
   the others lie between 8 and 36 %, source by source below."""
 
 
-def truth_folder() -> Path | None:
+def truth_folder(named: str = "") -> Path | None:
     """Where other people's tables lie, if they do."""
-    named = sys.argv[1:2] or [os.environ.get("TRUEFLOPS_TRUTH", "")]
-    for folder in (Path(named[0]) if named[0] else None, ROOT.parent / "shared" / "truth"):
-        if folder and folder.is_dir():
-            return folder
-    return None
+    named = named or os.environ.get("TRUEFLOPS_TRUTH", "")
+    usual = (ROOT.parent / "shared" / "truth", ROOT / "truth" / "others")
+    return next((f for f in ([Path(named)] if named else usual) if f.is_dir()), None)
+
+
+def tables_of_others(folder: Path | None) -> list[Path]:
+    """Those that the folder holds."""
+    return [folder / name for name in OTHERS if folder and (folder / name).is_file()]
+
+
+def what_is_missing(folder: Path | None) -> str:
+    """One line: which tables of others are not here, and how to get them; empty if all are."""
+    missing = [name for name in OTHERS if not folder or not (folder / name).is_file()]
+    return f"not here: {', '.join(missing)}; `make truth` fetches them" if missing else ""
 
 
 def judge(folder: Path) -> Findings:
-    """Every table of the folder and our own."""
-    paths = sorted([*folder.rglob("*.csv"), *(ROOT / "truth" / "h200").glob("*.csv")])
+    """Tables of others, published runs and our own measurements."""
+    own = [p for room in ("published", "h200") for p in (ROOT / "truth" / room).glob("*.csv")]
+    paths = sorted([*tables_of_others(folder), *own])
     tables = [table for table in map(read_table, paths) if reader_of(table)]
     unseen = map(read_table, sorted((ROOT / "truth" / "h200_unseen").glob("*.csv")))
     return verify_tables(tables, best_known).extend([judge_measured(unseen, "H200-SXM-141GB")])
@@ -169,9 +184,10 @@ def short_table(findings: Findings, titles: tuple[str, ...], *, chinese: bool) -
 
 def main() -> int:
     """Judge and write."""
-    folder = truth_folder()
-    if folder is None:
-        print("no folder of truth: name it, or set TRUEFLOPS_TRUTH")
+    folder = truth_folder(*sys.argv[1:2])
+    missing = what_is_missing(folder)
+    if folder is None or missing:
+        print(missing)
         return 2
     findings = judge(folder)
     parts = [
@@ -196,7 +212,7 @@ def main() -> int:
     for name, titles in TITLES.items():
         page = ROOT / name
         table = short_table(findings, titles, chinese="zh" in name)
-        page.write_text(BLOCK.sub(lambda m, t=table: f"{m[1]}{t}{m[2]}", page.read_text()))
+        page.write_text(BLOCK.sub(rf"\g<1>{table}\g<2>", page.read_text()))
     return 0
 
 

@@ -16,6 +16,7 @@ left, so tests may run in any order and side by side. To add one:
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any, Final
 
 import pytest
@@ -54,3 +55,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return module if module.rpartition("/")[2] in TOGETHER else nodeid
 
     return Spread(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name once, at the end, the tables that claims were skipped for: -q hides every reason."""
+    skipped = [r for r in terminalreporter.stats.get("skipped", ()) if "test_accuracy" in r.nodeid]
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, tests in reasons.items():
+        terminalreporter.write_line(f"{tests} tests of claims skipped; {reason}")

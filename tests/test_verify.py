@@ -332,7 +332,7 @@ class TestReading:
     @pytest.mark.parametrize(
         ("said", "key"),
         [
-            ("Megatron-Bridge / Megatron-Core 26.04 NeMo Container", "megatron"),
+            ("Megatron-Bridge / Megatron-Core 26.04 NeMo Container", "nemo"),
             ("Primus/Megatron-LM", "megatron"),
             ("Megatron-DeepSpeed", "megatron-deepspeed"),
             ("LLM Foundry/Composer FSDP", "composer"),

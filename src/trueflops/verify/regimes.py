@@ -149,7 +149,8 @@ SEEN: Final = (
     "maxtext-readme", "megatron-bridge", "megatron-h100", "megatron-sc21", "nemo-perf-summary",
     "torchao",
 )  # fmt: skip
-"""Sources of training runs that were there when settings were chosen: truth/published."""
+"""Sources of training runs that were there when settings were chosen, of those in
+truth/published."""
 REGIMES: Final[tuple[Regime, ...]] = (
     Regime("bf16 matmul, chip with its own data, n, k ≥ 256", "op_seconds",
            _kernel("matmul", "bf16", wide=True), TABLES, "median and p90",
