@@ -279,7 +279,7 @@ def test_anomalies_and_speculation_are_shown_but_not_scored(tmp_path: Path) -> N
 def test_the_profile_is_asked_for_by_engine(tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
-    def profiles(chip: Accelerator, framework: str) -> Profile:
+    def profiles(chip: Accelerator, framework: str, source: str = "") -> Profile:
         asked.append((chip.name, framework))
         return from_datasheet(chip)
 

@@ -38,10 +38,13 @@ def _transferred() -> Profile:
     return read_profile(_TRANSFER)
 
 
-def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None = None) -> Profile:
+def profile_of(
+    chip: Accelerator, framework: str = USUAL, given: Profile | None = None, *, without: str = ""
+) -> Profile:
     """The best that is known of a chip, as it shows under a framework.
 
-    Curves of a profile that the user gives come before those that are shipped.
+    Curves of a profile that the user gives come before those that are shipped. `without` leaves
+    out what was chosen with published runs of that source.
 
     >>> import trueflops as tf
     >>> tf.profile_of(tf.accelerator("H20"), "megatron").name
@@ -55,7 +58,7 @@ def profile_of(chip: Accelerator, framework: str = USUAL, given: Profile | None 
     if given is not None:
         best = best.having(given.lent("given")).named(given.name)
     own_kind = on_vendor(framework, chip.vendor)
-    return under(_with_joules(best, chip), own_kind, _half_sums(chip))
+    return under(_with_joules(best, chip), own_kind, _half_sums(chip), without)
 
 
 def from_datasheet(chip: Accelerator) -> Profile:

@@ -31,7 +31,7 @@ _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
-    "vendors", "lacks", "like",
+    "vendors", "lacks", "like", "fitted",
 )  # fmt: skip
 
 
@@ -104,6 +104,13 @@ def lacking(framework: str) -> tuple[str, ...]:
     return tuple(_section(framework).get("lacks", ()))
 
 
+def chosen_by(framework: str, source: str) -> set[str]:
+    """Settings that runs of a source alone decided; of those without a choice, none."""
+    fitted = _section(framework).get("fitted", {})
+    elsewhere = {name for other, names in fitted.items() if other != source for name in names}
+    return set(fitted.get(source, ())) - elsewhere
+
+
 def _section(framework: str) -> dict[str, Any]:
     if framework not in _settings():
         raise UnknownName("framework", framework, frameworks(), f"({', '.join(frameworks())})")
@@ -114,12 +121,16 @@ def _section(framework: str) -> dict[str, Any]:
     return {**base, **own, "habits": {**base.get("habits", {}), **own.get("habits", {})}}
 
 
-def under(profile: Profile, framework: str = USUAL, half_sums: float = 1.0) -> Profile:
+def under(
+    profile: Profile, framework: str = USUAL, half_sums: float = 1.0, without: str = ""
+) -> Profile:
     """The profile of a chip under a framework: its curves with the framework's settings.
 
-    `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums.
+    `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums;
+    `without` leaves out settings that were chosen with runs of this source alone.
     """
-    said = {**_settings()[USUAL], **_section(framework)}
+    own = {k: v for k, v in _section(framework).items() if k not in chosen_by(framework, without)}
+    said = {**_settings()[USUAL], **own}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
     numbers |= {f"hooks_{whose}": float(said.get("hooks") == whose) for whose in HOOKS}

@@ -10,6 +10,12 @@ import re
 from typing import Final
 
 PLAIN: Final = "plain"
+HUGGING_FACE: Final = "transformers"
+"""Also of those that write their models as Hugging Face does, one function after another."""
+_LIKE_HUGGING_FACE: Final = (
+    "trainer", "accelerate", "peft", "trl", "transformers", "hf ", "hugging", "axolotl", "swift",
+    "factory", "unsloth", "torchtune", "litgpt", "xtuner",
+)  # fmt: skip
 _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("neuron",), "neuron"),
     (("megatron", "deepspeed"), "megatron-deepspeed"),
@@ -19,30 +25,35 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("pax",), "maxtext"),
     (("jax",), "maxtext"),
     (("internevo",), "internevo"),
+    (("automodel",), HUGGING_FACE),  # NeMo's way of training Hugging Face's models
     (("bridge",), "nemo"),
     (("nemo",), "nemo"),
     (("megatron",), "megatron"),
     (("primus",), "megatron"),
     (("foundry",), "composer"),
     (("composer",), "composer"),
+    *(((word,), HUGGING_FACE) for word in _LIKE_HUGGING_FACE),
     (("fsdp",), "fsdp"),
     (("compil",), "compiled"),
-    (("transformers",), "transformers"),
-    (("trainer",), "transformers"),
-    (("accelerate",), "transformers"),
-    (("peft",), "transformers"),
-    (("litgpt",), PLAIN),
     (("torch",), PLAIN),
 )
 
 
-_COMPILED: Final = {"fsdp": "fsdp-compiled", PLAIN: "compiled"}
+_COMPILED: Final = {
+    "fsdp": "fsdp-compiled",
+    PLAIN: "compiled",
+    HUGGING_FACE: "transformers-compiled",
+}
 
 
-def framework_key(text: str, notes: str = "") -> str:
-    """The canonical key of a framework's free text; what no line knows is judged as `plain`."""
+def framework_key(text: str, notes: str = "", compiled: str = "") -> str:
+    """The canonical key of a framework's free text; what no line knows is judged as `plain`.
+
+    `compiled` is what a row says of torch.compile: y, n, or nothing.
+    """
     key = _found(text) or PLAIN
-    if "compile" in notes and not re.search(r"\b(no|without) (torch\.)?compile", notes):
+    noted = "compile" in notes and not re.search(r"\b(no|without) (torch\.)?compile", notes)
+    if compiled.casefold() in ("y", "yes", "true") or (noted and not compiled):
         return _COMPILED.get(key, key)
     return key
 

@@ -105,7 +105,7 @@ class Predictor:
         return trainer.predict_one(case.plan.but(recompute="full", recompute_layers=needed))
 
     def _trainer(self, case: Case) -> Trainer:
-        profile = self.profiles(case.cluster.accelerator, case.framework)
+        profile = self.profiles(case.cluster.accelerator, case.framework, case.about.source)
         key = (case.model, case.workload, id(case.cluster), id(profile))
         if key not in self._trainers:
             self._trainers[key] = Trainer(case.model, case.workload, case.cluster, profile)
@@ -142,7 +142,7 @@ def row_id(line: int, row: Row) -> str:
 def read_case(row: Row, name: str) -> Case:
     """A row as a case; BadInput says which input it lacks."""
     said = text(row, "framework")
-    framework = framework_key(said, text(row, "notes").casefold())
+    framework = framework_key(said, text(row, "notes").casefold(), text(row, "compiled"))
     seq = needed(row, "seq_len")
     machine = read_machine(row, framework)
     framework = on_vendor(framework, machine.cluster.accelerator.vendor)

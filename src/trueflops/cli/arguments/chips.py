@@ -76,4 +76,9 @@ def verify_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--held-out", action="store_true", help="only the rows that nothing was fitted to"
     )
+    p.add_argument(
+        "--leave-source-out",
+        action="store_true",
+        help="each source of training runs by settings of its framework chosen without it",
+    )
     common_flags(p)

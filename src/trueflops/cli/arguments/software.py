@@ -9,7 +9,8 @@ import argparse
 from typing import Final
 
 FRAMEWORKS: Final = (
-    "megatron", "nemo", "torchtitan", "fsdp", "fsdp-compiled", "deepspeed", "megatron-deepspeed", "maxtext",
+    "megatron", "nemo", "torchtitan", "fsdp", "fsdp-compiled", "deepspeed", "megatron-deepspeed",
+    "maxtext",
     "composer", "internevo", "neuron", "xla-gpu", "transformers",
     "transformers-compiled", "plain", "compiled",
 )  # fmt: skip
