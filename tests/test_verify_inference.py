@@ -22,7 +22,7 @@ from trueflops.verify.serving import serving_findings
 from trueflops.verify.stand_in import is_stand_in, stand_in
 
 
-def by_datasheet(chip: Accelerator, framework: str) -> Profile:
+def by_datasheet(chip: Accelerator, framework: str, source: str = "") -> Profile:
     return from_datasheet(chip)
 
 

@@ -12,6 +12,7 @@ from trueflops.cli.question import check_length
 from trueflops.errors import BadInput
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, Guess, unstated
 from trueflops.profile.frameworks import USUAL, frameworks, habits, lacking
 from trueflops.search import Space
 from trueflops.sizes import divisors
@@ -80,7 +81,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         _check_degrees(options)
         usual = habits(options.framework)
         given["fused"], given["fused_loss"] = usual.fused, usual.fused_loss
-        given["implementation"] = usual.implementation
+        given["implementation"], given["overlap"] = usual.implementation, usual.overlap
         if usual.gradient_dtype:
             given["gradient_dtype"] = usual.gradient_dtype
         options.zero = usual.zero if options.zero is None else options.zero
@@ -120,6 +121,16 @@ def _check_degrees(options: argparse.Namespace) -> None:
 
 
 _DEGREE = {"pp": "pipeline parallelism", "cp": "context parallelism"}
+
+
+def guessed(
+    options: argparse.Namespace, plan: Plan, framework: str, model: Model
+) -> tuple[Guess, ...]:
+    """What a named framework does by default, where no flag says it."""
+    if options.framework is None:
+        return ()
+    said = {name for name in EVERY_FIELD if getattr(options, name, None) is not None}
+    return unstated(plan, said | LAID_OUT, framework, experts=model.is_moe)
 
 
 def compute_dtype(where: Cluster) -> tuple[str, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
 from trueflops.catalog.clusters import cluster_measured
+from trueflops.catalog.networks import read_network, with_network
 from trueflops.cli.arguments import parse
 from trueflops.clock.given import given_profile as read_given
 from trueflops.errors import BadInput, UnknownName, join_or, printable, shorten
@@ -73,6 +74,12 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
     A device that no catalog knows is where its profile says; --on 4xNAME is four of them.
     """
+    where = _asked_cluster(options)
+    network = getattr(options, "network", None)  # single kernels are not asked over one
+    return where if network is None else with_network(where, read_network(network), where.per_node)
+
+
+def _asked_cluster(options: argparse.Namespace) -> Cluster:
     given = given_profile(options)
     if given is not None and given.chip is not None:
         count, _, name = (options.on or "1").partition("x")

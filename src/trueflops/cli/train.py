@@ -9,7 +9,14 @@ from typing import Any
 
 from trueflops import units
 from trueflops.cli.arguments import wrapped
-from trueflops.cli.planning import base_plan, given_plan, searched, space_of, workload_of
+from trueflops.cli.planning import (
+    base_plan,
+    given_plan,
+    guessed,
+    searched,
+    space_of,
+    workload_of,
+)
 from trueflops.cli.question import (
     Software,
     cluster_of,
@@ -24,6 +31,7 @@ from trueflops.errors import join_or
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
+from trueflops.predict.guessed import widened
 from trueflops.predict.provenance import step_provenance
 from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
@@ -53,7 +61,10 @@ def run(options: argparse.Namespace) -> int:
     if not searched(options):
         plan = given_plan(options, base, where, model)
         check_plan(plan, model, where.count, workload)
-        return Answer(trainer, options, notes, software).show(trainer.predict_one(plan), None)
+        guesses = guessed(options, plan, software.name, model)
+        step = widened(trainer, trainer.predict_one(plan), guesses)
+        notes += [str(guess) for guess in guesses]
+        return Answer(trainer, options, notes, software).show(step, None)
     space = space_of(options, base)
     with Waiting("enumerating plans") as wait:
         plans = list(enumerate_plans(model, workload, where, space))

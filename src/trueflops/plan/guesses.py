@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from trueflops.plan.plan import Plan
 
@@ -46,6 +46,7 @@ class Rule:
     """A field of the plan that sources leave out, and when it matters."""
 
     field: str
+    asked_of: Literal["framework", "run"]  # a framework's default, or whoever laid out the run
     matters: Callable[[Asked], bool]
     taken: Callable[[Plan], str]
     others: Callable[[Plan], tuple[Changes, ...]]
@@ -98,42 +99,49 @@ _NARROW: Final = ("bf16", "fp16")
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "gradient_dtype",
+        "framework",
         lambda a: a.plan.wide_dtype in _NARROW,
         lambda plan: f"gradients {plan.gradient_dtype}",
         _other_sums,
     ),
     Rule(
         "zero",
+        "run",
         lambda a: bool(a.replicas and a.plan.zero <= 1),
         lambda plan: f"ZeRO {plan.zero:g}",
         _other_sharing,
     ),
     Rule(
         "recompute",
+        "run",
         lambda a: True,
         lambda plan: f"recomputation {plan.recompute}",
         _other_recomputation,
     ),
     Rule(
         "fused_loss",
+        "framework",
         lambda a: True,
         _switched("fused cross-entropy", "fused_loss"),
         _flipped("fused_loss"),
     ),
     Rule(
         "sp",
+        "run",
         lambda a: bool(a.plan.tp > 1 and not a.experts),
         _switched("sequence parallelism", "sp"),
         _flipped("sp"),
     ),
     Rule(
         "overlap",
+        "framework",
         lambda a: a.replicas,
         _switched("overlap of gradients with the backward", "overlap"),
         _flipped("overlap"),
     ),
     Rule(
         "dispatch",
+        "framework",
         lambda a: bool(a.experts and a.plan.ep > 1),
         lambda plan: f"dispatch {plan.dispatch}",
         _other_dispatch,
@@ -141,3 +149,5 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 EVERY_FIELD: Final = frozenset(rule.field for rule in RULES)
+LAID_OUT: Final = frozenset(rule.field for rule in RULES if rule.asked_of == "run")
+"""What a plan that someone is about to run says by itself."""

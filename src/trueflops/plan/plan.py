@@ -110,6 +110,7 @@ class Plan:
     implementation: Implementation = "library"
     fused: bool = True
     fused_loss: bool = False  # a compiled cross-entropy: no fp32 copy of the logits is kept
+    launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
     overlap: bool = True  # data-parallel communication runs beside the backward
 
     @property

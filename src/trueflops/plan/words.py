@@ -98,8 +98,8 @@ def _unusual(plan: Plan) -> list[str]:
     words += _if_not("parameter-dtype", plan.parameter_dtype, kept)
     words += _if_not("gradient-dtype", plan.gradient_dtype, kept)
     words += _if_not("implementation", plan.implementation, "library")
-    if plan.fused_loss:
-        words.append("fused-loss")
+    for switch in ("fused-loss", "launch-blocking"):
+        words += [switch] if getattr(plan, switch.replace("-", "_")) else []
     return words + [
         f"no-{name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)
     ]
@@ -110,7 +110,8 @@ def _by_habit(plan: Plan) -> list[str]:
     fused = "fused" if plan.fused else "no-fused"
     loss = "fused-loss" if plan.fused_loss else "no-fused-loss"
     written = f"implementation {plan.implementation}"
-    return [written, fused, loss, f"gradient-dtype {plan.gradient_dtype}"]
+    overlap = "overlap" if plan.overlap else "no-overlap"
+    return [written, fused, loss, overlap, f"gradient-dtype {plan.gradient_dtype}"]
 
 
 def _if_not(flag: str, value: object, usual: object) -> list[str]:

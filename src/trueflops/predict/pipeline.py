@@ -65,7 +65,14 @@ def run_pipeline(
     every = _every_stage(costs, stages, exposed, clock.host.gap)
     lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
     usual, each = (
-        run_closed(work, clock.power, gap=clock.host.gap, lost=lost, beside=beside)
+        run_closed(
+            work,
+            clock.power,
+            gap=clock.host.gap,
+            lost=lost,
+            beside=beside,
+            blocking=plan.launch_blocking,
+        )
         for work in (mean, every)
     )
     return Pipeline(

@@ -129,8 +129,9 @@ def under(
     `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums;
     `without` leaves out settings that were chosen with runs of this source alone.
     """
-    own = {k: v for k, v in _section(framework).items() if k not in chosen_by(framework, without)}
-    said = {**_settings()[USUAL], **own}
+    left_out = chosen_by(framework, without)
+    kept = {name: value for name, value in _section(framework).items() if name not in left_out}
+    said = {**_settings()[USUAL], **kept}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
     numbers |= {f"hooks_{whose}": float(said.get("hooks") == whose) for whose in HOOKS}

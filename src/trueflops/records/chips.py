@@ -14,6 +14,7 @@ from trueflops.errors import BadInput, UnknownName
 from trueflops.units import GIGA
 
 _MEMORY: Final = re.compile(r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)\s*G(?:i?B)?\b", re.IGNORECASE)
+_ASIDES: Final = re.compile(r"[\s_-]*\b(?:\d{2,4}\s*W|NVL\d{1,3})\b", re.IGNORECASE)
 _CORES: Final = re.compile(r"[\s_-]*\b(\d{1,9})[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
 _BRAND: Final = re.compile(
@@ -38,7 +39,7 @@ def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accel
     printed = _MEMORY.search(name)
     size = float(printed[1]) if printed else memory_gb
     cores = _CORES.search(name)
-    plain = _CORES.sub("", _MEMORY.sub("", name)).strip()
+    plain = _ASIDES.sub("", _CORES.sub("", _MEMORY.sub("", name))).strip()
     prefer_card = bool(_NO_NVLINK.search(notes))
     found = next((n for n in _spellings(name, plain, size, prefer_card) if _known(n)), None)
     if found is None:

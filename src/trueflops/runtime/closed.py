@@ -76,11 +76,18 @@ class Ran:
 
 
 def run_closed(
-    work: Stretch, power: PowerLaw, *, gap: float, lost: float = 0.0, beside: Beside | None = None
+    work: Stretch,
+    power: PowerLaw,
+    *,
+    gap: float,
+    lost: float = 0.0,
+    beside: Beside | None = None,
+    blocking: bool = False,
 ) -> Ran:
     """Add what libraries lose on these shapes, then waits for the host, then the power cap.
 
-    `lost` is relative to what follows the clock, `gap` in seconds after every kernel.
+    `lost` is relative to what follows the clock, `gap` in seconds after every kernel. A `blocking`
+    host issues the next kernel when the one before has ended: nothing runs beside it.
     """
     beside = beside or Beside()
     device = {
@@ -91,7 +98,8 @@ def run_closed(
     gaps: Size = 0.0
     for phases in ([phase for phase in group if phase in device] for group in TOGETHER):
         busy = summed(device[phase] for phase in phases)
-        waits = waiting_for_host(summed(work.host[phase] for phase in phases), busy)
+        issued = summed(work.host[phase] for phase in phases)
+        waits = issued if blocking else waiting_for_host(issued, busy)
         share = waits / np.maximum(busy, 1e-300)
         for phase in phases:
             waited[phase] = device[phase] * (1.0 + share)

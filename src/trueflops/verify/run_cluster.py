@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf
 from typing import Final
 
-from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
+from trueflops.catalog.networks import noted_network, with_network
 from trueflops.catalog.nodes import default_node
 from trueflops.errors import UnknownName
 from trueflops.records.chips import chip_of
@@ -20,11 +19,10 @@ from trueflops.records.tables import Row
 from trueflops.verify.cells import Missing, needed, noted, number, text
 
 _CORES: Final = re.compile(r"(\d{1,9})\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
-_RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s)?\b")
 _NODE: Final = re.compile(
     r"\b(one|\d{1,3}) (?:x )?(?:gpu|card|accelerator|chip)s? ?(?:a|per|/) ?node", re.IGNORECASE
 )
-_TOTAL: Final = re.compile(r"\b(\d{1,9})\s*Gbps\b")
+_WATTS: Final = re.compile(r"^\s*\w[\w -]*?\b(\d{2,4}) ?W\b")  # 'B200 1000W'
 _LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
 UNKNOWN_LIMIT: Final = 0.6  # of the cap (assumed) where a chip is said to be limited, not to what
 
@@ -58,7 +56,7 @@ def read_machine(row: Row, framework: str) -> Machine:
         raise Missing(str(error)) from None
     chip = accelerator(_HOUSE_CHIPS.get((framework, found.whole), found.whole))
     notes = text(row, "notes")
-    network = _network_bytes_per_second(text(row, "network") or notes)
+    network = noted_network(text(row, "network") or notes)
     watts = _power_limit(chip, f"{said}; {notes}")
     per_node = _node_size(notes.replace("GPUs/node", "GPUs a node"))
     where = chips(devices // cores, chip.name, network, watts, per_node)
@@ -71,19 +69,11 @@ def _node_size(notes: str) -> int | None:
     return None if said is None else 1 if said[1].casefold() == "one" else int(said[1])
 
 
-def _network_bytes_per_second(notes: str) -> float | None:
-    """What a row says of the network of a node, one direction: '4x100Gb', '1600 Gbps'."""
-    bits = None
-    if rails := _RAILS.search(notes):
-        bits = float(rails[1]) * float(rails[2])
-    elif total := _TOTAL.search(notes):
-        bits = float(total[1])
-    return bits * units.GIGA / units.BITS_PER_BYTE if bits else None
-
-
 def _power_limit(chip: Accelerator, said: str) -> float | None:
     """Watts to which a row says that its chips were held; most of the cap if not how low."""
     usual = chip.get("power.tdp")
+    if usual is not None and (watts := _WATTS.search(said)):
+        return min(float(watts[1]), usual)
     if usual is None or not (limit := _LIMITED.search(said)):
         return None
     return min(float(limit[1]), usual) if limit[1] else UNKNOWN_LIMIT * usual
@@ -108,11 +98,7 @@ def chips(
     per_node = max(d for d in range(1, min(size, count) + 1) if count % d == 0)
     filled = per_node == min(size, count) and node_size is None
     whole = cluster(f"{count}x{name}" if filled else f"{count // per_node}x{per_node}x{name}")
-    if network is None or not whole.tiers or whole.tiers[-1].reach != inf:
-        return whole
-    *inner, outer = whole.tiers
-    outer = replace(outer, bandwidth=network / size, origin="assumed")
-    return replace(whole, tiers=(*inner, outer))
+    return whole if network is None else with_network(whole, network, size)
 
 
 def slices(row: Row) -> int | None:

@@ -18,7 +18,7 @@ from trueflops.catalog.names import find, index
 from trueflops.errors import BadInput
 from trueflops.model import Model, read_model
 from trueflops.model.architecture import Block
-from trueflops.model.layers import Attention, Experts, Ffn
+from trueflops.model.layers import Attention, Experts, Ffn, Latent
 from trueflops.records.tables import Row
 from trueflops.verify.cells import Missing, needed, number, text, whole
 
@@ -30,6 +30,14 @@ LAST_WITH_DROPOUT: Final = 2022
 DROPS_BY_DEFAULT: Final = ("megatron", "megatron-deepspeed")
 """megatron/training/arguments.py: --attention-dropout and --hidden-dropout are 0.1 unless given."""
 MOST_LAYERS: Final = 10_000
+_ASIDE: Final = re.compile(r"\s*\([^)]*\)")
+_VERSION: Final = re.compile(r"(?i)(?<=[a-z])[ _-]*v(?=\d)")
+_SIZE: Final = re.compile(r"(?i)[ _-]+(\d{1,5}(?:\.\d{1,3})?)([bmt])$")
+_LARGE: Final = {"m": units.MILLION, "b": units.GIGA, "t": units.TERA}
+LIKE_SIZE: Final = 0.15  # names round
+LATENT: Final = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64)
+LATENT_VALUE: Final = 128
+"""Latent attention where only its name is given: DeepSeek-V2's and V3's (arXiv 2412.19437 §4.2)."""
 UNUSUAL: Final = 0.01  # an unusual structure must come nearer to params_b by this share
 
 
@@ -50,6 +58,9 @@ class Shape:
     active: float = 0.0
     seq: int = 0
     dropout: float = 0.0
+    latent: bool = False  # multi-head latent attention
+    dense_layers: int = 0  # before those with experts
+    shared_ffn: int = 0  # width of the expert that every token passes
 
 
 def read_run_model(row: Row, framework: str = "") -> Model:
@@ -59,6 +70,8 @@ def read_run_model(row: Row, framework: str = "") -> Model:
     known = find_model(name)
     if known is None and not shape.layers:
         known = _of_like_name(name, shape.parameters)
+    if known is not None and shape.layers and shape.layers < known.layers:
+        known = _cut(known, shape.layers, shape.dense_layers)
     if known is not None and _agrees(known, shape):
         return replace(known, vocab=shape.vocab) if shape.vocab else known
     for column in ("layers", "hidden", "heads"):
@@ -89,17 +102,32 @@ def _shape(row: Row, framework: str) -> Shape:
         parameters=(number(row, "params_b") or 0.0) * units.GIGA,
         active=(number(row, "active_params_b") or 0.0) * units.GIGA,
         seq=size("seq_len"),
+        latent=text(row, "attention").casefold() == "mla",
+        dense_layers=size("dense_layers"),
+        shared_ffn=size("shared_expert_ffn"),
         dropout=GPT_DROPOUT if old or framework in DROPS_BY_DEFAULT else 0.0,
     )
 
 
 @cache
 def find_model(name: str) -> Model | None:
-    """The catalog's model of this name, also where it is written 'LLaMA V2 7B'."""
-    for tried in (name, re.sub(r"(?i)(?<=[a-z])[ _-]*v(?=\d)", "-", name)):
+    """The catalog's model of this name, also 'LLaMA V2 7B', 'DeepSeek V3 671B (16 layers)'."""
+    bare = _ASIDE.sub("", name)
+    for tried in (name, bare, _VERSION.sub("-", bare)):
         if tried.strip() and find("models", tried):
             return read_model(tried)
+    sized = _SIZE.search(bare)
+    if sized and find("models", bare[: sized.start()]):
+        model = read_model(bare[: sized.start()])
+        size = float(sized[1]) * _LARGE[sized[2].casefold()]
+        return model if abs(log(model.parameter_count / size)) < LIKE_SIZE else None
     return None
+
+
+def _cut(model: Model, layers: int, dense_layers: int) -> Model:
+    """The first layers of a model: how people try out one that is too large for them."""
+    dense = model.pattern[: dense_layers or layers]
+    return replace(model, pattern=(*dense, *model.pattern[-1:] * layers)[:layers])
 
 
 def _of_like_name(name: str, parameters: float) -> Model | None:
@@ -111,7 +139,7 @@ def _of_like_name(name: str, parameters: float) -> Model | None:
                 model = read_model(path.stem)
             except BadInput:
                 continue
-            if not parameters or abs(log(model.parameter_count / parameters)) < 0.15:
+            if not parameters or abs(log(model.parameter_count / parameters)) < LIKE_SIZE:
                 return model
     return None
 
@@ -175,6 +203,9 @@ def assemble(
     bias = not gated
     kv = shape.kv_heads or shape.heads
     attention = Attention(shape.heads, kv, dim, dim, rope=gated, qkv_bias=bias, out_bias=bias)
+    if shape.latent:
+        wide = LATENT.nope_dim + LATENT.rope_dim
+        attention = Attention(shape.heads, shape.heads, wide, LATENT_VALUE, latent=LATENT)
     activation = "silu" if gated else "gelu"
     experts = None
     if shape.experts:
@@ -184,11 +215,13 @@ def assemble(
             min(shape.per_token or 1, shape.experts),
             width,
             gated=gated,
-            shared_width=width if shared else 0,
+            shared_width=shape.shared_ffn or (width if shared else 0),
             activation=activation,
         )
     usual = 4 * shape.hidden if not gated else round(8 * shape.hidden / 3 / 256) * 256
-    dense = Ffn(shape.ffn or max(usual, 1), gated, bias, activation)
+    if experts is not None:  # a dense layer is as wide as the experts that a token passes
+        usual = experts.per_token * experts.width + experts.shared_width
+    dense = Ffn(usual if experts else shape.ffn or max(usual, 1), gated, bias, activation)
     block = Block(
         attention,
         None if experts else dense,
@@ -198,13 +231,15 @@ def assemble(
         dropout=0.0 if gated else shape.dropout,
         attention_dropout=0.0 if gated else shape.dropout,
     )
+    first = min(shape.dense_layers, shape.layers) if experts else 0
+    blocks = (replace(block, ffn=dense, experts=None), block) if first else (block,)
     return Model(
         name=name,
         family="",
         hidden=shape.hidden,
         vocab=shape.vocab or USUAL_VOCAB,
-        blocks=(block,),
-        pattern=(0,) * shape.layers,
+        blocks=blocks,
+        pattern=(0,) * first + (len(blocks) - 1,) * (shape.layers - first),
         tied=tied,
         max_positions=0,
     )

@@ -27,6 +27,7 @@ MICRO_BATCH: Final = r"\bMBS[ =:]*(\d{1,9})"
 FIRST_WITH_SP: Final = 2023  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
 ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
+AUTOCASTING: Final = ("plain", "compiled", "transformers", "transformers-compiled")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
 FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
 
@@ -97,6 +98,7 @@ def read_plan(
         "fused_loss": _fused_loss(row, framework),
         "implementation": habits(framework).implementation,
         "overlap": habits(framework).overlap or "overlap-grad-reduce" in notes,
+        "launch_blocking": BLOCKING.search(notes) is not None,
         "dispatch": text(row, "dispatch") or "all-to-all",
         **_offloaded(row),
         **read_dtypes(row, cluster.accelerator, framework),
@@ -190,10 +192,14 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
         compute = wide = "fp32"
     # bf16 weights without a master copy
     # Autocast keeps fp32 weights; sharded ones are narrowed before they are gathered.
-    kept = "fp32" if "amp" in said and framework in ("plain", "compiled") else wide
+    # PyTorch's scaler refuses to unscale fp16 gradients (torch/amp/grad_scaler.py): whoever trains
+    # in fp16 without a framework's own optimizer keeps fp32 weights.
+    autocast = "amp" in said or (wide == "fp16" and not text(row, "peft"))
+    kept = "fp32" if autocast and framework in AUTOCASTING else wide
     # Sharded autocast adds gradients up in fp32, as PyTorch's mixed precision does by default.
     usual = habits(framework).gradient_dtype if wide == "bf16" else ""
-    summed = text(row, "grad_dtype") or ("fp32" if "amp" in said else usual or wide)
+    wider = "fp32" if "amp" in said or kept == "fp32" else usual or wide
+    summed = text(row, "grad_dtype") or wider
     notes = text(row, "notes").casefold()
     rounded = "+sr" in said or "stochastic" in said or "pure" in said
     rounded = rounded or ALL_NARROW.search(notes) is not None

@@ -29,6 +29,12 @@ def where_flags(p: argparse.ArgumentParser) -> None:
         metavar="CLUSTER",
         help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file",
     )
+    p.add_argument(
+        "--network",
+        metavar="LINKS",
+        default=None,
+        help="links of a node to the network, each way, as 8x400Gb (default: the node's own)",
+    )
     p.add_argument("--price", metavar="USD", help="dollars an hour for one accelerator, as 2.50")
     p.add_argument(
         "--spot", action="store_true", default=None, help="price at spot instead of on demand"
@@ -153,6 +159,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--fused", help="fused pointwise chains (default: on)", **switch)
     plan.add_argument(
         "--fused-loss", help="a compiled cross-entropy, no fp32 logits (default: off)", **switch
+    )
+    plan.add_argument(
+        "--launch-blocking",
+        help="CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel (default: off)",
+        **switch,
     )
     plan.add_argument(
         "--overlap", help="data-parallel communication beside compute (default: on)", **switch

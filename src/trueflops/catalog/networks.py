@@ -1,0 +1,47 @@
+"""The network of a node as sources write it: '4x100Gb', '8x400Gb InfiniBand', '1600 Gbps'.
+
+In: a text. Out: bytes per second of one node in one direction, and clusters that have it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from trueflops import units
+from trueflops.catalog.clusters import Cluster
+from trueflops.errors import BadInput, shorten
+
+_RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s|E)?\b")
+_TOTAL: Final = re.compile(r"\b(\d{1,9})\s*Gb(?:ps|it/s|/s)\b")
+
+
+def noted_network(text: str) -> float | None:
+    """What a text says of the network of a node, in bytes per second; None if nothing."""
+    bits = None
+    if rails := _RAILS.search(text):
+        bits = float(rails[1]) * float(rails[2])
+    elif total := _TOTAL.search(text):
+        bits = float(total[1])
+    return bits * units.GIGA / units.BITS_PER_BYTE if bits else None
+
+
+def read_network(text: str) -> float:
+    """The same of a flag, which must say it."""
+    found = noted_network(text)
+    if not found:
+        raise BadInput(
+            f"--network {shorten(text)}: write the links of a node, each way, as 8x400Gb or 100Gbps"
+        )
+    return found
+
+
+def with_network(cluster: Cluster, node_bytes_per_second: float, sharing: int) -> Cluster:
+    """The same cluster over another network, which so many accelerators of a node share."""
+    if not cluster.tiers or cluster.tiers[-1].reach != inf:
+        return cluster
+    *inner, outer = cluster.tiers
+    outer = replace(outer, bandwidth=node_bytes_per_second / sharing, origin="assumed")
+    return replace(cluster, tiers=(*inner, outer))
