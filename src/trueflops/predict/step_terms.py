@@ -109,11 +109,12 @@ def _communication(
 ) -> Term:
     law, mean, handed = profile.curve("collective"), pipeline.mean, sent.stages.exposed
     inside = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
-    busy = summed(mean.by_cause.values()) - summed(inside.values())
+    own = summed(mean.by_cause.values()) - summed(inside.values())
+    busy = 1.0 - pipeline.usual.gaps / np.maximum(pipeline.usual.total, 1e-300)
     inside["tp"] = inside["tp"] * pipeline.exposed["tp"]
     if plan.schedule == "dualpipe":
-        longer = np.maximum(m * (inside["ep"] - busy) + sent.stages.whole.seconds, 0.0)
-        inside["ep"] = np.maximum(inside["ep"] - busy, 0.0)
+        longer = np.maximum(m * (inside["ep"] - own) + sent.stages.whole.seconds, 0.0)
+        inside["ep"] = np.maximum(inside["ep"] - own, 0.0)
         handed = longer - m * inside["ep"]  # hides behind what the all-to-all leaves over
     return total(
         "exposed communication",
@@ -121,15 +122,21 @@ def _communication(
             leaf(label, m * inside[axis], law, "collective")
             for axis, label in COMMUNICATION.items()
         ),
-        leaf("data parallel", _between_replicas(sent.replicas, profile), law, "collective"),
+        leaf("data parallel", _between_replicas(sent.replicas, busy, profile), law, "collective"),
         leaf("pipeline sends", handed, law, "collective"),
     )
 
 
-def _between_replicas(sent: Exchange, profile: Profile) -> Size:
+def _between_replicas(sent: Exchange, busy: Size, profile: Profile) -> Size:
     """What data-parallel communication costs: its exposed part, and what its kernels and their
-    traffic take from the compute beside which the rest runs.
+    traffic take from the compute beside which the rest runs, while that is not waiting itself.
+
+    Messages inside a node pass through its memories at the speed of its links; those that wait for
+    the network take little from anyone.
     """
     law = profile.curve("framework")
     hidden = (sent.whole.seconds - sent.exposed) * law["hidden_dp"]
-    return sent.whole.seconds - hidden + law["contention"] * hidden
+    inside = sent.whole.links[0] if sent.whole.links else 0.0
+    near = inside / np.maximum(sent.whole.seconds, 1e-300)
+    lost = law["contention"] * near + law["contention_network"] * (1.0 - near)
+    return sent.whole.seconds - hidden + lost * busy * hidden
