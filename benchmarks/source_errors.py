@@ -1,0 +1,99 @@
+"""How far a source that nobody has seen lies from its prediction: the errors of frameworks.
+
+python benchmarks/source_errors.py [TABLE…]     published training runs; prints an error a framework
+
+Every source is predicted by settings chosen without it. What its errors exceed those of the step's
+parts and of what was guessed by is the framework's: of runs on one node and on several apart, every
+source counting once, lower trust half. Few sources say little: a framework's own error is drawn
+towards that of all (two sources' worth). frameworks.toml holds what this prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from math import log, sqrt
+from pathlib import Path
+from typing import NamedTuple
+
+from trueflops.errors import TrueflopsError
+from trueflops.records.tables import read_table
+from trueflops.runtime.terms import Z90
+from trueflops.verify.profiles import leaving_out
+from trueflops.verify.training import Case, Predictor, read_case, row_id
+
+PUBLISHED = Path(__file__).parents[1] / "truth/published/train_runs.csv"
+DOUBTED = 0.5  # weight of a row of lower trust, flagged, or incomplete
+DRAWN = 2.0  # sources that all frameworks together are worth beside a framework's own
+FARTHEST = 1.5  # of a logarithm: beyond a factor of 4.5 a row was misread, not mispredicted
+FAMILIES = {
+    "nemo": "megatron", "transformers-compiled": "transformers", "fsdp-compiled": "fsdp",
+    "composer": "fsdp", "torchtitan": "fsdp", "xla-gpu": "maxtext", "plain": "transformers",
+    "compiled": "transformers",
+}  # fmt: skip
+"""Frameworks of one kind share their sources: each alone has too few."""
+
+
+class Miss(NamedTuple):
+    """What one row says: how much of its squared error no part explains."""
+
+    family: str
+    nodes: str
+    source: str
+    unexplained: float
+    weight: float
+
+
+def missed(predictor: Predictor, case: Case) -> Miss | None:
+    """A row's error beyond that of its parts; None where nothing was timed."""
+    if case.step_seconds is None:
+        return None
+    told = predictor.predict(case).step.estimate
+    error = log(case.step_seconds / float(told.value))
+    if abs(error) > FARTHEST:
+        return None
+    parts = sum(float(s) ** 2 for cause, s in told.spreads.items() if cause != "framework")
+    guessed = float(told.unstated[int(error > 0.0)]) / Z90
+    family = FAMILIES.get(case.framework, case.framework)
+    nodes = "one node" if case.cluster.nodes == 1 else "several"
+    weight = DOUBTED if case.about.apart else 1.0
+    return Miss(family, nodes, case.about.source, error**2 - parts - guessed**2, weight)
+
+
+def error_of(misses: Iterable[Miss]) -> tuple[float, float]:
+    """The mean square over sources, and how many sources that is."""
+    sources: dict[str, list[Miss]] = defaultdict(list)
+    for miss in misses:
+        sources[miss.source].append(miss)
+    squares = weights = 0.0
+    for rows in sources.values():
+        weight = max(row.weight for row in rows)
+        whole = sum(row.weight for row in rows)
+        mean = sum(row.weight * row.unexplained for row in rows) / whole
+        squares, weights = squares + weight * max(mean, 0.0), weights + weight
+    return (squares / weights if weights else 0.0), weights
+
+
+def main(paths: list[Path]) -> None:
+    """Print the error of every framework, on one node and on several."""
+    predictor, misses = Predictor(leaving_out), []
+    for path in paths:
+        for line, row in read_table(path).rows:
+            try:
+                miss = missed(predictor, read_case(row, row_id(line, row)))
+            except TrueflopsError:
+                continue
+            misses += [miss] if miss else []
+    for nodes in ("one node", "several"):
+        here = [miss for miss in misses if miss.nodes == nodes]
+        everyone, count = error_of(here)
+        print(f"{nodes}: all frameworks {sqrt(everyone):.2f} ({count:g} sources)")
+        for family in sorted({miss.family for miss in here}):
+            own, sources = error_of(miss for miss in here if miss.family == family)
+            drawn = (sources * own + DRAWN * everyone) / (sources + DRAWN)
+            print(f"  {family:20s} {sqrt(drawn):.2f}  (own {sqrt(own):.2f}, {sources:g} sources)")
+
+
+if __name__ == "__main__":
+    main([Path(arg) for arg in sys.argv[1:]] or [PUBLISHED])
