@@ -89,6 +89,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         value = getattr(options, field.name, None)
         if value is not None and field.name not in DEGREES:
             given[field.name] = value
+    given |= _tuned(options)
     notes = []
     if "compute" not in given:
         given["compute"], note = compute_dtype(where)
@@ -107,6 +108,24 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
     if options.dp_shard is not None and not options.zero:
         raise BadInput("--dp-shard shares states between replicas; say how with --zero 1, 2 or 3")
     return Plan(**given), notes
+
+
+def _tuned(options: argparse.Namespace) -> dict[str, Any]:
+    """Adapters, by the flag that asks for them; those that only say how need one of these."""
+    if options.lora is not None and options.qlora is not None:
+        raise BadInput("give --lora or --qlora, not both: QLoRA is LoRA beside 4-bit weights")
+    if options.lora is not None:
+        if options.base_format is not None:
+            raise BadInput("--base-format packs the frozen weights of --qlora; --lora keeps them")
+        return {"adapters": "lora", "lora_rank": options.lora or Plan().lora_rank}
+    if options.qlora is not None:
+        return {"adapters": "qlora", "lora_rank": options.qlora or Plan().lora_rank}
+    how = ("lora_targets", "lora_dropout", "lora_fused", "adapter_dtype", "base_format")
+    for name in how:
+        if getattr(options, name) is not None:
+            flag = name.replace("_", "-")
+            raise BadInput(f"--{flag} says how adapters are trained; say also --lora or --qlora")
+    return {}
 
 
 def _check_degrees(options: argparse.Namespace) -> None:

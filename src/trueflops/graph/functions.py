@@ -138,6 +138,11 @@ def _multiply_backward(op: Op) -> tuple[Op, ...]:
     )
 
 
+def _scale_backward(op: Op) -> tuple[Op, ...]:
+    dx, dy = op.inputs[0].gradient(), op.outputs[0].gradient()
+    return (_back(op, "scale", EagerKernel.VECTOR, dy, made=dx),)
+
+
 def _activation_backward(op: Op) -> tuple[Op, ...]:
     kept = op.outputs[0] if op.function is Function.RELU else op.inputs[0]
     dy = op.outputs[0].gradient()
@@ -278,6 +283,7 @@ DERIVATIVES: Final[dict[Function | None, Derivative]] = {
     Function.CAST: Derivative(_nothing, _cast_backward),
     Function.SQUARE: Derivative(_inputs, _square_backward),
     Function.MULTIPLY: Derivative(_inputs, _multiply_backward),
+    Function.SCALE: Derivative(_nothing, _scale_backward),
     Function.SILU: Derivative(_inputs, _activation_backward),
     Function.RELU: Derivative(lambda op: op.outputs, _activation_backward),
     Function.MEAN: Derivative(_nothing, _mean_backward),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
-from trueflops.graph.kinds import CollectiveKind, Function, Kind, Role
+from trueflops.graph.kinds import WEIGHTS, CollectiveKind, Function, Kind, Role
 from trueflops.graph.variants import Variant
 from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
@@ -146,9 +146,9 @@ class Graph:
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
-        """Every weight once, in order of first use."""
+        """Every weight once, trained or frozen, in order of first use."""
         forward_ops = (node for node in self.forward if isinstance(node, Op))
-        return unique(w for op in forward_ops for w in op.weights)
+        return unique(w for op in forward_ops for w in op.weights if w.role in WEIGHTS)
 
     @property
     def kept_tensors(self) -> tuple[Tensor, ...]:

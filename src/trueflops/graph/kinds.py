@@ -34,8 +34,10 @@ class Kind(StrEnum):
     MULTIPLY = "multiply"  # element by element: a gate
     DROPOUT = "dropout"
     ADD = "add"
+    SCALE = "scale"  # by one number
     ROPE = "rope"  # rotary positions
-    CAST = "cast"  # to narrower numbers, before a product
+    CAST = "cast"  # to other numbers, before a product
+    DEQUANTISE = "dequantise"  # packed weights written out for a product
     STREAM = "stream"  # any other pass over memory; gradients of these ops among them
     ROUTE = "route"  # from a router's logits to the experts each token chose
     DISPATCH = "dispatch"  # tokens copied into the order of their experts
@@ -81,7 +83,12 @@ class Role(StrEnum):
 
     ACTIVATION = "activation"
     WEIGHT = "weight"
+    FROZEN = "frozen"  # a weight that is not trained: it has no gradient
     INDEX = "index"  # ids, masks, statistics: carries no gradient
+
+
+WEIGHTS: Final = frozenset({Role.WEIGHT, Role.FROZEN})
+"""What a model holds between steps."""
 
 
 class Function(StrEnum):
@@ -91,6 +98,7 @@ class Function(StrEnum):
     CAST = "cast"
     SQUARE = "square"
     MULTIPLY = "multiply"
+    SCALE = "scale"  # by one number
     SILU = "silu"  # and any other activation that keeps its input
     RELU = "relu"
     MEAN = "mean"  # of a row

@@ -9,12 +9,20 @@ from typing import Final
 
 import numpy as np
 
-from trueflops.graph.build import Pass, build_block, build_embedding, build_head
+from trueflops.graph.build import (
+    TRAIN_ALL,
+    Pass,
+    Tuning,
+    build_block,
+    build_embedding,
+    build_head,
+)
 from trueflops.graph.ir import Graph
 from trueflops.graph.passes import (
     Degrees,
     Format,
     compile_graph,
+    dequantise,
     differentiate,
     format_named,
     fuse,
@@ -23,14 +31,16 @@ from trueflops.graph.passes import (
     shard,
     write_out,
 )
-from trueflops.model import Model
-from trueflops.plan import Plan
+from trueflops.model import Model, read_targets
+from trueflops.plan import BYTES, Plan
+from trueflops.units import BITS_PER_BYTE
 
 SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")  # axes first: predict/costs relies on it
 """The numeric plan fields that change the graph of a rank; all others only combine graphs."""
 STRUCTURE: Final = (
     "sp", "cp_kind", "flash", "fused", "fused_loss", "implementation", "recompute", "compute",
-    "dispatch",
+    "dispatch", "adapters", "lora_rank", "lora_targets", "lora_dropout", "lora_fused",
+    "adapter_dtype", "base_format", "residual_dtype", "parameter_dtype",
 )  # fmt: skip
 """The other plan fields that do."""
 
@@ -89,10 +99,16 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
     written = plan.implementation != "library" and run.training
     compiled = written and plan.implementation == "compiled"
 
-    def lower(graph: Graph) -> Graph:
+    tuning = tuning_of(plan) if run.training else TRAIN_ALL
+    packed = plan.base_format if plan.adapters == "qlora" else ""
+    freezes = run.training and (tuning.freezes or any(block.frozen for block in model.blocks))
+
+    def lower(graph: Graph, carries: bool = True) -> Graph:
         if weights is not None:
             graph = quantise(graph, weights, training=run.training)
         graph = shard(graph, by)
+        if freezes:
+            graph = dequantise(graph, packed)
         graph = fuse(
             graph,
             flash=plan.flash,
@@ -103,10 +119,11 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
         )
         if written:
             graph = write_out(graph, compiled=compiled)
-        return differentiate(graph, eager=written) if run.training else graph
+        return differentiate(graph, eager=written, carries=carries) if run.training else graph
 
     blocks = tuple(
-        lower(build_block(model, block, run, f"block {i}")) for i, block in enumerate(model.blocks)
+        lower(build_block(model, block, run, f"block {i}", tuning), carries=not block.frozen)
+        for i, block in enumerate(model.blocks)
     )
     recomputing = blocks
     if run.training and plan.recompute != "none":
@@ -114,10 +131,29 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
     program = Program(
         blocks=blocks,
         recomputing=recomputing,
-        embedding=lower(build_embedding(model, run)),
-        head=lower(build_head(model, run)),
+        embedding=lower(build_embedding(model, run, tuning)),
+        head=lower(build_head(model, run, tuning)),
     )
     return program.map(compile_graph) if compiled else program
+
+
+def tuning_of(plan: Plan) -> Tuning:
+    """What a plan trains."""
+    kept = BYTES[plan.stream_dtype or plan.parameter_dtype] * BITS_PER_BYTE
+    if not plan.adapters:
+        return Tuning(frozen_bits=kept)
+    return Tuning(
+        freezes=True,
+        rank=plan.lora_rank,
+        targets=read_targets(plan.lora_targets),
+        dropout=plan.lora_dropout,
+        bits=BYTES[plan.adapter_dtype] * BITS_PER_BYTE,
+        frozen_bits=kept,
+        casts=plan.adapters == "lora",  # PEFT's layers of packed weights leave that to autocast
+        clones=plan.adapters == "qlora" and plan.base_format == "nf4",
+        returns_wide=plan.adapters == "qlora" and plan.base_format == "nf4",
+        fused=plan.lora_fused,
+    )
 
 
 _remembered = lru_cache(maxsize=2048)(_compile)

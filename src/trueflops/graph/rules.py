@@ -31,7 +31,7 @@ NARROW_BITS: Final = 16.0  # below this, gradients and residuals stay wider than
 INDEX_BITS: Final = 64.0  # torch's default integer
 STATISTIC_BITS: Final = 32.0  # log-sum-exp and router probabilities stay in fp32
 _ADD, _STREAM = Kind.ADD, Kind.STREAM  # bound once: see graph/kinds.py
-_ACTIVATION, _INDEX = Role.ACTIVATION, Role.INDEX
+_ACTIVATION, _INDEX, _WEIGHT = Role.ACTIVATION, Role.INDEX, Role.WEIGHT
 
 
 class Work(NamedTuple):
@@ -60,6 +60,11 @@ class Rule:
 def work(op: Op) -> Work:
     """The work of any op."""
     return RULES[op.kind].work(op)
+
+
+def trains(op: Op) -> bool:
+    """Whether an op has a weight that is trained."""
+    return any(weight.role is _WEIGHT for weight in op.weights)
 
 
 def model_flop(op: Op, done: Work) -> Size:
@@ -104,7 +109,9 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
     if x.bits < NARROW_BITS:  # a narrow product wants narrow gradients: one more cast
         narrow = tuple(Tensor(f"{t.name}.narrow", t.dims, x.bits) for t in d_out)
         turned = tuple(
-            Tensor(f"{t.name}.transposed", t.dims, t.bits, role=Role.INDEX) for t in narrow
+            Tensor(f"{t.name}.transposed", t.dims, t.bits, role=Role.INDEX)
+            for t in narrow
+            if trains(op)
         )
         casts = (
             Op(f"{op.name}.cast_gradient", Kind.STREAM, d_out, (*narrow, *turned), part=op.part),
@@ -298,8 +305,10 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.MULTIPLY: _stream(_keep_inputs),
     Kind.DROPOUT: _stream(_keep_masks),
     Kind.ADD: Rule(_stream_work, pointwise=True),  # its gradient is the incoming one, passed on
+    Kind.SCALE: _stream(),
     Kind.ROPE: _stream(),
     Kind.CAST: Rule(_stream_work, pointwise=True),  # the gradient passes through
+    Kind.DEQUANTISE: Rule(_stream_work),
     Kind.STREAM: _stream(),
     Kind.ROUTE: _stream(lambda op: op.outputs, fuses=False),
     Kind.DISPATCH: _stream(_keep_masks, fuses=False),

@@ -3,14 +3,24 @@
 architecture.py  Model, Block, and the counts of their weights
 layers.py        Attention, Ffn, Experts
 parameters.py    every weight of a layer by named dimension
+adapters.py      the low-rank matrices beside linear layers (LoRA)
+freezing.py      first layers that are not trained
 config.py        config.json as untrusted text
 quantization.py  the number format in which a checkpoint is released
 families/        one reader per model_type
 read.py          a catalog name, a config.json or a folder as a Model
 """
 
+from trueflops.model.adapters import adapted_together as adapted_together
+from trueflops.model.adapters import adapter_count as adapter_count
+from trueflops.model.adapters import adapter_parameters as adapter_parameters
+from trueflops.model.adapters import is_adapter as is_adapter
+from trueflops.model.adapters import is_target as is_target
+from trueflops.model.adapters import read_targets as read_targets
 from trueflops.model.architecture import Block as Block
 from trueflops.model.architecture import Model as Model
+from trueflops.model.freezing import freeze_first as freeze_first
+from trueflops.model.freezing import trained_count as trained_count
 from trueflops.model.layers import Attention as Attention
 from trueflops.model.layers import Experts as Experts
 from trueflops.model.layers import Ffn as Ffn

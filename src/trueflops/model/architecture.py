@@ -37,6 +37,7 @@ class Block:
     shared_norm: bool = False  # … and the same normed input (Falcon-7B)
     dropout: float = 0.0
     attention_dropout: float = 0.0
+    frozen: bool = False  # not trained: `freeze_first` of model/freezing.py
 
     def parameters(self, hidden: int) -> tuple[Parameter, ...]:
         """Every weight of the layer, with its shape by named dimension."""

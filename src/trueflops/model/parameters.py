@@ -22,6 +22,7 @@ class Parameter:
     dims: Dims
     bias: Dims = ()
     routed: bool = False  # belongs to a routed expert: only some tokens see it
+    inputs: int = 1  # how many of its last dims a product sums over
 
     @property
     def elements(self) -> int:
@@ -34,7 +35,8 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
     """Projections of one attention layer, its query/key norms and sinks."""
     h, q_heads, kv_heads = ("hidden", hidden), ("heads", a.heads), ("kv_heads", a.kv_heads)
     wide, value = ("head_dim", a.head_dim), ("value_dim", a.value_dim)
-    out = Parameter("attention.out", (h, q_heads, value), bias=(h,) if a.out_bias else ())
+    bias = (h,) if a.out_bias else ()
+    out = Parameter("attention.out", (h, q_heads, value), bias=bias, inputs=2)
     if a.latent:
         return [*_latent_parameters(a, hidden), out]
     parts = [

@@ -81,6 +81,16 @@ def _other_recomputation(plan: Plan) -> tuple[Changes, ...]:
     return tuple({"recompute": kind, "recompute_layers": float("inf")} for kind in others)
 
 
+def _other_ranks(plan: Plan) -> tuple[Changes, ...]:
+    """PEFT's default, and what is common for harder tasks."""
+    return tuple({"lora_rank": rank} for rank in (8, 64) if rank != plan.lora_rank)
+
+
+def _other_targets(plan: Plan) -> tuple[Changes, ...]:
+    usual = ("q,v", "attention", "all-linear")
+    return tuple({"lora_targets": layers} for layers in usual if layers != plan.lora_targets)
+
+
 def _flipped(field: str) -> Callable[[Plan], tuple[Changes, ...]]:
     return lambda plan: ({field: not getattr(plan, field)},)
 
@@ -138,6 +148,20 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda a: a.replicas,
         _switched("overlap of gradients with the backward", "overlap"),
         _flipped("overlap"),
+    ),
+    Rule(
+        "lora_rank",
+        "run",
+        lambda a: bool(a.plan.adapters),
+        lambda plan: f"rank {plan.lora_rank}",
+        _other_ranks,
+    ),
+    Rule(
+        "lora_targets",
+        "run",
+        lambda a: bool(a.plan.adapters),
+        lambda plan: f"adapters of {plan.lora_targets}",
+        _other_targets,
     ),
     Rule(
         "dispatch",

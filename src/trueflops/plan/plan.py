@@ -9,6 +9,7 @@ pp, vpp       pipeline stages, and how many interleaved pieces each holds
 ep, etp       experts spread over ranks; each expert's own tensor parallelism
 dp_replicate  replicas that hold everything; dp_shard: replicas that share it by ZeRO stage
               (HSDP is both above one)
+adapters      train low-rank matrices beside frozen weights (LoRA), packed ones for QLoRA
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ Store = Literal["host", "nvme"]
 Implementation = Literal["library", "eager", "compiled"]
 """Of norms, rotations, activations and the loss: kernels of a library, made for them; PyTorch's
 functions one by one; or these as torch.compile fuses them."""
+Adapters = Literal["", "lora", "qlora"]
 
 BYTES: Final[Mapping[str, float]] = MappingProxyType(
     {name: BY_NAME[name].bits / BITS_PER_BYTE for name in ("fp32", "bf16", "fp16", "fp8")}
@@ -113,6 +115,16 @@ class Plan:
     launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
     overlap: bool = True  # data-parallel communication runs beside the backward
 
+    adapters: Adapters = ""
+    lora_rank: int = 16
+    lora_targets: str = "attention"  # which linear layers: model/adapters.py
+    lora_dropout: float = 0.0
+    lora_fused: bool = False  # scaling and sum inside the second product
+    adapter_dtype: str = "fp32"  # as PEFT keeps adapters beside 16-bit weights
+    base_format: str = "nf4"  # of QLoRA's frozen weights: graph/passes/dequantise.py
+    residual_dtype: str = ""  # "": as `stream_dtype` says
+    freeze_layers: int = 0  # the first layers, and the embedding before them, are not trained
+
     @property
     def dp(self) -> Size:
         """All data-parallel replicas."""
@@ -132,13 +144,33 @@ class Plan:
         """Bytes of optimizer states a parameter, master copy included."""
         if self.optimizer not in OPTIMIZERS:
             raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
-        return OPTIMIZERS[self.optimizer].bytes_per_parameter(BYTES[self.parameter_dtype])
+        return OPTIMIZERS[self.optimizer].bytes_per_parameter(BYTES[self.trained_dtype])
 
     @property
     def has_master(self) -> bool:
         """Whether the optimizer keeps a wider copy of the weights."""
-        narrow = BYTES[self.parameter_dtype] < BYTES["fp32"]
+        narrow = BYTES[self.trained_dtype] < BYTES["fp32"]
         return narrow and OPTIMIZERS[self.optimizer].master_bytes > 0.0
+
+    @property
+    def trained_dtype(self) -> str:
+        """Of the weights that are trained: the model's, or the adapters' beside it."""
+        return self.adapter_dtype if self.adapters else self.parameter_dtype
+
+    @property
+    def summed_dtype(self) -> str:
+        """Of their gradients; an adapter's are as wide as it is."""
+        return self.adapter_dtype if self.adapters else self.gradient_dtype
+
+    @property
+    def stream_dtype(self) -> str:
+        """Of the residual stream, norms, embedding and head, "" where it is that of products.
+
+        PEFT lifts everything that bitsandbytes does not pack to fp32
+        (peft/utils/other.py, prepare_model_for_kbit_training), so that the stream is fp32 too.
+        """
+        lifted = self.adapters == "qlora" and self.base_format == "nf4"
+        return self.residual_dtype or ("fp32" if lifted else "")
 
     @property
     def autocasts(self) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trueflops.errors import ImpossiblePlan, join_or
 from trueflops.model import Model
 from trueflops.plan.plan import Plan
+from trueflops.plan.tuning import has_targets, sizes_suit, targets_advice, widths_suit
 from trueflops.sizes import divisors
 from trueflops.workload import Training
 
@@ -275,6 +276,38 @@ RULES: tuple[Rule, ...] = (
         "ZERO_STAGE",
         lambda a: np.isin(np.asarray(a.plan.zero), (0, 1, 2, 3)),
         _always("ZeRO has stages 0, 1, 2 and 3"),
+    ),
+    Rule(
+        "ADAPTERS",
+        lambda a: sizes_suit(a.plan),
+        _always(
+            "adapters have a rank of at least 1 and a dropout below 1: --lora 16 --lora-dropout 0.1"
+        ),
+    ),
+    Rule(
+        "ADAPTER_TARGETS",
+        lambda a: has_targets(a.plan, a.model),
+        lambda a: targets_advice(a.plan, a.model),
+    ),
+    Rule(
+        "ADAPTER_OPTIMIZER",
+        lambda a: not (a.plan.adapters and a.plan.optimizer == "muon"),
+        _always("muon updates the whole matrices of a model; adapters: --optimizer adamw"),
+    ),
+    Rule(
+        "PACKED_COMPUTE",
+        lambda a: widths_suit(a.plan),
+        _always(
+            "packed weights ({p.base_format}) are written out for products in bf16 or fp16, not "
+            "{p.compute}; use --lora, or --compute bf16"
+        ),
+    ),
+    Rule(
+        "FREEZE_LAYERS",
+        lambda a: 0 <= a.plan.freeze_layers < a.model.layers,
+        _always(
+            "{model.name} has {model.layers} layers: freeze some of them, at most all but the last"
+        ),
     ),
     Rule("OFFLOAD_FRACTION", _fractions, _always("offload fractions lie between 0 and 1")),
     Rule(

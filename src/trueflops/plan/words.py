@@ -98,11 +98,24 @@ def _unusual(plan: Plan) -> list[str]:
     words += _if_not("parameter-dtype", plan.parameter_dtype, kept)
     words += _if_not("gradient-dtype", plan.gradient_dtype, kept)
     words += _if_not("implementation", plan.implementation, "library")
+    words += _tuning(plan)
     for switch in ("fused-loss", "launch-blocking"):
         words += [switch] if getattr(plan, switch.replace("-", "_")) else []
     return words + [
         f"no-{name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)
     ]
+
+
+def _tuning(plan: Plan) -> list[str]:
+    """What is trained, where not everything is."""
+    words = [f"{plan.adapters} {plan.lora_rank}"] if plan.adapters else []
+    words += _if_not("lora-targets", plan.lora_targets, "attention")
+    words += _if_not("lora-dropout", plan.lora_dropout, 0.0)
+    words += ["lora-fused"] if plan.lora_fused else []
+    words += _if_not("adapter-dtype", plan.adapter_dtype, "fp32")
+    words += _if_not("base-format", plan.base_format, "nf4")
+    words += _if_not("residual-dtype", plan.residual_dtype, "")
+    return words + _if_not("freeze-layers", plan.freeze_layers, 0)
 
 
 def _by_habit(plan: Plan) -> list[str]:

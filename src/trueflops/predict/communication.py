@@ -57,16 +57,16 @@ def _exchange_gradients(
         return _through_one(clock, plan, held, micro_batches)
     zero, forward, backward = np.asarray(plan.zero), slow.forward, slow.backward
     pieces = np.maximum(slow.layers, 1.0)
-    weight_bytes, gradient_bytes = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
-    whole = _over(clock, plan, held, CollectiveKind.ALL_REDUCE, gradient_bytes, plan.dp, pieces)
+    gradient_bytes = BYTES[plan.summed_dtype]
+    gradients = Payload(held.dense * gradient_bytes, held.experts * gradient_bytes)
+    whole = _over(clock, plan, gradients, CollectiveKind.ALL_REDUCE, plan.dp, pieces)
     exposed = _left(whole.seconds, backward, pieces)
     if np.any(zero > 0):
         scatter = _over(
-            clock, plan, held, CollectiveKind.REDUCE_SCATTER, gradient_bytes, plan.dp_shard, pieces
+            clock, plan, gradients, CollectiveKind.REDUCE_SCATTER, plan.dp_shard, pieces
         )
-        gather = _over(
-            clock, plan, held, CollectiveKind.ALL_GATHER, weight_bytes, plan.dp_shard, pieces
-        )
+        weights = _gathered(plan, held, zero)
+        gather = _over(clock, plan, weights, CollectiveKind.ALL_GATHER, plan.dp_shard, pieces)
         between = _between_replicas(clock, plan, held, gradient_bytes, pieces)
         # Stage 1 scatters once; stages 2 and 3 hold no whole gradient to add up in, so they
         # scatter every micro-batch; stage 3 also gathers the weights for each forward, backward.
@@ -90,21 +90,30 @@ def _exchange_gradients(
     return Exchange(whole, np.minimum(exposed, whole.seconds) if plan.overlap else whole.seconds)
 
 
+class Payload(NamedTuple):
+    """Bytes that replicas exchange."""
+
+    dense: Size
+    experts: Size
+
+
+def _gathered(plan: Plan, held: Held, zero: Any) -> Payload:
+    """The weights: those that an update changed, and under ZeRO-3 the frozen ones as well."""
+    each, shared = BYTES[plan.trained_dtype], np.where(zero >= 3, 1.0, 0.0)
+    return Payload(
+        held.dense * each + shared * held.frozen_dense_bytes,
+        held.experts * each + shared * held.frozen_expert_bytes,
+    )
+
+
 def _over(
-    clock: Clock,
-    plan: Plan,
-    held: Held,
-    kind: CollectiveKind,
-    each: float,
-    replicas: Size,
-    pieces: Size,
+    clock: Clock, plan: Plan, sent: Payload, kind: CollectiveKind, replicas: Size, pieces: Size
 ) -> Transfer:
     """One collective a layer over the dense parameters of so many replicas, one over experts'."""
-    payload = held.dense * each / pieces
-    dense = clock.collective(kind, replicas * plan.cp, payload, plan.tp)
-    if not np.any(held.experts):
+    dense = clock.collective(kind, replicas * plan.cp, sent.dense / pieces, plan.tp)
+    if not np.any(sent.experts):
         return pieces * dense
-    payload = held.experts * each / pieces
+    payload = sent.experts / pieces
     stride = plan.ep * plan.etp
     return pieces * (dense + clock.collective(kind, plan.expert_ways(replicas), payload, stride))
 
@@ -139,7 +148,7 @@ def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> E
     DataParallel copies the weights out at every forward and gathers gradients at every backward.
     Replicas beyond its fast domain come through the network of the one that holds the weights.
     """
-    moved = held.all * (BYTES[plan.parameter_dtype] + BYTES[plan.gradient_dtype])
+    moved = held.all * (BYTES[plan.trained_dtype] + BYTES[plan.summed_dtype]) + held.frozen_bytes
     domain = clock.cluster.tiers[0].reach if clock.cluster.tiers else 1.0
     near = np.minimum(plan.dp, domain) - 1.0
     far = np.maximum(plan.dp - domain, 0.0)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
-from trueflops.graph.kinds import Role
+from trueflops.graph.kinds import WEIGHTS, Role
 from trueflops.graph.program import SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
-from trueflops.plan import Plan
-from trueflops.sizes import Array, Size, distinct
+from trueflops.plan import BYTES, Plan
+from trueflops.sizes import Array, Size, distinct, summed
 from trueflops.units import BITS_PER_BYTE
 
 AXES: Final = ("tp", "cp", "ep", "etp")
@@ -32,11 +32,16 @@ AXES: Final = ("tp", "cp", "ep", "etp")
 class PieceCost(Priced):
     """One graph on one rank, for one micro-batch: what it takes, and what it holds."""
 
-    dense_parameters: Size  # elements held by this rank, unsharded by ZeRO
+    dense_parameters: Size  # trained elements held by this rank, unsharded by ZeRO
     expert_parameters: Size
+    frozen_parameters: Size  # those that are not trained, dense and experts'
+    frozen_bytes: Size  # of the dense ones, in the width they are stored in
+    frozen_expert_bytes: Size
     weight_bytes: Size  # in the width they are stored in
     weight_tensors: Size  # how many weights those are
+    trained_tensors: Size  # and how many of them are trained
     tied_parameters: Size  # of the dense ones: a head's share of the embedding's table
+    tied_bytes: Size  # the same where that table is frozen
     kept_bytes: Size  # per micro-batch, until its backward
     working_bytes: Size  # alive only while the hungriest op runs
 
@@ -176,7 +181,8 @@ _FIELDS: Final = tuple(field.name for field in fields(PieceCost))
 def training_pass(plan: Plan, seq: int) -> Pass:
     """One micro-batch in the plan's dtype."""
     bits = plan.wide_bytes * BITS_PER_BYTE
-    return Pass(plan.micro_batch, float(seq), dtype=plan.wide_dtype, bits=bits)
+    stream = BYTES[plan.stream_dtype] * BITS_PER_BYTE if plan.stream_dtype else 0.0
+    return Pass(plan.micro_batch, float(seq), dtype=plan.wide_dtype, bits=bits, stream_bits=stream)
 
 
 def program_costs(program: Program, clock: Clock, placement: Placement) -> Costs:
@@ -192,23 +198,28 @@ def program_costs(program: Program, clock: Clock, placement: Placement) -> Costs
 
 
 def _piece(graph: Graph, priced: Priced) -> PieceCost:
+    trained = [weight for weight in graph.weights if weight.role is Role.WEIGHT]
+    frozen = [weight for weight in graph.weights if weight.role is Role.FROZEN]
     dense: Size = 0.0
     experts: Size = 0.0
-    tied: Size = 0.0
-    for weight in graph.weights:
+    for weight in trained:
         if weight.has("experts"):
             experts = experts + weight.elements
         else:
             dense = dense + weight.elements
-        if graph.name == "head" and weight.name == "embedding.tokens":
-            tied = weight.elements
+    table = [w for w in graph.weights if graph.name == "head" and w.name == "embedding.tokens"]
     return PieceCost(
         **{field.name: getattr(priced, field.name) for field in fields(Priced)},
         dense_parameters=dense,
         expert_parameters=experts,
+        frozen_parameters=summed(weight.elements for weight in frozen),
+        frozen_bytes=total_bytes(tuple(w for w in frozen if not w.has("experts"))),
+        frozen_expert_bytes=total_bytes(tuple(w for w in frozen if w.has("experts"))),
         weight_bytes=total_bytes(graph.weights),
         weight_tensors=float(len(graph.weights)),
-        tied_parameters=tied,
+        trained_tensors=float(len(trained)),
+        tied_parameters=summed(w.elements for w in table if w in trained),
+        tied_bytes=summed(w.bytes for w in table if w in frozen),
         kept_bytes=total_bytes(graph.kept_tensors),
         working_bytes=_working_bytes(graph),
     )
@@ -220,7 +231,8 @@ def _working_bytes(graph: Graph) -> Size:
     largest: Size = 0.0
     for node in graph:
         if isinstance(node, Op):
-            own = {t.name: t for t in (*node.inputs, *node.outputs) if t.role is not Role.WEIGHT}
+            held = (*node.inputs, *node.outputs, *node.weights)
+            own = {t.name: t for t in held if t.role not in WEIGHTS}
             largest = np.maximum(
                 largest, total_bytes(tuple(t for name, t in own.items() if name not in kept))
             )

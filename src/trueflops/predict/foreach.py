@@ -82,9 +82,9 @@ def temporary_bytes(plan: Plan, own: Size) -> Size:
 
 
 def _op(step: Lists, plan: Plan, own: Size) -> Op:
-    wide = BYTES["fp32"] if plan.has_master else BYTES[plan.parameter_dtype]
+    wide = BYTES["fp32"] if plan.has_master else BYTES[plan.trained_dtype]
     moment = _moment_bytes(plan)
-    each = {"w": wide, "g": BYTES[plan.gradient_dtype], "m": moment, "v": moment, "t": moment}
+    each = {"w": wide, "g": BYTES[plan.summed_dtype], "m": moment, "v": moment, "t": moment}
 
     def lists(letters: str) -> tuple[Tensor, ...]:
         return tuple(

@@ -25,15 +25,16 @@ AGAIN = "recompute"
 def hooked(costs: Costs, plan: Plan, profile: Profile) -> Costs:
     """The same pieces with what the host does in the framework's hooks around them."""
     by_weight, by_unit = _hooks(plan, profile)
+    fetches = np.asarray(plan.zero) >= 3  # frozen weights too
     if not (by_weight or by_unit):
         return costs
 
     def with_hooks(piece: PieceCost) -> PieceCost:
+        weights = np.where(fetches, piece.weight_tensors, piece.trained_tensors)
         host = {
-            phase: seconds + piece.weight_tensors * by_weight.get(phase, 0.0)
-            + by_unit.get(phase, 0.0)
+            phase: seconds + weights * by_weight.get(phase, 0.0) + by_unit.get(phase, 0.0)
             for phase, seconds in piece.host.items()
-        }  # fmt: skip
+        }
         return replace(piece, host=host)
 
     return replace(

@@ -7,12 +7,12 @@ weights. Activations follow from what differentiation keeps, times the micro-bat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from trueflops.plan import BYTES, Plan
-from trueflops.predict.costs import Costs
+from trueflops.predict.costs import Costs, PieceCost
 from trueflops.predict.foreach import temporary_bytes, updates_by_lists
 from trueflops.predict.schedule import in_flight, weight_copies
 from trueflops.predict.stages import Stages
@@ -25,17 +25,32 @@ from trueflops.sizes import Size
 class Held:
     """What a rank of each stage holds: parameters, and what a micro-batch leaves there."""
 
-    dense: Size  # parameters before ZeRO divides them
+    dense: Size  # trained parameters before ZeRO divides them
     experts: Size
     largest: Size  # of the pieces that are gathered and reduced one at a time
     kept_bytes: Size = 0.0  # of one micro-batch, until its backward
+    frozen: Size = 0.0  # parameters that are not trained, and their bytes: dense, experts', of
+    frozen_dense_bytes: Size = 0.0  # the largest piece
+    frozen_expert_bytes: Size = 0.0
+    frozen_largest_bytes: Size = 0.0
     ways: tuple[tuple[Size, Size], ...] = ((1.0, 1.0),) * 3
     """By how many ranks ZeRO divides dense parameters and experts: states, gradients, weights."""
 
     @property
     def all(self) -> Size:
-        """Dense and expert parameters together, undivided."""
+        """Trained parameters, dense and experts', undivided."""
         return self.dense + self.experts
+
+    @property
+    def frozen_bytes(self) -> Size:
+        """Bytes of the weights that are not trained, undivided."""
+        return self.frozen_dense_bytes + self.frozen_expert_bytes
+
+    @property
+    def own_frozen_bytes(self) -> Size:
+        """Those of them that are this rank's own."""
+        dense, experts = self.ways[2]
+        return self.frozen_dense_bytes / dense + self.frozen_expert_bytes / experts
 
     @property
     def states(self) -> Size:
@@ -58,13 +73,12 @@ class Held:
 
     def most(self) -> Held:
         """Those of the stage that holds the most, plan by plan."""
-        return Held(
-            dense=np.max(self.dense, axis=0),
-            experts=np.max(self.experts, axis=0),
-            largest=np.max(self.largest, axis=0),
-            kept_bytes=np.max(self.kept_bytes, axis=0),
-            ways=self.ways,
-        )
+        largest = {
+            field.name: np.max(getattr(self, field.name), axis=0)
+            for field in fields(self)
+            if field.name != "ways" and np.ndim(getattr(self, field.name))
+        }
+        return replace(self, **largest)
 
 
 def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
@@ -77,12 +91,14 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
     experts: Size = np.zeros_like(stages.index)
     # The ends are gathered whole, like a block.
     largest = np.maximum(stages.first * costs.embedding.dense_parameters, stages.last * head)
+    frozen = _Frozen(costs, stages)
     kept = stages.first * costs.embedding.kept_bytes
     again = stages.recomputed
     for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
         dense = dense + layers * block.dense_parameters
         experts = experts + layers * block.expert_parameters
         largest = np.maximum(largest, block.dense_parameters + block.expert_parameters)
+        frozen.add(layers, block)
         kept = kept + layers * ((1.0 - again) * whole + again * block.kept_bytes)
     zero, dense_ways = np.asarray(plan.zero), plan.dp_shard * plan.cp
     expert_ways = plan.expert_ways(plan.dp_shard)
@@ -92,7 +108,40 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
         else (1.0, 1.0)
         for stage in (1, 2, 3)
     )
-    return Held(dense=dense, experts=experts, largest=largest, kept_bytes=kept, ways=ways)
+    return Held(
+        dense=dense,
+        experts=experts,
+        largest=largest,
+        kept_bytes=kept,
+        ways=ways,
+        frozen=frozen.parameters,
+        frozen_dense_bytes=frozen.dense_bytes,
+        frozen_expert_bytes=frozen.expert_bytes,
+        frozen_largest_bytes=frozen.largest_bytes,
+    )
+
+
+class _Frozen:
+    """What each stage holds of weights that are not trained."""
+
+    def __init__(self, costs: Costs, stages: Stages) -> None:
+        first, last, ends = stages.first, stages.last, (costs.embedding, costs.head)
+        at_ends = [
+            first * costs.embedding.frozen_bytes,
+            last * (costs.head.frozen_bytes - first * costs.head.tied_bytes),
+        ]
+        self.parameters: Size = first * ends[0].frozen_parameters + last * ends[1].frozen_parameters
+        self.dense_bytes: Size = at_ends[0] + at_ends[1]
+        self.expert_bytes: Size = np.zeros_like(stages.index)
+        self.largest_bytes: Size = np.maximum(*at_ends)
+
+    def add(self, layers: Size, block: PieceCost) -> None:
+        """So many more layers of a kind."""
+        self.parameters = self.parameters + layers * block.frozen_parameters
+        self.dense_bytes = self.dense_bytes + layers * block.frozen_bytes
+        self.expert_bytes = self.expert_bytes + layers * block.frozen_expert_bytes
+        whole = block.frozen_bytes + block.frozen_expert_bytes
+        self.largest_bytes = np.maximum(self.largest_bytes, whole)
 
 
 def stage_memory(
@@ -101,10 +150,12 @@ def stage_memory(
     """Everything one accelerator of each stage holds at its fullest moment."""
     law, tensors = profile.curve("allocator"), profile.curve("activations")
     copies = weight_copies(plan)
-    weight, gradient = BYTES[plan.parameter_dtype], BYTES[plan.gradient_dtype]
+    weight, gradient = BYTES[plan.trained_dtype], BYTES[plan.summed_dtype]
     # Of what is offloaded the piece at work and the next one are on the device.
-    here = np.minimum(2.0 * held.largest, held.weights) * plan.offload_parameters
-    weights = (held.weights * (1.0 - plan.offload_parameters) + here) * weight * copies
+    piece = held.largest * weight + held.frozen_largest_bytes
+    stored = held.weights * weight + held.own_frozen_bytes
+    here = np.minimum(2.0 * piece, stored) * plan.offload_parameters
+    weights = (stored * (1.0 - plan.offload_parameters) + here) * copies
     if plan.autocasts:  # the narrowed copies live as long as the forward and backward
         weights = weights + held.all * BYTES["bf16"]
     # With the states gradients leave for the host as the backward makes them, and are added up
@@ -120,10 +171,16 @@ def stage_memory(
     flying = in_flight(plan, stages.index, micro_batches) * (1.0 - plan.offload_activations)
     kept = held.kept_bytes * flying
     logits = stages.last * (costs.head.kept_bytes + costs.head.working_bytes)
+    if np.any(held.frozen):
+        # Frozen weights leave no gradients meanwhile: either the head is fullest, or a layer.
+        layer = working + _inputs_that_stay(costs, plan, stages, profile)
+        apart, head = np.asarray(held.frozen) > 0.0, logits > layer
+        logits = np.where(apart & ~head, 0.0, logits)
+        working = np.where(apart, np.where(head, 0.0, layer), working)
     # ZeRO-3 holds two pieces gathered (this one and the next) and one whole gradient.
     zero = np.asarray(plan.zero)
-    gathered = np.where(zero >= 3, 2.0 * weight + gradient, np.where(zero == 2, gradient, 0.0))
-    gathered = gathered * held.largest
+    whole = held.largest * gradient
+    gathered = np.where(zero >= 3, 2.0 * piece + whole, np.where(zero == 2, whole, 0.0))
     groups: Size = 0.0
     for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
         groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
@@ -152,6 +209,16 @@ def stage_memory(
         cause="allocator",
         spread=law["whole"],
     )
+
+
+def _inputs_that_stay(costs: Costs, plan: Plan, stages: Stages, profile: Profile) -> Size:
+    """Gradients of checkpointed inputs that stay until the backward ends, as the inputs do."""
+    if not profile.curve("framework")["frozen_inputs"]:
+        return 0.0
+    inputs: Size = np.zeros_like(stages.index)
+    for layers, block in zip(stages.layers, costs.blocks, strict=True):
+        inputs = inputs + layers * stages.recomputed * block.kept_bytes
+    return np.where(np.asarray(plan.zero) >= 3, inputs, 0.0)
 
 
 def _working_bytes(costs: Costs, stages: Stages) -> Size:

@@ -208,7 +208,9 @@ def _slowest(ran: Ran, stages: Stages) -> SlowestStage:
 class StepWork:
     """What an accelerator does in one step, on average over the stages."""
 
-    model_flop: Size  # 3 × the forward's matmuls and causal attention: the same for every plan
+    # 3 × the forward's matmuls and causal attention, the same for every plan; of frozen weights
+    # without the gradients that they do not have
+    model_flop: Size
     hardware_flop: Size  # all that is computed: recomputation, masked keys, flash's extra product
     peak_seconds: Size  # the latter at the peak of each op's dtype
     joules: Size  # at full clock, beside what the chip draws anyway
@@ -234,7 +236,8 @@ def _step_work(
     done: Size = 0.0
     at_peak: Size = 0.0
     for piece, times in costs.pieces(model):
-        needed = needed + 3.0 * times * piece.model_flop
+        useful = summed(piece.matrix_flop.get(phase, 0.0) for phase in USEFUL)
+        needed = needed + times * np.minimum(3.0 * piece.model_flop, useful)
         for phase in (*USEFUL, "recompute"):
             weight = times * share if phase == "recompute" else times
             done = done + weight * piece.matrix_flop.get(phase, 0.0)

@@ -17,7 +17,7 @@ from trueflops.errors import TrueflopsError
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
 from trueflops.graph.program import SHAPING, STRUCTURE
-from trueflops.model import Model
+from trueflops.model import Model, freeze_first
 from trueflops.plan import Plan
 from trueflops.predict.communication import communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
@@ -79,24 +79,28 @@ class Trainer:
         Single plans are remembered: one that differs only in dp, pp, ZeRO … compiles nothing.
         """
         if plan.count > 1:
-            return training_costs(self.model, plan, self.workload.seq, self.clock)
+            return training_costs(self.as_trained(plan), plan, self.workload.seq, self.clock)
         plan = plan.pick(0)
-        key = tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE))
+        key = tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE, "freeze_layers"))
         if key not in self._remembered:
-            costs = training_costs(self.model, plan, self.workload.seq, self.clock)
+            costs = training_costs(self.as_trained(plan), plan, self.workload.seq, self.clock)
             self._remembered[key] = costs
         return self._remembered[key]
+
+    def as_trained(self, plan: Plan) -> Model:
+        """The model, of which the plan may freeze the first layers."""
+        return freeze_first(self.model, plan.freeze_layers)
 
     def combine(self, plan: Plan, costs: Costs) -> TrainingStep:
         """Put the costs of a rank's pieces together as the plan says."""
         costs = hooked(costs, plan, self.profile)
-        m = plan.micro_batches(self.workload.global_batch)
-        stages = representative_stages(self.model, plan)
+        m, model = plan.micro_batches(self.workload.global_batch), self.as_trained(plan)
+        stages = representative_stages(model, plan)
         held = hold(costs, plan, stages)
         most = held.most()
         upkeep = maintain(self.clock, self.model, plan, most, m)
         beside = upkeep.beside(m)
-        pipeline = run_pipeline(costs, plan, self.model, stages, self.clock, beside, m)
+        pipeline = run_pipeline(costs, plan, model, stages, self.clock, beside, m)
         sent = communicate(self.clock, plan, most, costs.boundary_bytes, m, pipeline.slow)
         bubble = bubble_seconds(plan, m, pipeline.usual.total, pipeline.slow)
         step = step_term(plan, m, pipeline, sent, upkeep, bubble, self.clock, self.model)
@@ -120,7 +124,7 @@ class Trainer:
     def memory_by_stage(self, plan: Plan) -> list[Term]:
         """The memory of every pipeline stage of a single plan."""
         costs = self.keyed_costs(plan).spread()
-        stages: Stages = every_stage(self.model, plan)
+        stages: Stages = every_stage(self.as_trained(plan), plan)
         m = plan.micro_batches(self.workload.global_batch)
         held = hold(costs, plan, stages)
         memory = stage_memory(costs, plan, stages, held, m, self.profile)

@@ -59,8 +59,9 @@ def _weight_casts(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     widened; to fp8 or fp4 once a step, in both layouts.
     """
     if plan.compute in NARROW:
-        each = BYTES[plan.parameter_dtype] + 2.0 * BYTES["fp8"]
-        return clock.stream(held.all * each, "cast", kernels=2.0)
+        both = 2.0 * BYTES["fp8"]
+        own = held.all * (BYTES[plan.trained_dtype] + both)
+        return clock.stream(own + held.frozen_bytes + held.frozen * both, "cast", kernels=2.0)
     if not plan.autocasts:
         return 0.0
     each = BYTES[plan.parameter_dtype] + BYTES["bf16"]
@@ -73,7 +74,7 @@ def _accumulation(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     A gradient wider than what the product writes is also widened every time. Those that are
     offloaded are added up on the host.
     """
-    each = BYTES[plan.gradient_dtype]
+    each = BYTES[plan.summed_dtype]
     wider = 2.0 * max(each - BYTES["bf16"], 0.0)
     own = held.gradients * (1.0 - plan.offload_optimizer)
     exposed = clock.profile.curve("framework")["accumulation"]
@@ -87,8 +88,9 @@ def _gathered_copies(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     if not clock.profile.curve("framework")["gathered_copies"]:
         return 0.0
     out = 2.0 * plan.wide_bytes
-    back = plan.wide_bytes + BYTES[plan.gradient_dtype]
-    copied = clock.stream(held.all * (2.0 * out + back), "", kernels=3.0)
+    back = plan.wide_bytes + BYTES[plan.summed_dtype]
+    moved = held.all * (2.0 * out + back) + held.frozen_bytes * 2.0 * 2.0
+    copied = clock.stream(moved, "", kernels=3.0)
     return np.where(np.asarray(plan.zero) >= 3, m * copied, 0.0)
 
 
@@ -110,7 +112,7 @@ def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, S
 
 def _fused_update(clock: Clock, plan: Plan, held: Held) -> Update:
     """Three passes over the list of tensors: their norm, its scaling, the update."""
-    gradient, weight = BYTES[plan.gradient_dtype], BYTES[plan.parameter_dtype]
+    gradient, weight = BYTES[plan.summed_dtype], BYTES[plan.trained_dtype]
     clipping = 3.0 * gradient  # read once for the norm; read and written to be scaled
     each = clipping + gradient + weight + 2.0 * plan.state_bytes
     if not plan.has_master:
@@ -127,8 +129,9 @@ def _offload(clock: Clock, plan: Plan, held: Held, m: Size) -> dict[str, Size]:
         return dict.fromkeys(("waited", "streamed", "lane_bytes", "host_bytes"), 0.0)
     nvme = plan.offload_to == "nvme"
     states = held.states * plan.state_bytes * plan.offload_optimizer
-    gradients = held.gradients * BYTES[plan.gradient_dtype] * plan.offload_optimizer
-    weights = held.weights * BYTES[plan.parameter_dtype] * plan.offload_parameters
+    gradients = held.gradients * BYTES[plan.summed_dtype] * plan.offload_optimizer
+    weights = held.weights * BYTES[plan.trained_dtype] + held.own_frozen_bytes
+    weights = weights * plan.offload_parameters
     activations = held.kept_bytes * plan.offload_activations
     waited = clock.host_copy(2.0 * states + gradients, nvme)  # the update needs the sums
     streamed = clock.host_copy(m * (2.0 * (weights + activations) + gradients), nvme)

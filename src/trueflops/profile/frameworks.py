@@ -26,7 +26,7 @@ _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "contention_network",
     "fresh_gradients", "accumulation", "request_error", "chunk",
-    "experts_error", "gathered_copies", "foreach", "pads_vocabulary",
+    "experts_error", "gathered_copies", "foreach", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",

@@ -13,6 +13,7 @@ captured_stages.py  the stages of a captured pipeline
 measured.py   a measured profile (measured_plot.py)
 grid.py       tables that fit            tables.py   how numbers look
 encode.py     JSON with SI units in the key names
+tuning.py     what is trained, in words
 roofline.py   in a terminal               plots.py   pictures (the plot extra)
 guard.py      a step beside the one that was accepted
 """

@@ -18,6 +18,7 @@ from trueflops.catalog import Cluster
 from trueflops.plan import Plan
 from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
+from trueflops.report.tuning import trained_parameters
 from trueflops.report.waterfall import training_waterfall
 
 SCHEMA_VERSION: Final = 1
@@ -108,6 +109,7 @@ def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dic
             "name": step.model.name,
             "parameters": step.model.parameter_count,
             "active_parameters": step.model.active_parameter_count,
+            "trained_parameters": trained_parameters(step.model, step.plan),
         },
         "cluster": cluster(step.cluster),
         "plan": plan(step.plan),

@@ -13,6 +13,7 @@ from trueflops.plan.words import describe_plan
 from trueflops.predict import Bill, Term, TrainingStep
 from trueflops.report.grid import Bar, grid
 from trueflops.report.tables import count, percent, plural, ranged
+from trueflops.report.tuning import describe_tuning
 from trueflops.report.waterfall import training_waterfall
 
 
@@ -34,6 +35,8 @@ def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence
         f"{asked.global_batch:,} = {units.show(asked.tokens_per_step, 'count')} tokens a step"
     )
     print_plan(out, describe_plan(step.plan), notes)
+    if trained := describe_tuning(model, step.plan):
+        out.print(trained, highlight=False)
     out.print()
     out.print(waterfall_table(step))
     out.print()

@@ -20,6 +20,7 @@ from trueflops.records.tables import Row
 from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, degree, noted, number, text, whole
 from trueflops.verify.run_cluster import Machine, slices
+from trueflops.verify.run_tuning import read_tuning, stated_tuning
 
 ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
 GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d{1,9})"
@@ -103,6 +104,7 @@ def read_plan(
         **_offloaded(row),
         **read_dtypes(row, cluster.accelerator, framework),
         **_recompute(row, model.layers // degrees.pp, framework),
+        **read_tuning(row, zero),
     }
     return Plan(**fields), stated_fields(row)
 
@@ -119,7 +121,7 @@ def stated_fields(row: Row) -> frozenset[str]:
         "overlap": "overlap" in notes,
         "dispatch": text(row, "dispatch"),
     }
-    return frozenset(field for field, there in said.items() if there)
+    return frozenset(field for field, there in said.items() if there) | stated_tuning(row)
 
 
 def _fused_loss(row: Row, framework: str) -> bool:

@@ -1,12 +1,15 @@
 """Lay out the forward graph of a model, unsharded and unfused, as its paper would write it.
 
 layout.py        the Pass (how much work) and the collector of ops
+adapters.py      which weights are frozen, and the low-rank products beside them
 attention.py     projections, latent attention, the attention core
 feed_forward.py  dense FFN and routed experts
 blocks.py        one transformer layer; the embedding; the head with its loss
 Sharding, fusion, differentiation and recomputation are passes over what is built here.
 """
 
+from trueflops.graph.build.adapters import TRAIN_ALL as TRAIN_ALL
+from trueflops.graph.build.adapters import Tuning as Tuning
 from trueflops.graph.build.blocks import build_block as build_block
 from trueflops.graph.build.blocks import build_embedding as build_embedding
 from trueflops.graph.build.blocks import build_head as build_head

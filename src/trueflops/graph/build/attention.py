@@ -22,13 +22,14 @@ def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
         q, k, v = _projections(at, a, x)
         _cache(at, k, v)
         mixed = _core(at, block, q, k, v)
-    return at.linear(["attention.out"], mixed, [at.stream("attention.out.y")])
+    return at.linear(["attention.out"], mixed, [at.branch("attention.out.y", mixed)])
 
 
 def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim))
-    k = at.tensor("k", ("kv_heads", a.kv_heads), ("head_dim", a.head_dim))
-    v = at.tensor("v", ("kv_heads", a.kv_heads), ("value_dim", a.value_dim))
+    bits = at.made_bits(x)
+    q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim), bits=bits)
+    k = at.tensor("k", ("kv_heads", a.kv_heads), ("head_dim", a.head_dim), bits=bits)
+    v = at.tensor("v", ("kv_heads", a.kv_heads), ("value_dim", a.value_dim), bits=bits)
     at.linear(["attention.q", "attention.k", "attention.v"], x, [q, k, v])
     if a.qk_norm != "none":
         q, k = at.norm("attention.q_norm", q), at.norm("attention.k_norm", k)
@@ -122,6 +123,7 @@ def _cache(at: Layout, *new: Tensor) -> None:
 def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(QKᵀ)V with every intermediate; the fuse pass turns it into flash attention."""
     a, run = block.attention, at.run
+    q, k, v = at.narrowed(q), at.narrowed(k), at.narrowed(v)
     square = (("batch", run.batch), ("heads", a.heads), ("seq", run.seq), ("keys", run.keys))
     scores, weights = Tensor("scores", square, run.bits), Tensor("attended", square, run.bits)
     facts: dict[str, Any] = {

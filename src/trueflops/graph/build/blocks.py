@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trueflops.graph.build.adapters import TRAIN_ALL, Tuning
 from trueflops.graph.build.attention import attend
 from trueflops.graph.build.feed_forward import feed_forward
 from trueflops.graph.build.layout import Layout, Pass
@@ -13,9 +14,12 @@ from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
 from trueflops.model import Block, Model
 
 
-def build_block(model: Model, block: Block, run: Pass, name: str = "block") -> Graph:
+def build_block(
+    model: Model, block: Block, run: Pass, name: str = "block", tuning: Tuning = TRAIN_ALL
+) -> Graph:
     """One transformer layer, from the residual stream to the residual stream."""
-    at = Layout(run, model.hidden, block.parameters(model.hidden))
+    tuning = tuning.of_frozen_layer() if block.frozen else tuning
+    at = Layout(run, model.hidden, block.parameters(model.hidden), tuning)
     x = at.stream("block.in")
     pre = block.norms != "post"
     normed = at.norm("attention.norm", x) if pre else x
@@ -23,7 +27,9 @@ def build_block(model: Model, block: Block, run: Pass, name: str = "block") -> G
     if block.parallel:
         into = normed if block.shared_norm else at.norm("ffn.norm", x)
         widened = _close(at, block, "ffn", feed_forward(at, block, into))
-        both = at.op(Kind.ADD, "parallel.add", [mixed, widened], [at.stream("parallel.sum")])
+        both = at.op(
+            Kind.ADD, "parallel.add", [mixed, widened], [at.branch("parallel.sum", normed)]
+        )
         out = at.op(Kind.ADD, "residual.add", [x, both], [at.stream("block.out")])
         return at.graph(name, out)
     mid = at.op(
@@ -44,9 +50,11 @@ def _close(at: Layout, block: Block, name: str, y: Tensor) -> Tensor:
     return at.dropout(f"{name}.dropout", y, block.dropout)
 
 
-def build_embedding(model: Model, run: Pass) -> Graph:
+def build_embedding(model: Model, run: Pass, tuning: Tuning = TRAIN_ALL) -> Graph:
     """Token ids to the residual stream: look up rows, add positions, norm where a family does."""
-    at = Layout(run, model.hidden, model.embedding_parameters())
+    if model.blocks[model.pattern[0]].frozen:  # what comes before a frozen layer is frozen too
+        tuning = tuning.of_frozen_layer()
+    at = Layout(run, model.hidden, model.embedding_parameters(), tuning.of_ends())
     ids = Tensor("ids", at.tokens, INDEX_BITS, role=Role.INDEX)
     narrow = "embedding.project" in at.parameters
     x = (
@@ -81,14 +89,14 @@ def build_embedding(model: Model, run: Pass) -> Graph:
     return at.graph("embedding", x)
 
 
-def build_head(model: Model, run: Pass) -> Graph:
+def build_head(model: Model, run: Pass, tuning: Tuning = TRAIN_ALL) -> Graph:
     """The residual stream to the loss, or, when serving, to the next token of each sequence."""
     if not run.training:
         run = replace(run, seq=1.0)  # only the last position is asked for
     parameters = [*model.head_parameters()]
     if model.tied:
         parameters += model.embedding_parameters()[:1]
-    at = Layout(run, model.hidden, parameters)
+    at = Layout(run, model.hidden, parameters, tuning.of_ends())
     x = at.stream("head.in")
     if model.final_norm:
         x = at.norm("head.norm", x)
@@ -97,7 +105,10 @@ def build_head(model: Model, run: Pass) -> Graph:
         x = at.linear(["head.project"], x, [narrow])
     weight = "embedding.tokens" if model.tied else "head.logits"
     logits = at.tensor("head.scores", ("vocab", model.vocab))
-    at.op(Kind.MATMUL, "head.logits", [x], [logits], at.weights(weight))
+    table = at.weights(weight)
+    if model.tied and model.blocks[model.pattern[0]].frozen:  # the embedding's, which is frozen
+        table = tuple(replace(w, role=Role.FROZEN) for w in table)
+    at.op(Kind.MATMUL, "head.logits", [at.narrowed(x)], [logits], table)
     loss = Tensor("loss", at.tokens, STATISTIC_BITS, role=Role.INDEX)
     if not run.training:
         return at.graph("head", at.op(Kind.SAMPLE, "head.sample", [logits], [loss]))

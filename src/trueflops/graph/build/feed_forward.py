@@ -25,10 +25,10 @@ def _ffn(
     at: Layout, name: str, x: Tensor, *, gated: bool, width: int, act: Activation | None = None
 ) -> Tensor:
     def wide(tensor: str) -> Tensor:
-        return at.tensor(f"{name}.{tensor}", ("ffn", width))
+        return at.tensor(f"{name}.{tensor}", ("ffn", width), bits=at.made_bits(x))
 
     acted = _project_up(at, name, x, gated, wide, act)
-    return at.linear([f"{name}.down"], acted, [at.stream(f"{name}.y")])
+    return at.linear([f"{name}.down"], acted, [at.branch(f"{name}.y", acted)])
 
 
 def _project_up(
@@ -60,7 +60,7 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     routed = ("routed", at.run.batch * at.run.seq * e.per_token)
 
     def copies(name: str, *dims: tuple[str, float]) -> Tensor:
-        return Tensor(f"experts.{name}", (routed, *dims), at.run.bits)
+        return Tensor(f"experts.{name}", (routed, *dims), at.made_bits(x))
 
     hidden = ("hidden", at.hidden)
     logits = at.tensor("experts.logits", ("choices", e.count), bits=STATISTIC_BITS)
@@ -74,11 +74,13 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), None, **facts)
     answered = copies("answered", hidden)
     at.linear(["experts.down"], acted, [answered], **facts)
-    y = at.op(Kind.COMBINE, "experts.combine", [answered, chosen], [at.stream("experts.y")])
+    y = at.op(Kind.COMBINE, "experts.combine", [answered, chosen], [at.branch("experts.y", x)])
     if not e.shared_width:
         return y
     shared = _ffn(at, "shared", x, gated=e.gated, width=e.shared_width)
     if e.shared_gate:
         weight = at.linear(["shared.weigh"], x, [at.tensor("shared.weight", ("one", 1))])
-        shared = at.op(Kind.MULTIPLY, "shared.multiply", [shared, weight], [at.stream("shared.z")])
-    return at.op(Kind.ADD, "experts.add_shared", [y, shared], [at.stream("experts.sum")])
+        shared = at.op(
+            Kind.MULTIPLY, "shared.multiply", [shared, weight], [at.branch("shared.z", x)]
+        )
+    return at.op(Kind.ADD, "experts.add_shared", [y, shared], [at.branch("experts.sum", x)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trueflops.graph.build.adapters import TRAIN_ALL, Tuning, adapter_ops
 from trueflops.graph.ir import Dims, Graph, Node, Op, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import Variant
@@ -29,6 +30,7 @@ class Pass:
     dtype: str = "bf16"
     bits: float = 16.0
     cache_bits: float = 16.0
+    stream_bits: float = 0.0  # of the residual stream, where it is wider than what products read
 
     @property
     def keys(self) -> Size:
@@ -61,8 +63,10 @@ class Pass:
 class Layout:
     """Collects ops in order; tensors are named after what makes them."""
 
-    def __init__(self, run: Pass, hidden: int, parameters: Sequence[Parameter]) -> None:
-        self.run, self.hidden = run, float(hidden)
+    def __init__(
+        self, run: Pass, hidden: int, parameters: Sequence[Parameter], tuning: Tuning = TRAIN_ALL
+    ) -> None:
+        self.run, self.hidden, self.tuning = run, float(hidden), tuning
         self.parameters = {p.name: p for p in parameters}
         self.nodes: list[Node] = []
 
@@ -76,17 +80,29 @@ class Layout:
         return Tensor(name, (*self.tokens, *dims), bits or self.run.bits)
 
     def stream(self, name: str) -> Tensor:
-        """An activation of the residual stream's shape: batch × seq × hidden."""
-        return self.tensor(name, ("hidden", self.hidden))
+        """An activation of the residual stream: batch × seq × hidden."""
+        return self.tensor(name, ("hidden", self.hidden), bits=self.run.stream_bits)
+
+    def branch(self, name: str, x: Tensor) -> Tensor:
+        """What a sublayer adds to the residual stream, made from x: alike in shape."""
+        return self.tensor(name, ("hidden", self.hidden), bits=self.made_bits(x))
+
+    def made_bits(self, x: Tensor) -> float:
+        """How wide a linear layer's result is: as its product, or as what went in."""
+        return max(x.bits, self.run.bits) if self.tuning.returns_wide else self.run.bits
 
     def weights(self, *names: str) -> tuple[Tensor, ...]:
         """Parameters as tensors, each followed by its bias."""
         found = []
+        frozen = self.tuning.freezes
+        role, bits = Role.FROZEN if frozen else Role.WEIGHT, self.run.bits
+        if frozen:
+            bits = self.tuning.frozen_bits
         for name in names:
             p = self.parameters[name]
-            found.append(Tensor(name, p.dims, self.run.bits, role=Role.WEIGHT))
+            found.append(Tensor(name, p.dims, bits, role=role))
             if p.bias:
-                found.append(Tensor(f"{name}.bias", p.bias, self.run.bits, role=Role.WEIGHT))
+                found.append(Tensor(f"{name}.bias", p.bias, bits, role=role))
         return tuple(found)
 
     def op(
@@ -127,9 +143,35 @@ class Layout:
     def linear(
         self, names: Sequence[str], x: Tensor, outs: Sequence[Tensor], **facts: float
     ) -> Tensor:
-        """One product of x with one or more weights side by side."""
-        weights = self.weights(*names)
-        return self.op(Kind.MATMUL, names[0], [x], outs, weights, part="", variant=None, **facts)
+        """One product of x with one or more weights side by side, and what adapters add to it."""
+        weights, narrow = self.weights(*names), self.narrowed(x)
+        made = [self.tuning.base_of(t, name) for t, name in _makers(outs, names)]
+        written = [self._as_product_makes(t) for t in made]
+        self.op(Kind.MATMUL, names[0], [narrow], written, weights, part="", variant=None, **facts)
+        base = self.nodes[-1]
+        for own_width, wide in zip(written, made, strict=True):
+            if own_width is not wide:
+                self.op(Kind.CAST, f"{wide.name}.widen", [own_width], [wide])
+        for group in self.tuning.together(names):
+            own = [i for i, (_, maker) in enumerate(_makers(outs, names)) if maker in group]
+            layers = [self.parameters[name] for name in group]
+            terms, results = [made[i] for i in own], [outs[i] for i in own]
+            assert isinstance(base, Op)
+            self.nodes += adapter_ops(self.tuning, base, layers, x, terms, results)
+        return outs[0]
+
+    def _as_product_makes(self, result: Tensor) -> Tensor:
+        """A result in the width of its product, the result itself where it has that."""
+        if not self.tuning.returns_wide or result.bits <= self.run.bits:
+            return result
+        return Tensor(f"{result.name}.product", result.dims, self.run.bits)
+
+    def narrowed(self, x: Tensor) -> Tensor:
+        """What a product reads of a wider stream: autocast's copy."""
+        if x.bits <= self.run.bits:
+            return x
+        narrow = Tensor(f"{x.name}.narrow", x.dims, self.run.bits)
+        return self.op(Kind.CAST, f"{x.name}.cast", [x], [narrow])
 
     def dropout(self, name: str, x: Tensor, rate: float, part: str = "") -> Tensor:
         """Drop and remember where: the mask takes a byte per element."""
@@ -142,3 +184,9 @@ class Layout:
     def graph(self, name: str, result: Tensor) -> Graph:
         """Everything laid out so far."""
         return Graph(name, tuple(self.nodes), result)
+
+
+def _makers(outs: Sequence[Tensor], names: Sequence[str]) -> list[tuple[Tensor, str]]:
+    """Every result with the weight that makes it; one weight may be cut into several."""
+    makers = names if len(names) == len(outs) else [names[0]] * len(outs)
+    return list(zip(outs, makers, strict=True))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
-from trueflops.graph.kinds import Function, Role
+from trueflops.graph.kinds import WEIGHTS, Function, Role
 from trueflops.graph.passes.compiled import (
     CompiledRegion,
     GeneratedKernel,
@@ -40,7 +40,7 @@ def compile_graph(graph: Graph) -> Graph:
     kept = [
         Kept(tensor, "compiled backward")
         for name, tensor in read.items()
-        if name in region.written & made or (name in entering and tensor.role is not Role.WEIGHT)
+        if name in region.written & made or (name in entering and tensor.role not in WEIGHTS)
     ]
     return replace(
         graph,

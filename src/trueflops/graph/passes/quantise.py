@@ -2,7 +2,8 @@
 
 A Format names how matmuls run. Where inputs are narrowed too (fp8, int8, fp4) each gains a cast
 kernel before it; weight-only formats just read fewer bytes and multiply in the wide dtype.
-Router, norms, embedding and head stay wide, as most recipes keep them; GGUF narrows the head too.
+Router, norms, embedding, head and adapters stay wide, as most recipes keep them; GGUF narrows the
+head too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Final
 from trueflops.graph.formats import EIGHT_BITS, Format
 from trueflops.graph.ir import Graph, Node, Op, Tensor
 from trueflops.graph.kinds import Kind, Role
+from trueflops.graph.rules import trains
 from trueflops.graph.variants import ProductKernel
+from trueflops.model import is_adapter
 
 HEAD: Final = "head.logits"
 WIDE: Final = ("experts.router", "shared.weigh", HEAD, "embedding.")
@@ -24,7 +27,8 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
     """Narrow the weights of every projection, and its input where the format says so.
 
     In training a cast writes its result twice, once transposed: the weight gradient sums over
-    tokens, and narrow tensor cores read both operands along the summed dimension.
+    tokens, and narrow tensor cores read both operands along the summed dimension. A frozen weight
+    has no gradient.
     """
     nodes: list[Node] = []
     narrowed: dict[str, Tensor] = {}
@@ -32,7 +36,7 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
         if not isinstance(node, Op) or node.kind is not Kind.MATMUL:
             nodes.append(node)
             continue
-        if node.name.startswith(WIDE):
+        if node.name.startswith(WIDE) or is_adapter(node.name):
             nodes.append(_narrow_head(node, to) if node.name.startswith(HEAD) else node)
             continue
         bits = to.weight_bits
@@ -64,7 +68,7 @@ def _cast(node: Op, to: Format, *, training: bool) -> Op:
     """The kernel that narrows a product's input."""
     x = node.inputs[0]
     made = [Tensor(f"{x.name}.{to.name}", x.dims, to.input_bits)]
-    if training:
+    if training and trains(node):
         made.append(Tensor(f"{made[0].name}.transposed", x.dims, to.input_bits, role=Role.INDEX))
     variant = None if by_library(to, training) else to
     return Op(

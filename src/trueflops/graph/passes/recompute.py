@@ -29,7 +29,7 @@ def recompute(graph: Graph, region: Region, *, stops_early: bool = False) -> Gra
     `stops_early`: once the last tensor that a gradient reads is made again, as torch's
     checkpoint without re-entry does (torch/utils/checkpoint.py, early_stop).
     """
-    if region == "none":
+    if region == "none" or not graph.backward:  # of frozen layers nothing is needed again
         return graph
     if region == "products":
         inside = _needed(list(_unsaved(graph)), graph.kept)

@@ -15,7 +15,7 @@ from typing import Final
 from trueflops.graph.functions import call, half, named, rows_of
 from trueflops.graph.ir import Graph, Node, Op, Tensor
 from trueflops.graph.kinds import Function, Kind, Role
-from trueflops.graph.rules import STATISTIC_BITS
+from trueflops.graph.rules import NARROW_BITS, STATISTIC_BITS
 from trueflops.graph.shapes import products_of
 from trueflops.graph.variants import Activation, EagerKernel
 
@@ -76,14 +76,21 @@ def _norm(op: Op) -> list[Op]:
     def a_row(name: str) -> Tensor:
         return Tensor(f"{op.name}.{name}", rows_of(x), STATISTIC_BITS)
 
-    wide = code("widen", WIDEN, Function.CAST, (x,), named(x, f"{op.name}.wide", STATISTIC_BITS))
+    wide = x
+    if x.bits < STATISTIC_BITS:
+        wide = code(
+            "widen", WIDEN, Function.CAST, (x,), named(x, f"{op.name}.wide", STATISTIC_BITS)
+        )
     squared = code("square", VECTOR, Function.SQUARE, (wide,), named(wide, "squared"))
     mean = code("mean", EagerKernel.REDUCE_ROWS, Function.MEAN, (squared,), a_row("mean"))
     shifted = code("shift", VECTOR, Function.ADD, (mean,), a_row("shifted"))
     root = code("root", VECTOR, Function.INVERSE_ROOT, (shifted,), a_row("root"))
-    scaled = code("scale", STRIDED, Function.SCALE_ROWS, (wide, root), named(wide, "scaled"))
     narrow = named(x, f"{op.name}.scaled") if op.weights else y
-    code("narrow", VECTOR, Function.CAST, (scaled,), narrow)
+    if x.bits < STATISTIC_BITS:
+        scaled = code("scale", STRIDED, Function.SCALE_ROWS, (wide, root), named(wide, "scaled"))
+        code("narrow", VECTOR, Function.CAST, (scaled,), narrow)
+    else:
+        code("scale", STRIDED, Function.SCALE_ROWS, (wide, root), narrow)
     if op.weights:
         code("gain", STRIDED, Function.GAIN, (narrow,), y, op.weights)
     return code.calls
@@ -150,6 +157,14 @@ def _add(op: Op) -> list[Op]:
     return _as(op, VECTOR, Function.ADD) if len(op.inputs) > 1 else [op]
 
 
+def _cast(op: Op) -> list[Op]:
+    """To another dtype, as autograd sees it; what narrows for a format's product stays as it is."""
+    if op.outputs[0].bits < NARROW_BITS:
+        return [op]
+    wider = op.outputs[0].bits > op.inputs[0].bits
+    return _as(op, WIDEN if wider else VECTOR, Function.CAST)
+
+
 def _as(op: Op, kernel: EagerKernel, function: Function) -> list[Op]:
     """The same op as one eager kernel."""
     weights = op.weights
@@ -164,6 +179,8 @@ _WRITTEN: Final[dict[Kind, Callable[[Op], list[Op]]]] = {
     Kind.ROPE: _rotation,
     Kind.ACTIVATION: _activation,
     Kind.MULTIPLY: lambda op: _as(op, VECTOR, Function.MULTIPLY),
+    Kind.SCALE: lambda op: _as(op, VECTOR, Function.SCALE),
+    Kind.CAST: _cast,
     Kind.ADD: _add,
     Kind.EMBEDDING: _lookup,
     Kind.CROSS_ENTROPY: _loss,
