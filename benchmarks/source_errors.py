@@ -24,7 +24,7 @@ from trueflops.verify.profiles import leaving_out
 from trueflops.verify.training import Case, Predictor, read_case, row_id
 
 PUBLISHED = Path(__file__).parents[1] / "truth/published/train_runs.csv"
-DOUBTED = 0.5  # weight of a row of lower trust, flagged, or incomplete
+DOUBTED = 0.5  # weight of a row of lower trust or incomplete; flagged ones contradict themselves
 DRAWN = 2.0  # sources that all frameworks together are worth beside a framework's own
 FARTHEST = 1.5  # of a logarithm: beyond a factor of 4.5 a row was misread, not mispredicted
 FAMILIES = {
@@ -47,7 +47,7 @@ class Miss(NamedTuple):
 
 def missed(predictor: Predictor, case: Case) -> Miss | None:
     """A row's error beyond that of its parts; None where nothing was timed."""
-    if case.step_seconds is None:
+    if case.step_seconds is None or case.about.apart == "flagged":
         return None
     told = predictor.predict(case).step.estimate
     error = log(case.step_seconds / float(told.value))
@@ -57,7 +57,7 @@ def missed(predictor: Predictor, case: Case) -> Miss | None:
     guessed = float(told.unstated[int(error > 0.0)]) / Z90
     family = FAMILIES.get(case.framework, case.framework)
     nodes = "one node" if case.cluster.nodes == 1 else "several"
-    weight = DOUBTED if case.about.apart else 1.0
+    weight = DOUBTED if case.about.apart in ("trust C", "incomplete") else 1.0
     return Miss(family, nodes, case.about.source, error**2 - parts - guessed**2, weight)
 
 
@@ -93,6 +93,9 @@ def main(paths: list[Path]) -> None:
             own, sources = error_of(miss for miss in here if miss.family == family)
             drawn = (sources * own + DRAWN * everyone) / (sources + DRAWN)
             print(f"  {family:20s} {sqrt(drawn):.2f}  (own {sqrt(own):.2f}, {sources:g} sources)")
+            for source in sorted({m.source for m in here if m.family == family}):
+                alone, _ = error_of(m for m in here if (m.family, m.source) == (family, source))
+                print(f"      {source:24s} {sqrt(alone):.2f}")
 
 
 if __name__ == "__main__":

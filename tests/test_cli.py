@@ -395,7 +395,7 @@ class TestWhatAReviewFound:
     def test_a_part_of_a_node_draws_a_part_of_its_power(self, capsys: Capture) -> None:
         watts = [
             ask_json(capsys, "train", "Llama-3.2-1B", "--on", on, "--dp", on[0], "--seq", "2048",
-                     "--zero", "3")["power_watts"]["value"]
+                     "--zero", "3", "--micro-batch", "8")["power_watts"]["value"]
             for on in ("1xH100", "8xH100")
         ]  # fmt: skip
         assert watts[0] < 1500

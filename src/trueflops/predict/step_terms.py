@@ -15,7 +15,7 @@ from trueflops.plan import Plan
 from trueflops.predict.communication import Communication, Exchange
 from trueflops.predict.pipeline import USEFUL, Pipeline
 from trueflops.predict.upkeep import Upkeep
-from trueflops.profile import Profile
+from trueflops.profile import Curve, Profile
 from trueflops.runtime import (
     COMMUNICATION,
     COMPUTE,
@@ -68,9 +68,14 @@ def step_term(
         *terms,
         leaf("busiest link", late, profile.curve("collective"), "collective"),
         cause="framework",
-        spread=hypot(software.error, software["experts_error"] * model.is_moe),
+        spread=hypot(_unseen(clock, software), software["experts_error"] * model.is_moe),
         least=np.maximum(floor, _least(plan, m, pipeline, clock)),
     )
+
+
+def _unseen(clock: Clock, software: Curve) -> float:
+    """How far runs of this software that nobody has seen lie from their prediction."""
+    return software["error_several"] if clock.cluster.nodes > 1 else software.error
 
 
 def _least(plan: Plan, m: Size, pipeline: Pipeline, clock: Clock) -> Size:

@@ -24,7 +24,7 @@ HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: predict/hooks
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
-    "contention_network",
+    "contention_network", "error_several",
     "fresh_gradients", "accumulation", "request_error", "chunk",
     "experts_error", "gathered_copies", "foreach", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip
