@@ -82,7 +82,7 @@ def read_plan(
     """The plan that a row describes, and which of its fields the row states."""
     year = int(number(row, "year") or 9999)
     notes = text(row, "notes").casefold()
-    zero, shard = read_sharding(row, degrees.dp, cluster, framework, year)
+    zero, shard = read_sharding(row, degrees, cluster, framework, year)
     fields: dict[str, Any] = {
         "tp": degrees.tp,
         "pp": degrees.pp,
@@ -141,16 +141,20 @@ def _offloaded(row: Row) -> dict[str, Any]:
 
 
 def read_sharding(
-    row: Row, dp: int, cluster: Cluster, framework: str, year: int
+    row: Row, degrees: Degrees, cluster: Cluster, framework: str, year: int
 ) -> tuple[int, int]:
-    """ZeRO stage and how many replicas share, from texts as 'HSDP' or 'ZeRO-1 group 8'."""
+    """ZeRO stage and how many replicas share, from texts as 'HSDP' or 'ZeRO-1 group 8'.
+
+    Ranks of a context-parallel group share too: with cp there is something to share at dp 1.
+    """
     said = text(row, "zero_or_fsdp").casefold().replace("fsdp=0", "")
     zero = _stage(said)
     if zero is None:
         zero = habits(framework).zero
         if zero == 1 and year < FIRST_WITH_SHARDED_STATES and framework == "megatron":
             zero = 0
-    if zero == 0 or dp == 1:
+    dp = degrees.dp
+    if zero == 0 or dp * degrees.cp == 1:
         return 0, 1
     group = dp
     if sized := re.search(r"(?:group|degree|fsdp2?|zero-?\d)[ :=]+(\d{1,9})", said):

@@ -90,19 +90,23 @@ class Predictor:
         return unstated(plan, case.stated, case.framework, experts=case.model.is_moe)
 
     def _fitting(self, trainer: Trainer, case: Case) -> TrainingStep:
-        """A published run did fit its memory: where the row does not say what was recomputed, and
-        without it even the lower end of the interval would not, as many layers of each stage are
-        taken to be recomputed as that needs.
+        """A published run did fit its memory. Where even the lower end of the interval would not,
+        and the row does not say that they were not, states are taken to be shared, and as many
+        layers of each stage recomputed as that needs.
         """
         step = trainer.predict_one(case.plan)
         over = float(step.memory.estimate.low) - step.capacity_bytes
+        if over > 0.0 and "zero" not in case.stated and not case.plan.zero:
+            plan = case.plan.but(zero=1, dp_replicate=1, dp_shard=case.plan.dp)
+            step = trainer.predict_one(plan)
+            over = float(step.memory.estimate.low) - step.capacity_bytes
         if "recompute" in case.stated or over <= 0.0:
             return step
         layers = ceil(case.model.layers / float(case.plan.pp))
-        whole = trainer.predict_one(case.plan.but(recompute="full", recompute_layers=layers))
+        whole = trainer.predict_one(step.plan.but(recompute="full", recompute_layers=layers))
         saved = float(step.memory.value) - float(whole.memory.value)
         needed = layers if saved <= 0.0 else min(ceil(layers * over / saved), layers)
-        return trainer.predict_one(case.plan.but(recompute="full", recompute_layers=needed))
+        return trainer.predict_one(step.plan.but(recompute="full", recompute_layers=needed))
 
     def _trainer(self, case: Case) -> Trainer:
         profile = self.profiles(case.cluster.accelerator, case.framework, case.about.source)
