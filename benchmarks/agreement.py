@@ -21,6 +21,7 @@ from trueflops.catalog.models import model_record
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.predict.captured.program import predict_program
+from trueflops.predict.peaks import peak_of
 from trueflops.records.recording import Recording
 from trueflops.runtime import Term
 from trueflops.units import GIBI
@@ -145,16 +146,14 @@ def _bytes(captured: dict[str, int], peak: int, planned: Term) -> Iterator[Part]
         held = float(sum(captured.get(category, 0) for category in theirs))
         yield Part(name, held, _value(planned, name), peak)
     passing = ("activations", "recomputed activations", "temporary")
-    ours = ("activations", "logits and loss", "working tensors")
+    ours = ("activations", "logits and loss", "working tensors", "communication buffers")
     yield Part(
         "activations and temporaries",
         float(sum(captured.get(c, 0) for c in passing)),
         sum(_value(planned, name) for name in ours),
         peak,
     )
-    beside = ("context", "allocator slack")  # no part of what PyTorch calls allocated
-    own = float(planned.value) - sum(_value(planned, name) for name in beside)
-    yield Part("peak", float(peak), own, peak)
+    yield Part("peak", float(peak), float(peak_of(planned, "allocated").value), peak)
 
 
 def _value(tree: Term, name: str) -> float:

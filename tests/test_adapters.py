@@ -214,8 +214,8 @@ def test_fsdp_holds_the_inputs_of_frozen_layers() -> None:
         for framework in ("torchtitan", "fsdp")
     )
     inputs = 32 * 8 * SEQ * 4096 * BF16
-    assert part(held, "activations") == pytest.approx(inputs, rel=1e-3)
-    assert part(held, "working tensors") > inputs + part(lean, "working tensors") / 2.0
+    assert part(lean, "activations") < 1.1 * inputs
+    assert part(held, "activations") > 2.0 * inputs  # with as many gradients of them
 
 
 def test_less_is_computed() -> None:

@@ -27,6 +27,7 @@ PLANS = [
     Plan(dp_replicate=64, compute="fp16", parameter_dtype="fp16", gradient_dtype="fp16"),
     Plan(dp_replicate=64, compute="fp32", parameter_dtype="fp32", gradient_dtype="fp32"),
     Plan(dp_replicate=64, parameter_dtype="fp32", gradient_dtype="bf16", fused=False),
+    Plan(dp_shard=64, zero=3, parameter_dtype="fp32", mixed="engine", reduce_bucket=2.5e8),
     Plan(dp_replicate=8, engine="dataparallel"),
     Plan(dp_shard=64, zero=3, recompute="products", fused_loss=True),
     Plan(dp_replicate=8, adapters="lora", lora_rank=8, lora_targets="q,v", lora_dropout=0.1),

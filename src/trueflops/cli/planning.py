@@ -82,6 +82,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         usual = habits(options.framework)
         given["fused"], given["fused_loss"] = usual.fused, usual.fused_loss
         given["implementation"], given["overlap"] = usual.implementation, usual.overlap
+        given["mixed"] = usual.mixed
         if usual.gradient_dtype:
             given["gradient_dtype"] = usual.gradient_dtype
         options.zero = usual.zero if options.zero is None else options.zero
@@ -98,6 +99,10 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         wide = "fp32" if given["compute"] in ("tf32", "fp32") else "fp16"
         given.setdefault("parameter_dtype", wide)
         given.setdefault("gradient_dtype", wide)
+    if options.framework is not None and not habits(options.framework).master:
+        narrow = given.get("parameter_dtype", "bf16") == "bf16"
+        if narrow and given.setdefault("optimizer", "adamw-bf16") == "adamw-bf16":
+            notes.append("moments in bf16, as torch.optim keeps them of bf16 weights")
     if "recompute_layers" in given and given.get("recompute", "none") == "none":
         raise BadInput(
             "--recompute-layers says how many; say also --recompute full, products or selective"

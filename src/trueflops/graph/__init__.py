@@ -9,6 +9,7 @@ rules.py      per kind of op: its work, what its backward needs, and that backwa
 functions.py  PyTorch's functions as eager kernels, and autograd's kernels for them
 build/        the forward graph as the paper writes it
 passes/       quantise, shard, fuse, write out, differentiate, recompute, compile
+liveness.py   how many bytes are alive while a piece runs
 shapes.py     sizes of products, attention and experts; routing.py: tokens over experts
 program.py    all of it, in order, for one rank's blocks, embedding and head
 """

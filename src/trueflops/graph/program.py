@@ -21,6 +21,7 @@ from trueflops.graph.ir import Graph
 from trueflops.graph.passes import (
     Degrees,
     Format,
+    autocast,
     compile_graph,
     dequantise,
     differentiate,
@@ -40,7 +41,7 @@ SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")  # axes first: predict
 STRUCTURE: Final = (
     "sp", "cp_kind", "flash", "fused", "fused_loss", "implementation", "recompute", "compute",
     "dispatch", "adapters", "lora_rank", "lora_targets", "lora_dropout", "lora_fused",
-    "adapter_dtype", "base_format", "residual_dtype", "parameter_dtype",
+    "adapter_dtype", "base_format", "residual_dtype", "parameter_dtype", "mixed",
 )  # fmt: skip
 """The other plan fields that do."""
 
@@ -117,6 +118,8 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
             experts=not run.training,
             decoding=run.decoding,
         )
+        if plan.autocasts and run.training:
+            graph = autocast(graph, apart=written)
         if written:
             graph = write_out(graph, compiled=compiled)
         return differentiate(graph, eager=written, carries=carries) if run.training else graph

@@ -31,6 +31,9 @@ Recompute = Literal["none", "selective", "products", "full"]
 Schedule = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"]
 Engine = Literal["ddp", "dataparallel", "parameter-server"]
 Store = Literal["host", "nvme"]
+Mixed = Literal["autocast", "engine"]
+"""Who narrows wide weights: torch.autocast, for every product, or the engine that holds them, as a
+whole, before they are gathered or used (FSDP's MixedPrecision, DeepSpeed, Megatron)."""
 Implementation = Literal["library", "eager", "compiled"]
 """Of norms, rotations, activations and the loss: kernels of a library, made for them; PyTorch's
 functions one by one; or these as torch.compile fuses them."""
@@ -106,6 +109,7 @@ class Plan:
     compute: str = "bf16"
     parameter_dtype: str = "bf16"
     gradient_dtype: str = "bf16"
+    mixed: Mixed = "autocast"
     engine: Engine = "ddp"
     dispatch: Literal["all-to-all", "deduplicated"] = "all-to-all"
     flash: bool = True
@@ -114,6 +118,7 @@ class Plan:
     fused_loss: bool = False  # a compiled cross-entropy: no fp32 copy of the logits is kept
     launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
     overlap: bool = True  # data-parallel communication runs beside the backward
+    reduce_bucket: float = 0.0  # elements of gradients that ZeRO sums at a time; 0: the framework's
 
     adapters: Adapters = ""
     lora_rank: int = 16
@@ -175,7 +180,14 @@ class Plan:
     @property
     def autocasts(self) -> bool:
         """Whether autocast casts wide weights again for every micro-batch."""
-        return BYTES[self.parameter_dtype] > BYTES["bf16"] and self.wide_dtype in ("bf16", "fp16")
+        narrows = BYTES[self.parameter_dtype] > BYTES["bf16"] and self.wide_bytes < BYTES["fp32"]
+        return narrows and self.mixed == "autocast"
+
+    @property
+    def gathered_bytes(self) -> float:
+        """Bytes of a weight as replicas exchange it: narrowed before, where the engine does so."""
+        stored = BYTES[self.trained_dtype]
+        return min(stored, self.wide_bytes) if self.mixed == "engine" else stored
 
     @property
     def wide_dtype(self) -> str:

@@ -311,6 +311,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("OFFLOAD_FRACTION", _fractions, _always("offload fractions lie between 0 and 1")),
     Rule(
+        "REDUCE_BUCKET",
+        lambda a: a.plan.reduce_bucket >= 0.0,
+        _always("a bucket of gradients has some elements; 0 asks for the framework's own"),
+    ),
+    Rule(
         "DENSE_EP",
         lambda a: (np.asarray(a.plan.ep * a.plan.etp) == 1) | a.model.is_moe,
         _always("{model.name} has no experts: ep and etp must be 1"),

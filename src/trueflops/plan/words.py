@@ -97,6 +97,8 @@ def _unusual(plan: Plan) -> list[str]:
     kept = {"fp16": "fp16", "tf32": "fp32", "fp32": "fp32"}.get(plan.compute, "bf16")
     words += _if_not("parameter-dtype", plan.parameter_dtype, kept)
     words += _if_not("gradient-dtype", plan.gradient_dtype, kept)
+    words += _if_not("mixed", plan.mixed, "autocast")
+    words += _if_not("reduce-bucket", plan.reduce_bucket, 0)
     words += _if_not("implementation", plan.implementation, "library")
     words += _tuning(plan)
     for switch in ("fused-loss", "launch-blocking"):
@@ -124,7 +126,8 @@ def _by_habit(plan: Plan) -> list[str]:
     loss = "fused-loss" if plan.fused_loss else "no-fused-loss"
     written = f"implementation {plan.implementation}"
     overlap = "overlap" if plan.overlap else "no-overlap"
-    return [written, fused, loss, overlap, f"gradient-dtype {plan.gradient_dtype}"]
+    summed, narrowed = f"gradient-dtype {plan.gradient_dtype}", f"mixed {plan.mixed}"
+    return [written, fused, loss, overlap, summed, narrowed]
 
 
 def _if_not(flag: str, value: object, usual: object) -> list[str]:

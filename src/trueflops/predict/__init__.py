@@ -7,7 +7,9 @@ pipeline.py       a micro-batch on the average stage, and on the slowest
 schedule.py       bubbles, micro-batches in flight
 communication.py  between replicas and stages
 upkeep.py         weights, gradients, states: casts, sums, the update (foreach.py, muon.py), offload
-memory.py         a stage's memory
+memory.py         parameters and activations of a stage
+held/             what each implementation of data parallelism holds, from its code
+moments.py        a stage's memory at the fullest moment; peaks.py: who counts which bytes
 step_terms.py     the step's parts as a tree
 training.py       the step of one plan, or of a million (training_step.py: the answer)
 guessed.py        answers as wide as what was guessed makes them

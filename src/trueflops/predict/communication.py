@@ -99,7 +99,7 @@ class Payload(NamedTuple):
 
 def _gathered(plan: Plan, held: Held, zero: Any) -> Payload:
     """The weights: those that an update changed, and under ZeRO-3 the frozen ones as well."""
-    each, shared = BYTES[plan.trained_dtype], np.where(zero >= 3, 1.0, 0.0)
+    each, shared = plan.gathered_bytes, np.where(zero >= 3, 1.0, 0.0)
     return Payload(
         held.dense * each + shared * held.frozen_dense_bytes,
         held.experts * each + shared * held.frozen_expert_bytes,

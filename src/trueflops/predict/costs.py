@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
-from trueflops.graph.kinds import WEIGHTS, Role
+from trueflops.graph.kinds import WEIGHTS, Kind, Role
+from trueflops.graph.liveness import Live, liveness
 from trueflops.graph.program import SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
@@ -69,7 +70,8 @@ class PieceCost(Priced):
 @dataclass(frozen=True)
 class Costs:
     """Every piece of the model. A block that recomputes keeps its own `kept_bytes`, one that does
-    not `kept_whole`; only the first spends the seconds of phase `recompute`.
+    not `kept_whole`; only the first spends the seconds of phase `recompute`. What is alive while
+    they run: `live` and `live_whole`.
     """
 
     blocks: tuple[PieceCost, ...]
@@ -77,6 +79,11 @@ class Costs:
     embedding: PieceCost
     head: PieceCost
     boundary_bytes: Size  # activation handed from stage to stage, per micro-batch
+    live: tuple[Live, ...]
+    live_whole: tuple[Live, ...]
+    live_embedding: Live
+    live_head: Live
+    wide_logits_bytes: Size  # of an fp32 copy, where the loss is one op that keeps it
 
     def pieces(self, model: Model) -> Iterator[tuple[PieceCost, int]]:
         """Every piece with how often the model holds it."""
@@ -93,6 +100,11 @@ class Costs:
             self.embedding.map(change),
             self.head.map(change),
             change(self.boundary_bytes),
+            tuple(live.map(change) for live in self.live),
+            tuple(live.map(change) for live in self.live_whole),
+            self.live_embedding.map(change),
+            self.live_head.map(change),
+            change(self.wide_logits_bytes),
         )
 
 
@@ -152,6 +164,10 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
     def pieces(found: Sequence[PieceCost]) -> PieceCost:
         return _each_field(found, join)
 
+    def lives(found: Sequence[Live]) -> Live:
+        names = [field.name for field in fields(Live)]
+        return Live(**{name: join([getattr(live, name) for live in found]) for name in names})
+
     kinds = range(len(priced[0].blocks))
     return Costs(
         tuple(pieces([c.blocks[k] for c in priced]) for k in kinds),
@@ -159,6 +175,11 @@ def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
         pieces([c.embedding for c in priced]),
         pieces([c.head for c in priced]),
         join([c.boundary_bytes for c in priced]),
+        tuple(lives([c.live[k] for c in priced]) for k in kinds),
+        tuple(lives([c.live_whole[k] for c in priced]) for k in kinds),
+        lives([c.live_embedding for c in priced]),
+        lives([c.live_head for c in priced]),
+        join([c.wide_logits_bytes for c in priced]),
     )
 
 
@@ -194,7 +215,27 @@ def program_costs(program: Program, clock: Clock, placement: Placement) -> Costs
     ]
     *blocks, embedding, head = pieces
     kept = [total_bytes(graph.kept_tensors) for graph in program.blocks]
-    return Costs(tuple(blocks), tuple(kept), embedding, head, program.blocks[0].result.bytes)
+    whole = tuple(liveness(graph) for graph in program.blocks)
+    again = whole
+    if program.recomputing is not program.blocks:
+        again = tuple(liveness(graph) for graph in program.recomputing)
+    return Costs(
+        tuple(blocks),
+        tuple(kept),
+        embedding,
+        head,
+        program.blocks[0].result.bytes,
+        again,
+        whole,
+        liveness(program.embedding),
+        liveness(program.head),
+        _wide_logits_bytes(program.head),
+    )
+
+
+def _wide_logits_bytes(head: Graph) -> Size:
+    losses = (node for node in head.forward if isinstance(node, Op))
+    return next((op.outputs[1].bytes for op in losses if op.kind is Kind.CROSS_ENTROPY), 0.0)
 
 
 def _piece(graph: Graph, priced: Priced) -> PieceCost:

@@ -1,8 +1,7 @@
-"""Memory of every pipeline stage on one accelerator, part by part, at the schedule's peak.
+"""What a rank of each pipeline stage holds, in parameters, and what a micro-batch leaves there.
 
-In: Costs, a Plan, the Stages. Out: a Term [stage, plan] whose parts sum. States follow ZeRO
-(Rajbhandari 2020, arXiv 1910.02054): stage 1 shares the optimizer's, 2 also gradients, 3 also
-weights. Activations follow from what differentiation keeps, times the micro-batches in flight.
+In: Costs, a Plan, the Stages. Out: Held. Ways follow ZeRO (Rajbhandari 2020, arXiv 1910.02054):
+stage 1 shares the optimizer's states, 2 also gradients, 3 also weights. Bytes: moments.py.
 """
 
 from __future__ import annotations
@@ -11,13 +10,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from trueflops.plan import BYTES, Plan
+from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
-from trueflops.predict.foreach import temporary_bytes, updates_by_lists
-from trueflops.predict.schedule import in_flight, weight_copies
 from trueflops.predict.stages import Stages
-from trueflops.profile import Profile
-from trueflops.runtime.terms import Term, exact, leaf, total
 from trueflops.sizes import Size
 
 
@@ -28,6 +23,9 @@ class Held:
     dense: Size  # trained parameters before ZeRO divides them
     experts: Size
     largest: Size  # of the pieces that are gathered and reduced one at a time
+    embedding: Size = 0.0  # those pieces: the two ends,
+    head: Size = 0.0
+    block: Size = 0.0  # and the largest block
     kept_bytes: Size = 0.0  # of one micro-batch, until its backward
     frozen: Size = 0.0  # parameters that are not trained, and their bytes: dense, experts', of
     frozen_dense_bytes: Size = 0.0  # the largest piece
@@ -90,14 +88,16 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
     dense = stages.first * costs.embedding.dense_parameters + stages.last * head
     experts: Size = np.zeros_like(stages.index)
     # The ends are gathered whole, like a block.
-    largest = np.maximum(stages.first * costs.embedding.dense_parameters, stages.last * head)
+    ends = stages.first * costs.embedding.dense_parameters, stages.last * head
+    largest_block: Size = np.zeros_like(stages.index)
     frozen = _Frozen(costs, stages)
     kept = stages.first * costs.embedding.kept_bytes
     again = stages.recomputed
     for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
         dense = dense + layers * block.dense_parameters
         experts = experts + layers * block.expert_parameters
-        largest = np.maximum(largest, block.dense_parameters + block.expert_parameters)
+        own = np.where(layers > 0.0, block.dense_parameters + block.expert_parameters, 0.0)
+        largest_block = np.maximum(largest_block, own)
         frozen.add(layers, block)
         kept = kept + layers * ((1.0 - again) * whole + again * block.kept_bytes)
     zero, dense_ways = np.asarray(plan.zero), plan.dp_shard * plan.cp
@@ -111,7 +111,10 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
     return Held(
         dense=dense,
         experts=experts,
-        largest=largest,
+        largest=np.maximum(np.maximum(*ends), largest_block),
+        embedding=ends[0],
+        head=ends[1],
+        block=largest_block,
         kept_bytes=kept,
         ways=ways,
         frozen=frozen.parameters,
@@ -142,90 +145,3 @@ class _Frozen:
         self.expert_bytes = self.expert_bytes + layers * block.frozen_expert_bytes
         whole = block.frozen_bytes + block.frozen_expert_bytes
         self.largest_bytes = np.maximum(self.largest_bytes, whole)
-
-
-def stage_memory(
-    costs: Costs, plan: Plan, stages: Stages, held: Held, micro_batches: Size, profile: Profile
-) -> Term:
-    """Everything one accelerator of each stage holds at its fullest moment."""
-    law, tensors = profile.curve("allocator"), profile.curve("activations")
-    copies = weight_copies(plan)
-    weight, gradient = BYTES[plan.trained_dtype], BYTES[plan.summed_dtype]
-    # Of what is offloaded the piece at work and the next one are on the device.
-    piece = held.largest * weight + held.frozen_largest_bytes
-    stored = held.weights * weight + held.own_frozen_bytes
-    here = np.minimum(2.0 * piece, stored) * plan.offload_parameters
-    weights = (stored * (1.0 - plan.offload_parameters) + here) * copies
-    if plan.autocasts:  # the narrowed copies live as long as the forward and backward
-        weights = weights + held.all * BYTES["bf16"]
-    # With the states gradients leave for the host as the backward makes them, and are added up
-    # there; a piece at a time waits on the way (ZeRO-Offload, arXiv 2101.06840 §4.1).
-    gone = np.asarray(plan.offload_optimizer)
-    leaving = np.where(gone > 0.0, np.minimum(held.largest, held.gradients), 0.0)
-    gradients = (held.gradients * (1.0 - gone) + leaving * gone) * gradient * copies
-    # Gradients that are made in the only backward grow as the activations shrink.
-    fresh = profile.curve("framework")["fresh_gradients"] * (np.asarray(micro_batches) == 1.0)
-    each = plan.state_bytes * copies * (1.0 - plan.offload_optimizer)
-    states = held.states * each
-    working = _working_bytes(costs, stages)
-    flying = in_flight(plan, stages.index, micro_batches) * (1.0 - plan.offload_activations)
-    kept = held.kept_bytes * flying
-    logits = stages.last * (costs.head.kept_bytes + costs.head.working_bytes)
-    if np.any(held.frozen):
-        # Frozen weights leave no gradients meanwhile: either the head is fullest, or a layer.
-        layer = working + _inputs_that_stay(costs, plan, stages, profile)
-        apart, head = np.asarray(held.frozen) > 0.0, logits > layer
-        logits = np.where(apart & ~head, 0.0, logits)
-        working = np.where(apart, np.where(head, 0.0, layer), working)
-    # ZeRO-3 holds two pieces gathered (this one and the next) and one whole gradient.
-    zero = np.asarray(plan.zero)
-    whole = held.largest * gradient
-    gathered = np.where(zero >= 3, 2.0 * piece + whole, np.where(zero == 2, whole, 0.0))
-    groups: Size = 0.0
-    for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
-        groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
-    buffers = gathered + groups * law["communicator"]
-    early = gradients - fresh * np.minimum(gradients, kept + logits)
-    if updates_by_lists(profile, plan):
-        # Once the activations are gone the optimizer makes a list of temporaries: a second peak.
-        roots = temporary_bytes(plan, held.states) * (1.0 - plan.offload_optimizer)
-        late = gradients + roots > early + kept + logits + working
-        early = np.where(late, gradients, early)
-        kept, logits = np.where(late, 0.0, kept), np.where(late, 0.0, logits)
-        working = np.where(late, roots, working)
-    loose = (kept + working + logits + buffers) * law["slack"]
-    return total(
-        "memory",
-        exact("weights", weights, "bytes"),
-        exact("gradients", early, "bytes"),
-        exact("optimizer states", states, "bytes"),
-        leaf("activations", kept, tensors, "activations", "bytes"),
-        leaf("logits and loss", logits, tensors, "activations", "bytes"),
-        leaf("working tensors", working, tensors, "activations", "bytes"),
-        leaf("communication buffers", buffers, law, "allocator", "bytes"),
-        leaf("allocator slack", loose, law, "allocator", "bytes"),
-        leaf("context", law["context"], law, "allocator", "bytes"),
-        unit="bytes",
-        cause="allocator",
-        spread=law["whole"],
-    )
-
-
-def _inputs_that_stay(costs: Costs, plan: Plan, stages: Stages, profile: Profile) -> Size:
-    """Gradients of checkpointed inputs that stay until the backward ends, as the inputs do."""
-    if not profile.curve("framework")["frozen_inputs"]:
-        return 0.0
-    inputs: Size = np.zeros_like(stages.index)
-    for layers, block in zip(stages.layers, costs.blocks, strict=True):
-        inputs = inputs + layers * stages.recomputed * block.kept_bytes
-    return np.where(np.asarray(plan.zero) >= 3, inputs, 0.0)
-
-
-def _working_bytes(costs: Costs, stages: Stages) -> Size:
-    """Tensors alive only for the moment; a block that recomputes is whole again in its backward."""
-    working: Size = np.zeros_like(stages.index)
-    again = stages.recomputed > 0.0
-    for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
-        moment = block.working_bytes + np.where(again, whole - block.kept_bytes, 0.0)
-        working = np.maximum(working, np.where(layers > 0.0, moment, 0.0))
-    return working

@@ -22,7 +22,8 @@ from trueflops.plan import Plan
 from trueflops.predict.communication import communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.hooks import hooked
-from trueflops.predict.memory import hold, stage_memory
+from trueflops.predict.memory import Held, hold
+from trueflops.predict.moments import stage_memory
 from trueflops.predict.pipeline import run_pipeline
 from trueflops.predict.schedule import bubble_seconds
 from trueflops.predict.stages import Stages, every_stage, representative_stages
@@ -31,6 +32,7 @@ from trueflops.predict.training_step import TrainingStep
 from trueflops.predict.upkeep import maintain
 from trueflops.profile import Profile
 from trueflops.runtime import Term
+from trueflops.sizes import Size
 from trueflops.workload import Training
 
 
@@ -106,7 +108,7 @@ class Trainer:
         step = step_term(plan, m, pipeline, sent, upkeep, bubble, self.clock, self.model)
         if np.any(pipeline.work.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
-        memory = stage_memory(costs, plan, stages, held, m, self.profile)
+        memory = self._memory(costs, plan, stages, held, m)
         return TrainingStep(
             model=self.model,
             plan=plan,
@@ -127,8 +129,12 @@ class Trainer:
         stages: Stages = every_stage(self.as_trained(plan), plan)
         m = plan.micro_batches(self.workload.global_batch)
         held = hold(costs, plan, stages)
-        memory = stage_memory(costs, plan, stages, held, m, self.profile)
+        memory = self._memory(costs, plan, stages, held, m)
         return [memory.pick(stage) for stage in range(stages.index.shape[0])]
+
+    def _memory(self, costs: Costs, plan: Plan, stages: Stages, held: Held, m: Size) -> Term:
+        workspace = self.cluster.accelerator.architecture.blas_workspace_bytes
+        return stage_memory(costs, plan, stages, held, m, self.profile, float(workspace))
 
     def fusion_savings(self, plan: Plan) -> FusionSavings:
         """Kernels and memory traffic of one layer with and without the fuse pass."""

@@ -10,6 +10,7 @@ import numpy as np
 from trueflops.catalog import Cluster
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.predict.peaks import PeakKind, peak_of
 from trueflops.predict.pipeline import StepWork
 from trueflops.profile import Profile
 from trueflops.runtime.terms import Term
@@ -46,6 +47,10 @@ class TrainingStep:
     def fits_surely(self) -> Any:
         """Whether it fits even at the upper end of the interval: what a search should offer."""
         return self.fits & (np.asarray(self.memory.estimate.high) <= self.capacity_bytes)
+
+    def peak(self, kind: PeakKind) -> Term:
+        """What PyTorch calls allocated or reserved, or what the device reports: with its parts."""
+        return peak_of(self.memory, kind)
 
     def pick(self, index: int) -> TrainingStep:
         """The step of one plan out of many, in plain numbers."""

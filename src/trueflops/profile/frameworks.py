@@ -20,19 +20,20 @@ from trueflops.profile.profile import Curve, Lineage, Profile
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"  # that trains, where none is named
 DISPATCHES: Final = ("calls", "generated", "modules")  # how PyTorch issues kernels: clock/host.py
+HELD_BY: Final = ("torch", "fsdp1", "fsdp2", "deepspeed", "megatron")  # predict/held/
 HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: predict/hooks.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "contention_network", "error_several",
-    "fresh_gradients", "accumulation", "request_error", "chunk",
+    "accumulation", "request_error", "chunk",
     "experts_error", "gathered_copies", "foreach", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
-    "vendors", "lacks", "like", "fitted",
+    "vendors", "lacks", "like", "fitted", "held_by",
 )  # fmt: skip
 
 
@@ -47,6 +48,8 @@ class Habits:
     sp: bool = True
     overlap: bool = True
     gradient_dtype: str = ""  # "": as wide as the weights
+    mixed: str = "engine"
+    master: bool = True  # a wide copy of narrow weights, and moments as wide
     selective: str = "selective"
     selective_layers: float = 0.0
 
@@ -136,6 +139,7 @@ def under(
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
     numbers |= {f"hooks_{whose}": float(said.get("hooks") == whose) for whose in HOOKS}
+    numbers |= {f"held_by_{code}": float(said.get("held_by") == code) for code in HELD_BY}
     slack = profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
     held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}

@@ -130,6 +130,9 @@ def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dic
         **estimate("power_watts", bill.watts),
         **estimate("energy_kwh", bill.kwh),
         "capacity_bytes": step.capacity_bytes,
+        **estimate("peak_allocated_bytes", step.peak("allocated").estimate),
+        **estimate("peak_reserved_bytes", step.peak("reserved").estimate),
+        **estimate("peak_device_bytes", step.peak("device").estimate),
         "memory": term(step.memory),
         "step": term(step.step),
         "waterfall": [

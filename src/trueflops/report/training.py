@@ -164,7 +164,14 @@ def stages_table(stages: Sequence[Term], capacity: float) -> RenderableType:
         "optim": ["optimizer states"],
         "activations": ["activations"],
         "logits": ["logits and loss"],
-        "buffers": ["working tensors", "communication buffers", "allocator slack", "context"],
+        "buffers": [
+            "working tensors",
+            "communication buffers",
+            "library workspaces",
+            "allocator slack",
+            "communicators",
+            "context",
+        ],
     }
     table = grid(
         ("stage", "right"),

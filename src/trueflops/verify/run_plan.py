@@ -93,7 +93,7 @@ def read_plan(
         "zero": zero,
         "ep": _expert_degree(row, degrees, model),
         "micro_batch": degrees.micro_batch,
-        "sp": _sequence_parallel(degrees.tp, model, notes, framework, year),
+        "sp": _sequence_parallel(row, degrees.tp, model, framework, year),
         "flash": _flash(row, year),
         "fused": habits(framework).fused,
         "fused_loss": _fused_loss(row, framework),
@@ -117,7 +117,7 @@ def stated_fields(row: Row) -> frozenset[str]:
         "zero": _stage(text(row, "zero_or_fsdp").casefold()) is not None,
         "recompute": text(row, "recompute").casefold() not in ("", "unknown", "?"),
         "fused_loss": text(row, "loss_kernel"),
-        "sp": "sequence parallel" in notes or "sequence parallel" in text(row, "framework"),
+        "sp": "sequence parallel" in f"{text(row, 'framework')} {notes}".casefold(),
         "overlap": "overlap" in notes,
         "dispatch": text(row, "dispatch"),
     }
@@ -236,9 +236,10 @@ def _expert_degree(row: Row, degrees: Degrees, model: Model) -> int:
     return max(d for d in divisors(ranks) if d <= ep)
 
 
-def _sequence_parallel(tp: int, model: Model, notes: str, framework: str, year: int) -> bool:
+def _sequence_parallel(row: Row, tp: int, model: Model, framework: str, year: int) -> bool:
     if tp == 1:
         return False
+    notes = f"{text(row, 'framework')} {text(row, 'notes')}".casefold()
     if model.is_moe or "sequence parallel" in notes.replace("no sequence parallel", ""):
         return True
     if "no sequence parallel" in notes:

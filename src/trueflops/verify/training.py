@@ -18,6 +18,7 @@ from trueflops.plan import Plan
 from trueflops.plan.guesses import Guess, unstated
 from trueflops.predict import Estimate, Trainer, TrainingStep
 from trueflops.predict.guessed import widened
+from trueflops.predict.peaks import BEYOND, PeakKind
 from trueflops.profile.frameworks import on_vendor
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, text
@@ -48,6 +49,7 @@ class Case:
     stated: frozenset[str]  # fields of the plan that the row states, of those rows leave out
     step_seconds: float | None
     peak_bytes: float | None
+    peak_kind: PeakKind = "device"
 
 
 class Predictor:
@@ -62,7 +64,7 @@ class Predictor:
         step = self.predict(case)
         pairs: list[tuple[Quantity, float | None, Estimate]] = [
             ("step_seconds", case.step_seconds, step.step.estimate),
-            ("peak_bytes", case.peak_bytes, step.memory.estimate),
+            ("peak_bytes", case.peak_bytes, step.peak(case.peak_kind).estimate),
         ]
         return [
             Finding(
@@ -177,7 +179,15 @@ def read_case(row: Row, name: str) -> Case:
         stated=stated,
         step_seconds=measured,
         peak_bytes=memory,
+        peak_kind=peak_kind(row),
     )
+
+
+def peak_kind(row: Row) -> PeakKind:
+    """Which bytes a row's peak counts; a table that has what was reserved apart means tensors."""
+    said = text(row, "peak_kind").casefold()
+    known = next((kind for kind in BEYOND if kind == said), None)
+    return known or ("allocated" if text(row, "peak_reserved_gb") else "device")
 
 
 def why_apart(row: Row) -> str:

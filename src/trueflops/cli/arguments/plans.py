@@ -142,6 +142,20 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--parameter-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument("--gradient-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument(
+        "--mixed",
+        choices=("autocast", "engine"),
+        default=None,
+        help="who narrows fp32 weights: torch.autocast before each product, or FSDP, DeepSpeed … "
+        "as they hold them (default: the framework's)",
+    )
+    plan.add_argument(
+        "--reduce-bucket",
+        type=real,
+        default=None,
+        metavar="N",
+        help="gradients that ZeRO sums at a time (DeepSpeed: 5e8)",
+    )
+    plan.add_argument(
         "--dp-engine",
         "--engine",
         dest="engine",

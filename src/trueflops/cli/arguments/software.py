@@ -9,10 +9,9 @@ import argparse
 from typing import Final
 
 FRAMEWORKS: Final = (
-    "megatron", "nemo", "torchtitan", "fsdp", "fsdp-compiled", "deepspeed", "megatron-deepspeed",
-    "maxtext",
-    "composer", "internevo", "neuron", "xla-gpu", "transformers",
-    "transformers-compiled", "plain", "compiled",
+    "megatron", "nemo", "torchtitan", "fsdp", "fsdp-compiled", "fsdp2", "deepspeed",
+    "megatron-deepspeed", "maxtext", "composer", "internevo", "neuron", "xla-gpu", "transformers",
+    "transformers-compiled", "trainer", "plain", "compiled",
 )  # fmt: skip
 ENGINES: Final = ("vllm", "sglang", "trt-llm", "llama.cpp", "mlx")
 

@@ -3,6 +3,7 @@
 quantise       narrower weights and matmuls
 shard          one rank's part, collectives where layouts change
 dequantise     packed weights that are written out for their products
+autocast       fp32 streams, a cast before every product
 write_out      ops as the PyTorch functions that a program calls
 fuse           flash attention and pointwise chains
 differentiate  backward ops, and what must be kept for them
@@ -13,6 +14,7 @@ compile_graph  written ops as a compiler fuses them; compiled: which ones it mer
 from trueflops.graph.formats import FORMATS as FORMATS
 from trueflops.graph.formats import Format as Format
 from trueflops.graph.formats import format_named as format_named
+from trueflops.graph.passes.autocast import autocast as autocast
 from trueflops.graph.passes.compile import compile_graph as compile_graph
 from trueflops.graph.passes.dequantise import PACKED as PACKED
 from trueflops.graph.passes.dequantise import dequantise as dequantise

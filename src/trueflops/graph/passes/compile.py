@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trueflops.graph.ir import Collective, Graph, Kept, Node, Op, Tensor
-from trueflops.graph.kinds import WEIGHTS, Function, Role
+from trueflops.graph.kinds import WEIGHTS, Function, Kind, Role
 from trueflops.graph.passes.compiled import (
     CompiledRegion,
     GeneratedKernel,
@@ -24,7 +24,7 @@ from trueflops.sizes import summed
 
 def compile_graph(graph: Graph) -> Graph:
     """The same graph with generated kernels."""
-    again, backward = _made_anew(graph)
+    again, backward = named_anew(graph)
     nodes = dict(enumerate((*graph.forward, *again, *backward)))
     turn, late = len(graph.forward), len(graph.forward) + len(again)
     made = {t.name for node in graph.forward for t in node.outputs}
@@ -63,7 +63,7 @@ def _node(nodes: dict[int, Node], kernel: GeneratedKernel) -> Node:
     return replace(made, weights=weights, facts=facts)
 
 
-def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
+def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
     """Recomputation and backward with a name for every value, as a compiler sees them.
 
     What runs again makes values of its own, and the backward reads these. The gradient of a tensor
@@ -71,12 +71,7 @@ def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
     """
     again = [_renamed(node, _once_more(graph)) for node in graph.recompute]
     later = _once_more(graph)
-    passed = {
-        f"d_{t.name}": node.outputs[0].gradient()
-        for node in graph.forward
-        if isinstance(node, Op) and node.function is Function.ADD
-        for t in node.inputs
-    }
+    passed = _passed_on(graph)
     versions: dict[str, list[Tensor]] = defaultdict(list)
 
     def now(tensor: Tensor) -> Tensor:
@@ -104,7 +99,7 @@ def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
             else:
                 outputs = tuple(make(t) for t in node.outputs)
             backward.append(replace(node, source=source, outputs=outputs))
-        elif node.name.endswith(".sum_gradients"):
+        elif node.name.endswith(".sum_gradients") and len({t.name for t in node.inputs}) == 1:
             d = node.outputs[0]
             mine = versions[d.name]
             left = mine.pop() if mine else now(d)
@@ -121,6 +116,24 @@ def _made_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
             )
             backward.append(replace(node, inputs=inputs, outputs=outputs))
     return again, backward
+
+
+def _passed_on(graph: Graph) -> dict[str, Tensor]:
+    """Gradients that are another one, handed on: those of a sum's terms.
+
+    A fused kernel writes that of the first term alone (graph/rules.py).
+    """
+    passed: dict[str, Tensor] = {}
+    for node in graph.forward:
+        if not isinstance(node, Op):
+            continue
+        for part in node.fused if node.kind is Kind.FUSED else ():
+            if part.kind is Kind.ADD:
+                first, *others = part.inputs
+                passed |= {f"d_{t.name}": first.gradient() for t in others}
+        if node.function is Function.ADD or node.kind in (Kind.ADD, Kind.CAST):
+            passed |= {f"d_{t.name}": node.outputs[0].gradient() for t in node.inputs}
+    return passed
 
 
 def _filled(tensor: Tensor, versions: dict[str, list[Tensor]]) -> bool:

@@ -76,21 +76,19 @@ def _norm(op: Op) -> list[Op]:
     def a_row(name: str) -> Tensor:
         return Tensor(f"{op.name}.{name}", rows_of(x), STATISTIC_BITS)
 
-    wide = x
+    wide = x  # under autocast it is fp32 already, and what is returned is, too
     if x.bits < STATISTIC_BITS:
-        wide = code(
-            "widen", WIDEN, Function.CAST, (x,), named(x, f"{op.name}.wide", STATISTIC_BITS)
-        )
+        to = named(x, f"{op.name}.wide", STATISTIC_BITS)
+        wide = code("widen", WIDEN, Function.CAST, (x,), to)
     squared = code("square", VECTOR, Function.SQUARE, (wide,), named(wide, "squared"))
     mean = code("mean", EagerKernel.REDUCE_ROWS, Function.MEAN, (squared,), a_row("mean"))
     shifted = code("shift", VECTOR, Function.ADD, (mean,), a_row("shifted"))
     root = code("root", VECTOR, Function.INVERSE_ROOT, (shifted,), a_row("root"))
-    narrow = named(x, f"{op.name}.scaled") if op.weights else y
-    if x.bits < STATISTIC_BITS:
-        scaled = code("scale", STRIDED, Function.SCALE_ROWS, (wide, root), named(wide, "scaled"))
-        code("narrow", VECTOR, Function.CAST, (scaled,), narrow)
-    else:
-        code("scale", STRIDED, Function.SCALE_ROWS, (wide, root), narrow)
+    last = y if wide is x and not op.weights else named(wide, f"{op.name}.unscaled")
+    narrow = code("scale", STRIDED, Function.SCALE_ROWS, (wide, root), last)
+    if wide is not x:
+        to = named(x, f"{op.name}.scaled") if op.weights else y
+        narrow = code("narrow", VECTOR, Function.CAST, (narrow,), to)
     if op.weights:
         code("gain", STRIDED, Function.GAIN, (narrow,), y, op.weights)
     return code.calls

@@ -1,0 +1,1 @@
+"""Training scripts in each framework's words, captured by benchmarks/framework_memory.py."""

@@ -1,0 +1,40 @@
+"""What each implementation of data parallelism holds beside activations, from its code.
+
+rank.py       what they are asked: a rank, moments of its step, bytes
+torch_ddp.py  PyTorch alone, DistributedDataParallel
+fsdp.py       FullyShardedDataParallel and fully_shard
+either.py     one of these two by the ZeRO stage
+deepspeed.py  ZeRO-1, 2 and 3
+megatron.py   megatron-core's buffers and distributed optimizer
+paper.py      ZeRO as its paper says, where no code is known
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from trueflops.predict.held.deepspeed import DeepSpeed
+from trueflops.predict.held.either import Torch
+from trueflops.predict.held.fsdp import Fsdp1, Fsdp2
+from trueflops.predict.held.megatron import Megatron
+from trueflops.predict.held.paper import Paper
+from trueflops.predict.held.rank import Backward, Holding, Keeper, Rank
+from trueflops.profile import Profile
+
+__all__ = ["Backward", "Holding", "Keeper", "Rank", "keeper_of"]
+
+KEEPERS: Final[Mapping[str, Keeper]] = MappingProxyType(
+    {
+        "torch": Torch(),
+        "fsdp1": Fsdp1(),
+        "fsdp2": Fsdp2(),
+        "deepspeed": DeepSpeed(),
+        "megatron": Megatron(),
+    }
+)
+
+
+def keeper_of(profile: Profile) -> Keeper:
+    """That of the profile's framework; the paper's, where no code is known."""
+    said = profile.curve("framework").values
+    return next((k for name, k in KEEPERS.items() if said[f"held_by_{name}"]), Paper())

@@ -1,0 +1,101 @@
+"""DeepSpeed's ZeRO, by its code: runtime/zero/stage_1_and_2.py, stage3.py and config.py (0.19).
+
+Weights and gradients are 16 bits wide; gradients pass through a bucket of `reduce_bucket_size`
+elements, which is made whole however small the model is. When it is full, stages 2 and 3 reduce a
+copy of what it holds (allreduce_bucket: flatten; __avg_scatter_grads: cat). Every rank's share of
+the gradients is widened for the optimizer's step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from trueflops.plan import BYTES
+from trueflops.predict.held.rank import Backward, Holding, Rank
+from trueflops.sizes import Size
+
+BUCKET: Final = 5e8  # elements: config.py, reduce_bucket_size
+MAX_LIVE: Final = 2.0 * BUCKET  # parameters: config.py, stage3_max_live_parameters
+_WIDE: Final = BYTES["fp32"]
+
+
+class DeepSpeed:
+    """`deepspeed.initialize` with its default configuration."""
+
+    casts = False
+    looks_ahead = False
+    torch_loss = True
+
+    def standing(self, rank: Rank) -> Holding:
+        """ZeRO-3 has its bucket, and each rank's share of gradients, from the start."""
+        held, plan = rank.parameters, rank.plan
+        third = np.asarray(plan.zero) >= 3
+        away = np.where(third, np.asarray(plan.offload_parameters), 0.0)
+        own = held.gradients * rank.compute_bytes * rank.on_device
+        whole = held.all * rank.compute_bytes * rank.accumulates
+        summed = np.where(np.asarray(plan.zero) >= 2, 0.0, whole)
+        return Holding(
+            held.weights * rank.compute_bytes * (1.0 - away),
+            np.where(
+                third, own, np.where(np.asarray(plan.zero) == 2, own * rank.accumulates, summed)
+            ),
+            rank.states,
+            np.where(third | (rank.accumulates > 0.0), self._bucket(rank), 0.0),
+        )
+
+    def forward(self, rank: Rank, block: Size) -> Holding:
+        """Prefetching stops once so many parameters are gathered."""
+        return Holding(buffers=self._gathered(rank, rank.parameters.all))
+
+    def backward(self, rank: Rank, at: Backward) -> Holding:
+        """Stage 1 keeps whole gradients; 2 and 3 only that of the weight at hand."""
+        begun = np.where(at.made + at.fresh > 0.0, self._bucket(rank), 0.0)
+        made = np.where(rank.accumulates > 0.0, at.opened, at.made + at.fresh)
+        first = np.asarray(rank.plan.zero) <= 1
+        there = (np.asarray(rank.plan.zero) >= 3) | (rank.accumulates > 0.0)
+        own = np.where(np.asarray(rank.plan.zero) == 2, (at.made + at.fresh) * self._own(rank), 0.0)
+        own = own * (1.0 - rank.accumulates) * rank.on_device
+        return Holding(
+            gradients=np.where(first, made, at.opened + own) * rank.compute_bytes,
+            buffers=np.where(there, 0.0, begun) + self._gathered(rank, at.left),
+        )
+
+    def reduced(self, rank: Rank, at: Backward) -> Holding:
+        """The copy of a bucket that is full, or of all there is."""
+        found = self.backward(rank, at)
+        filled = np.minimum(at.made + at.block, self._bucket(rank) / rank.compute_bytes)
+        copied = np.where(np.asarray(rank.plan.zero) >= 2, filled * rank.compute_bytes, 0.0)
+        return found + Holding(buffers=copied * rank.replicated)
+
+    def step(self, rank: Rank) -> Holding:
+        """A share of the gradients as it was, flattened, and widened; what stages 1 and 2 had
+        accumulated is then part of it, and their bucket is gone.
+        """
+        zero, before = np.asarray(rank.plan.zero), self.standing(rank)
+        third = zero >= 3
+        narrow = np.where(third, 1.0, 2.0) * rank.compute_bytes
+        widened = rank.parameters.states * rank.on_device * (narrow + _WIDE)
+        return Holding(
+            gradients=widened - np.where(third, 0.0, before.gradients),
+            buffers=rank.temporaries - np.where(third, 0.0, before.buffers),
+        )
+
+    def bucket(self, rank: Rank) -> Size:
+        """Once it is full; stage 1 sums at the end of the backward."""
+        full = np.minimum(self._bucket(rank) / rank.compute_bytes, rank.parameters.all)
+        return np.where(np.asarray(rank.plan.zero) >= 2, full, rank.parameters.all)
+
+    def _bucket(self, rank: Rank) -> Size:
+        return (rank.plan.reduce_bucket or BUCKET) * rank.compute_bytes
+
+    def _own(self, rank: Rank) -> Size:
+        return rank.parameters.gradients / np.maximum(rank.parameters.all, 1.0)
+
+    def _gathered(self, rank: Rank, ahead: Size) -> Size:
+        """partitioned_param_coordinator.py, fetch_sub_module: parameters that this step will still
+        read are gathered ahead of time, up to max_live_parameters, and stay until they were read.
+        """
+        some = np.minimum(ahead, MAX_LIVE) * rank.compute_bytes
+        return np.where(np.asarray(rank.plan.zero) >= 3, some, 0.0)

@@ -1,0 +1,51 @@
+"""Megatron-core: gradients live in one buffer, undivided, whatever the optimizer divides.
+
+core/distributed/param_and_grad_buffer.py (_ParamAndGradBuffer) makes a contiguous buffer of all
+gradients, fp32 with grad_reduce_in_fp32, and under the distributed optimizer one of the weights;
+core/optimizer/distrib_optimizer.py divides fp32 weights and moments by dp·cp. Products add their
+weight gradients into the buffer (gradient_accumulation_fusion).
+"""
+
+from __future__ import annotations
+
+from trueflops.predict.held.rank import Backward, Holding, Rank
+from trueflops.predict.schedule import weight_copies
+from trueflops.sizes import Size
+
+
+class Megatron:
+    """DistributedDataParallel and get_megatron_optimizer of megatron-core."""
+
+    casts = False
+    looks_ahead = False
+    torch_loss = False
+
+    def standing(self, rank: Rank) -> Holding:
+        """Everything."""
+        held, copies = rank.parameters, weight_copies(rank.plan)
+        return Holding(
+            held.weights * rank.weight_bytes * copies,
+            held.all * rank.gradient_bytes * copies,
+            rank.states * copies,
+        )
+
+    def forward(self, rank: Rank, block: Size) -> Holding:
+        """Nothing more."""
+        return Holding()
+
+    def backward(self, rank: Rank, at: Backward) -> Holding:
+        """A placeholder for the gradient that went into the buffer, so that autograd's hooks run
+        (core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward).
+        """
+        return Holding(buffers=at.opened * rank.weight_bytes)
+
+    def reduced(self, rank: Rank, at: Backward) -> Holding:
+        """In place."""
+        return Holding()
+
+    def step(self, rank: Rank) -> Holding:
+        """Gradients are read as views of the buffer."""
+        return Holding()
+
+    def bucket(self, rank: Rank) -> None:
+        """None that holds up anything."""

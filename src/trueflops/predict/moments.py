@@ -1,0 +1,312 @@
+"""Memory of every pipeline stage on one accelerator, part by part, at the step's fullest moment.
+
+In: Costs, a Plan, the Stages, Held. Out: a Term [stage, plan] whose parts sum. Activations are what
+differentiation keeps, times the micro-batches in flight; from block to block they shrink as evenly
+as gradients grow, so the fullest moment is at an end: the loss, the first or the last block's
+backward, the embedding's, the optimizer's step, or where a bucket of gradients is full. What is
+held beside activations is the framework's (predict/held/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trueflops.graph.liveness import Live
+from trueflops.plan import BYTES, Plan
+from trueflops.predict.costs import Costs
+from trueflops.predict.foreach import updates_by_lists
+from trueflops.predict.held import Backward, Holding, Keeper, Rank, keeper_of
+from trueflops.predict.memory import Held
+from trueflops.predict.schedule import in_flight, weight_copies
+from trueflops.predict.stages import Stages
+from trueflops.profile import Profile
+from trueflops.runtime.terms import Term, exact, leaf, total
+from trueflops.sizes import Size
+
+HANDLES: Final = 2.0
+"""Forward and backward run in two threads of the host, each with a handle of the library of
+products and its workspace (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Bytes alive at one moment of a step, [stage, plan]."""
+
+    activations: Size = 0.0  # of blocks that wait for their backward
+    logits: Size = 0.0  # of the head
+    working: Size = 0.0  # of the piece at work, beside what it keeps
+    held: Holding
+
+    @property
+    def total(self) -> Size:
+        """All of them."""
+        h = self.held
+        beside = h.weights + h.gradients + h.states + h.buffers
+        return self.activations + self.logits + self.working + beside
+
+
+def stage_memory(
+    costs: Costs,
+    plan: Plan,
+    stages: Stages,
+    held: Held,
+    micro_batches: Size,
+    profile: Profile,
+    workspace_bytes: float = 0.0,
+) -> Term:
+    """Everything one accelerator of each stage holds at its fullest moment."""
+    law, tensors = profile.curve("allocator"), profile.curve("activations")
+    by_lists = updates_by_lists(profile, plan)
+    rank = Rank(plan=plan, parameters=held, micro_batches=micro_batches, by_lists=by_lists)
+    keeper = keeper_of(profile)
+    stay = _inputs_that_stay(costs, plan, stages, profile)
+    stage = _Stage(costs, plan, stages, rank, keeper, stay)
+    standing = keeper.standing(rank)
+    peak = _fullest(list(stage.moments()), np.shape(stages.index))
+    all_held = standing + peak.held + _frozen(plan, held)
+    groups: Size = 0.0
+    for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
+        groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
+    passing = peak.activations + peak.working + peak.logits + all_held.buffers
+    return total(
+        "memory",
+        exact("weights", all_held.weights, "bytes"),
+        exact("gradients", all_held.gradients, "bytes"),
+        exact("optimizer states", all_held.states, "bytes"),
+        leaf("activations", peak.activations, tensors, "activations", "bytes"),
+        leaf("logits and loss", peak.logits, tensors, "activations", "bytes"),
+        leaf("working tensors", peak.working, tensors, "activations", "bytes"),
+        leaf("communication buffers", all_held.buffers, law, "allocator", "bytes"),
+        leaf("library workspaces", HANDLES * workspace_bytes, law, "allocator", "bytes"),
+        leaf("allocator slack", passing * law["slack"], law, "allocator", "bytes"),
+        leaf("communicators", groups * law["communicator"], law, "allocator", "bytes"),
+        leaf("context", law["context"], law, "allocator", "bytes"),
+        unit="bytes",
+        cause="allocator",
+        spread=law["whole"],
+    )
+
+
+def _frozen(plan: Plan, held: Held) -> Holding:
+    """Weights that are not trained: those of this rank and, where they are divided or kept outside,
+    two pieces at a time that are gathered here, the one at work and the next.
+    """
+    if not np.any(held.frozen):
+        return Holding()
+    stored, pieces = held.own_frozen_bytes, 2.0 * held.frozen_largest_bytes
+    here = np.minimum(pieces, stored) * plan.offload_parameters
+    return Holding(
+        weights=(stored * (1.0 - plan.offload_parameters) + here) * weight_copies(plan),
+        buffers=np.where(np.asarray(plan.zero) >= 3, pieces, 0.0),
+    )
+
+
+def _inputs_that_stay(costs: Costs, plan: Plan, stages: Stages, profile: Profile) -> Size:
+    """Where weights are frozen: gradients of checkpointed inputs that stay until the backward ends,
+    as the inputs do.
+    """
+    if not profile.curve("framework")["frozen_inputs"]:
+        return 0.0
+    inputs: Size = np.zeros_like(stages.index)
+    for layers, block in zip(stages.layers, costs.blocks, strict=True):
+        frozen = np.where(np.asarray(block.frozen_parameters) > 0.0, 1.0, 0.0)
+        inputs = inputs + frozen * layers * stages.recomputed * block.kept_bytes
+    return 2.0 * np.where(np.asarray(plan.zero) >= 3, inputs, 0.0)
+
+
+def _fullest(moments: list[Moment], shape: tuple[int, ...]) -> Moment:
+    """The largest of them, stage by stage and plan by plan."""
+    best, most = moments[0], np.broadcast_to(moments[0].total, shape)
+    for moment in moments[1:]:
+        size = np.asarray(moment.total)
+        more = size > most
+        if not np.any(more):
+            continue
+        most = np.where(more, size, most)
+        best = Moment(
+            activations=np.where(more, moment.activations, best.activations),
+            logits=np.where(more, moment.logits, best.logits),
+            working=np.where(more, moment.working, best.working),
+            held=Holding(
+                *(
+                    np.where(more, getattr(moment.held, f.name), getattr(best.held, f.name))
+                    for f in fields(Holding)
+                )
+            ),
+        )
+    return best
+
+
+class _Stage:
+    """The moments of a step that can be the fullest, in their order."""
+
+    def __init__(
+        self, costs: Costs, plan: Plan, stages: Stages, rank: Rank, keeper: Keeper, stay: Size
+    ) -> None:
+        self.costs, self.plan, self.stages = costs, plan, stages
+        self.rank, self.keeper = rank, keeper
+        self.held = rank.parameters
+        here = 1.0 - np.asarray(plan.offload_activations)
+        self.flying = in_flight(plan, stages.index, rank.micro_batches)
+        kept = self.held.kept_bytes * here
+        # Narrow copies of weights that autocast made live until the backward of their product;
+        # those of a block that runs again only until the forward ends, with autocast's cache.
+        cast = BYTES["bf16"] if plan.autocasts and keeper.casts else 0.0
+        blocks = self.held.all - self.held.embedding - self.held.head
+        lasting = self.held.head + blocks * (1.0 - np.asarray(stages.recomputed))
+        self.cast = cast
+        self.dropped_casts = (blocks + self.held.head - lasting) * cast
+        self.whole = kept * self.flying + lasting * cast
+        # Other micro-batches, and what stays of this one until its backward ends.
+        self.others = kept * (self.flying - 1.0) + stay
+
+    def moments(self) -> Iterator[Moment]:
+        """All of them."""
+        yield from self._head()
+        for kind in range(len(self.costs.blocks)):
+            yield from self._block(kind)
+        yield from self._embedding()
+        yield Moment(held=self.keeper.step(self.rank))
+
+    def _head(self) -> Iterator[Moment]:
+        live, here = self._torch_loss(), self.stages.last
+        yield Moment(
+            activations=self.whole,
+            logits=here * live.forward,
+            working=self.dropped_casts,
+            held=self.keeper.forward(self.rank, 0.0 * here),
+        )
+        for alive, made, opened in _moments_of(live):
+            at = self._at(made=0.0, fresh=here * made, opened=here * opened, block=0.0 * here)
+            yield Moment(
+                activations=self.whole,
+                logits=here * alive,
+                held=self.keeper.backward(self.rank, at),
+            )
+
+    def _torch_loss(self) -> Live:
+        """The head; F.cross_entropy of wide logits holds these, narrow and wide, and their
+        log-softmax in the forward, and in the backward that, its gradient and theirs, all fp32
+        (torch/nn/functional.py; derivatives.yaml: nll_loss, _log_softmax).
+        """
+        live, wide = self.costs.live_head, self.costs.wide_logits_bytes
+        if not self.keeper.torch_loss:
+            return live
+        kept, narrow = self.costs.head.kept_bytes, wide * self.plan.wide_bytes / BYTES["fp32"]
+        return replace(
+            live,
+            forward=np.maximum(live.forward, kept + wide + narrow),
+            backward=np.maximum(live.backward, kept + 2.0 * wide),
+        )
+
+    def _block(self, kind: int) -> Iterator[Moment]:
+        costs, stages = self.costs, self.stages
+        there = np.where(stages.layers[kind] > 0.0, 1.0, 0.0)
+        piece = costs.blocks[kind]
+        unit = there * (piece.dense_parameters + piece.expert_parameters)
+        again = np.asarray(stages.recomputed)
+        some, all_again = again > 0.0, again >= 1.0
+        # Layers recompute from the first on: the last, whose backward comes first, may not.
+        first = _chosen(all_again, costs.live[kind], costs.live_whole[kind])
+        first_kept = np.where(all_again, piece.kept_bytes, costs.kept_whole[kind])
+        last = _chosen(some, costs.live[kind], costs.live_whole[kind])
+        last_kept = np.where(some, piece.kept_bytes, costs.kept_whole[kind])
+        casts = unit * self.cast
+        yield Moment(
+            activations=self.whole,
+            working=there * (first.forward - first_kept),
+            held=self.keeper.forward(self.rank, unit),
+        )
+        before = self.held.head
+        yield from self._backward(
+            first, there, unit, made=before, first=True,
+            activations=self.whole - there * first_kept - self.held.head * self.cast,
+            casts=np.where(all_again, casts, 0.0),
+        )  # fmt: skip
+        left = self.held.all - self.held.embedding - unit
+        if self.keeper.looks_ahead:  # then the second and the last but one are fuller
+            more = there * np.where(stages.all_layers > 1.0, 1.0, 0.0)
+            yield from self._backward(
+                first, more, unit * more, made=before + unit, first=False,
+                activations=self.whole - 2.0 * there * first_kept - self.held.head * self.cast,
+                casts=0.0 * unit,
+            )  # fmt: skip
+            yield from self._backward(
+                last, more, unit * more, made=left - unit, first=False,
+                activations=self.others + more * last_kept, casts=casts,
+            )  # fmt: skip
+        yield from self._backward(
+            last, there, unit, made=left, first=False, activations=self.others, casts=casts
+        )
+        yield from self._full_bucket(last, there, np.maximum(last.opening - last_kept, 0.0))
+
+    def _backward(
+        self, live: Live, there: Size, unit: Size, *, made: Size, first: bool, activations: Size,
+        casts: Size,
+    ) -> Iterator[Moment]:  # fmt: skip
+        for alive, fresh, opened in _moments_of(live):
+            at = self._at(
+                made=made, fresh=there * fresh, opened=there * opened, block=unit, first=first
+            )
+            yield Moment(
+                activations=activations,
+                working=there * alive + casts,
+                held=self.keeper.backward(self.rank, at),
+            )
+        at = self._at(made=made, fresh=unit, opened=0.0, block=unit, first=first)
+        yield Moment(
+            activations=activations,
+            working=there * self.costs.boundary_bytes,
+            held=self.keeper.reduced(self.rank, at),
+        )
+
+    def _full_bucket(self, live: Live, there: Size, working: Size) -> Iterator[Moment]:
+        """Where gradients fill a bucket somewhere among the blocks."""
+        bucket = self.keeper.bucket(self.rank)
+        if bucket is None:
+            return
+        blocks = np.maximum(self.held.all - self.held.embedding - self.held.head, 1.0)
+        done = np.clip(bucket - self.held.head, 0.0, blocks)
+        at = self._at(
+            made=self.held.head + done, fresh=0.0, opened=there * live.opened, block=0.0 * there
+        )
+        yield Moment(
+            activations=self.others + (self.whole - self.others) * (1.0 - done / blocks),
+            working=there * working,
+            held=self.keeper.reduced(self.rank, at),
+        )
+
+    def _embedding(self) -> Iterator[Moment]:
+        live, here, own = self.costs.live_embedding, self.stages.first, self.held.embedding
+        at = self._at(made=self.held.all - own, fresh=own, opened=own, block=0.0 * own)
+        for held in (
+            self.keeper.backward(self.rank, at),
+            self.keeper.reduced(self.rank, replace(at, opened=0.0 * own)),
+        ):
+            yield Moment(activations=self.others, working=here * live.backward, held=held)
+
+    def _at(
+        self, *, made: Size, fresh: Size, opened: Size, block: Size, first: bool = False
+    ) -> Backward:
+        left = self.held.all - made
+        return Backward(made=made, fresh=fresh, opened=opened, block=block, left=left, first=first)
+
+
+def _moments_of(live: Live) -> tuple[tuple[Size, Size, Size], ...]:
+    """Bytes, parameters whose gradients exist, the one being made: of a piece's backward."""
+    return (
+        (live.backward, live.backward_made, 0.0),
+        (live.opening, live.opening_made, live.opened),
+    )
+
+
+def _chosen(where: NDArray[np.bool_], yes: Live, no: Live) -> Live:
+    """One or the other, plan by plan."""
+    return Live(
+        **{f.name: np.where(where, getattr(yes, f.name), getattr(no, f.name)) for f in fields(Live)}
+    )

@@ -1,0 +1,37 @@
+"""Which bytes a reported peak of memory counts: three people who look see three numbers.
+
+allocated  tensors alive at the fullest moment (torch.cuda.max_memory_allocated): also workspaces
+           of cuBLAS, which PyTorch allocates itself (CublasHandlePool.cpp)
+reserved   what the caching allocator took for them, and cannot give to others
+           (torch.cuda.max_memory_reserved; c10/cuda/CUDACachingAllocator.cpp)
+device     what the driver sees (nvidia-smi, NVML): that, the CUDA context with its kernels, and the
+           buffers of NCCL's communicators, which call cudaMalloc themselves (nccl/src/transport)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal
+
+from trueflops.errors import UnknownName
+from trueflops.runtime.terms import Term, total
+
+PeakKind = Literal["allocated", "reserved", "device"]
+
+BEYOND: Final[dict[PeakKind, tuple[str, ...]]] = {
+    "allocated": ("allocator slack", "communicators", "context"),
+    "reserved": ("communicators", "context"),
+    "device": (),
+}
+"""Parts of a predicted memory that each kind leaves out."""
+
+
+def peak_of(memory: Term, kind: PeakKind) -> Term:
+    """The parts of a predicted memory that one kind of peak counts, and their sum."""
+    if kind not in BEYOND:
+        raise UnknownName("kind of peak", kind, tuple(BEYOND))
+    parts = (part for part in memory.parts if part.name not in BEYOND[kind])
+    whole = total(
+        f"peak {kind}", *parts, unit=memory.unit, cause=memory.cause, spread=memory.spread
+    )
+    return replace(whole, unstated=memory.unstated)

@@ -1,0 +1,29 @@
+"""What frameworks' own code was captured to hold, and what `train` says of the same plans.
+
+Bytes are those of truth/captured/memory.csv; benchmarks/framework_memory.py compares all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from framework_memory import Row, cases, predicted, rows
+
+PEAK: Final = 0.05
+LASTING: Final = 0.01  # of the peak: what a part that lasts may be off by
+SOME: Final = tuple(rows()[::5])
+
+
+def test_every_case_of_the_benchmark_is_in_the_table() -> None:
+    assert {row.case for row in rows()} == set(cases())
+    assert all(row.software for row in rows())
+
+
+@pytest.mark.parametrize("row", SOME, ids=lambda row: row.case.name)
+def test_peaks_are_those_of_the_frameworks(row: Row) -> None:
+    ours = predicted(row.case)
+    assert ours["peak"] == pytest.approx(row.parts["peak"], rel=PEAK)
+    for part in ("weights", "states"):
+        assert ours[part] == pytest.approx(row.parts[part], abs=LASTING * row.parts["peak"])
