@@ -1,18 +1,20 @@
 """How far a source that nobody has seen lies from its prediction: the errors of frameworks.
 
-python benchmarks/source_errors.py [TABLE…]     published training runs; prints an error a framework
+python benchmarks/source_errors.py [TABLE…]     published training runs; an error a framework,
+                                                and one for each kind of peak of memory
 
 Every source is predicted by settings chosen without it. What its errors exceed those of the step's
 parts and of what was guessed by is the framework's: of runs on one node and on several apart, every
 source counting once, lower trust half. Few sources say little: a framework's own error is drawn
-towards that of all (two sources' worth). frameworks.toml holds what this prints.
+towards that of all (two sources' worth). frameworks.toml and predict/peaks.py hold what this
+prints.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import log, sqrt
 from pathlib import Path
 from typing import NamedTuple
@@ -45,20 +47,26 @@ class Miss(NamedTuple):
     weight: float
 
 
-def missed(predictor: Predictor, case: Case) -> Miss | None:
-    """A row's error beyond that of its parts; None where nothing was timed."""
-    if case.step_seconds is None or case.about.apart == "flagged":
-        return None
-    told = predictor.predict(case).step.estimate
-    error = log(case.step_seconds / float(told.value))
-    if abs(error) > FARTHEST:
-        return None
-    parts = sum(float(s) ** 2 for cause, s in told.spreads.items() if cause != "framework")
-    guessed = float(told.unstated[int(error > 0.0)]) / Z90
+def missed(predictor: Predictor, case: Case) -> Iterator[Miss]:
+    """A row's errors beyond those of its parts: of the step by framework, of the peak by kind."""
+    if case.about.apart == "flagged":
+        return
+    step = predictor.predict(case)
     family = FAMILIES.get(case.framework, case.framework)
     nodes = "one node" if case.cluster.nodes == 1 else "several"
     weight = DOUBTED if case.about.apart in ("trust C", "incomplete") else 1.0
-    return Miss(family, nodes, case.about.source, error**2 - parts - guessed**2, weight)
+    for measured, term, of, where in (
+        (case.step_seconds, step.step, family, nodes),
+        (case.peak_bytes, step.peak(case.peak_kind), case.peak_kind, "peak memory"),
+    ):
+        if measured is None:
+            continue
+        told = term.estimate
+        error = log(measured / float(told.value))
+        if abs(error) <= FARTHEST:
+            own = sum(float(s) ** 2 for cause, s in told.spreads.items() if cause != term.cause)
+            guessed = float(told.unstated[int(error > 0.0)]) / Z90
+            yield Miss(of, where, case.about.source, error**2 - own - guessed**2, weight)
 
 
 def error_of(misses: Iterable[Miss]) -> tuple[float, float]:
@@ -76,19 +84,19 @@ def error_of(misses: Iterable[Miss]) -> tuple[float, float]:
 
 
 def main(paths: list[Path]) -> None:
-    """Print the error of every framework, on one node and on several."""
-    predictor, misses = Predictor(leaving_out), []
+    """Print the error of every framework, on one node and on several, and of every peak."""
+    predictor = Predictor(leaving_out)
+    misses: list[Miss] = []
     for path in paths:
         for line, row in read_table(path).rows:
             try:
-                miss = missed(predictor, read_case(row, row_id(line, row)))
+                misses += missed(predictor, read_case(row, row_id(line, row)))
             except TrueflopsError:
                 continue
-            misses += [miss] if miss else []
-    for nodes in ("one node", "several"):
+    for nodes in ("one node", "several", "peak memory"):
         here = [miss for miss in misses if miss.nodes == nodes]
         everyone, count = error_of(here)
-        print(f"{nodes}: all frameworks {sqrt(everyone):.2f} ({count:g} sources)")
+        print(f"{nodes}: all {sqrt(everyone):.2f} ({count:g} sources)")
         for family in sorted({miss.family for miss in here}):
             own, sources = error_of(miss for miss in here if miss.family == family)
             drawn = (sources * own + DRAWN * everyone) / (sources + DRAWN)

@@ -29,7 +29,7 @@ PLANS = [
     Plan(dp_replicate=64, parameter_dtype="fp32", gradient_dtype="bf16", fused=False),
     Plan(dp_shard=64, zero=3, parameter_dtype="fp32", mixed="engine", reduce_bucket=2.5e8),
     Plan(dp_replicate=8, engine="dataparallel"),
-    Plan(dp_shard=64, zero=3, recompute="products", fused_loss=True),
+    Plan(dp_shard=64, zero=3, recompute="products", loss="fused"),
     Plan(dp_replicate=8, adapters="lora", lora_rank=8, lora_targets="q,v", lora_dropout=0.1),
     Plan(dp_shard=8, zero=3, adapters="qlora", residual_dtype="bf16", adapter_dtype="bf16"),
     Plan(adapters="qlora", base_format="gptq-int4", lora_fused=True, lora_targets="all-linear"),

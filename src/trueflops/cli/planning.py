@@ -80,7 +80,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
     if options.framework is not None:
         _check_degrees(options)
         usual = habits(options.framework)
-        given["fused"], given["fused_loss"] = usual.fused, usual.fused_loss
+        given["fused"], given["loss"] = usual.fused, usual.loss
         given["implementation"], given["overlap"] = usual.implementation, usual.overlap
         given["mixed"] = usual.mixed
         if usual.gradient_dtype:

@@ -39,7 +39,7 @@ from trueflops.units import BITS_PER_BYTE
 SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")  # axes first: predict/costs relies on it
 """The numeric plan fields that change the graph of a rank; all others only combine graphs."""
 STRUCTURE: Final = (
-    "sp", "cp_kind", "flash", "fused", "fused_loss", "implementation", "recompute", "compute",
+    "sp", "cp_kind", "flash", "fused", "loss", "implementation", "recompute", "compute",
     "dispatch", "adapters", "lora_rank", "lora_targets", "lora_dropout", "lora_fused",
     "adapter_dtype", "base_format", "residual_dtype", "parameter_dtype", "mixed",
 )  # fmt: skip
@@ -114,7 +114,7 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
             graph,
             flash=plan.flash,
             chains=plan.fused and not written,
-            loss=plan.fused_loss,
+            loss=plan.loss != "plain",
             experts=not run.training,
             decoding=run.decoding,
         )

@@ -129,11 +129,11 @@ RULES: Final[tuple[Rule, ...]] = (
         _other_recomputation,
     ),
     Rule(
-        "fused_loss",
+        "loss",
         "framework",
         lambda a: True,
-        _switched("fused cross-entropy", "fused_loss"),
-        _flipped("fused_loss"),
+        lambda plan: f"cross-entropy {plan.loss}",
+        lambda plan: ({"loss": "fused" if plan.loss == "plain" else "plain"},),
     ),
     Rule(
         "sp",

@@ -34,6 +34,10 @@ Store = Literal["host", "nvme"]
 Mixed = Literal["autocast", "engine"]
 """Who narrows wide weights: torch.autocast, for every product, or the engine that holds them, as a
 whole, before they are gathered or used (FSDP's MixedPrecision, DeepSpeed, Megatron)."""
+Loss = Literal["plain", "fused", "chunked"]
+"""The cross-entropy: of logits lifted to fp32 in memory; in one kernel that lifts them in registers
+(TE, torch.compile); or with the head, some tokens at a time, so that logits are never whole
+(Liger's fused linear cross-entropy, Cut Cross-Entropy)."""
 Implementation = Literal["library", "eager", "compiled"]
 """Of norms, rotations, activations and the loss: kernels of a library, made for them; PyTorch's
 functions one by one; or these as torch.compile fuses them."""
@@ -115,7 +119,7 @@ class Plan:
     flash: bool = True
     implementation: Implementation = "library"
     fused: bool = True
-    fused_loss: bool = False  # a compiled cross-entropy: no fp32 copy of the logits is kept
+    loss: Loss = "plain"
     launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
     overlap: bool = True  # data-parallel communication runs beside the backward
     reduce_bucket: float = 0.0  # elements of gradients that ZeRO sums at a time; 0: the framework's

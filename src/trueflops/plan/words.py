@@ -101,8 +101,9 @@ def _unusual(plan: Plan) -> list[str]:
     words += _if_not("reduce-bucket", plan.reduce_bucket, 0)
     words += _if_not("implementation", plan.implementation, "library")
     words += _tuning(plan)
-    for switch in ("fused-loss", "launch-blocking"):
-        words += [switch] if getattr(plan, switch.replace("-", "_")) else []
+    words += _if_not("loss", plan.loss, "plain")
+    if plan.launch_blocking:
+        words.append("launch-blocking")
     return words + [
         f"no-{name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)
     ]
@@ -123,7 +124,7 @@ def _tuning(plan: Plan) -> list[str]:
 def _by_habit(plan: Plan) -> list[str]:
     """What `habits` of a framework set where no flag says otherwise."""
     fused = "fused" if plan.fused else "no-fused"
-    loss = "fused-loss" if plan.fused_loss else "no-fused-loss"
+    loss = f"loss {plan.loss}"
     written = f"implementation {plan.implementation}"
     overlap = "overlap" if plan.overlap else "no-overlap"
     summed, narrowed = f"gradient-dtype {plan.gradient_dtype}", f"mixed {plan.mixed}"

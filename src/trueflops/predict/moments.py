@@ -195,6 +195,11 @@ class _Stage:
         (torch/nn/functional.py; derivatives.yaml: nll_loss, _log_softmax).
         """
         live, wide = self.costs.live_head, self.costs.wide_logits_bytes
+        if self.plan.loss == "chunked":
+            # As many logits at a time as the head reads numbers, that input, and its gradient,
+            # which the forward makes (liger_kernel/ops/fused_linear_cross_entropy.py).
+            some = self.costs.boundary_bytes
+            return replace(live, forward=3.0 * some, backward=2.0 * some, opening=2.0 * some)
         if not self.keeper.torch_loss:
             return live
         kept, narrow = self.costs.head.kept_bytes, wide * self.plan.wide_bytes / BYTES["fp32"]

@@ -43,7 +43,7 @@ class Habits:
 
     zero: int = 1
     fused: bool = True
-    fused_loss: bool = False
+    loss: str = "plain"
     implementation: str = "library"
     sp: bool = True
     overlap: bool = True

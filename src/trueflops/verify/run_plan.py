@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trueflops.catalog import Accelerator, Cluster
+from trueflops.catalog import Cluster
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.profile.frameworks import habits
@@ -20,6 +20,7 @@ from trueflops.records.tables import Row
 from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, degree, noted, number, text, whole
 from trueflops.verify.run_cluster import Machine, slices
+from trueflops.verify.run_dtypes import read_dtypes
 from trueflops.verify.run_tuning import read_tuning, stated_tuning
 
 ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
@@ -27,8 +28,7 @@ GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d{1,9})"
 MICRO_BATCH: Final = r"\bMBS[ =:]*(\d{1,9})"
 FIRST_WITH_SP: Final = 2023  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
-ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
-AUTOCASTING: Final = ("plain", "compiled", "transformers", "transformers-compiled")
+CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
 FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
 
@@ -96,7 +96,7 @@ def read_plan(
         "sp": _sequence_parallel(row, degrees.tp, model, framework, year),
         "flash": _flash(row, year),
         "fused": habits(framework).fused,
-        "fused_loss": _fused_loss(row, framework),
+        "loss": _stated_loss(row) or habits(framework).loss,
         "implementation": habits(framework).implementation,
         "overlap": habits(framework).overlap or "overlap-grad-reduce" in notes,
         "launch_blocking": BLOCKING.search(notes) is not None,
@@ -112,22 +112,27 @@ def read_plan(
 def stated_fields(row: Row) -> frozenset[str]:
     """The fields of a plan of which the row says what they were, of those that rows leave out."""
     notes = text(row, "notes").casefold()
+    software = f"{text(row, 'framework')} {notes}".casefold()
     said = {
         "gradient_dtype": text(row, "grad_dtype") or "amp" in text(row, "dtype").casefold(),
         "zero": _stage(text(row, "zero_or_fsdp").casefold()) is not None,
         "recompute": text(row, "recompute").casefold() not in ("", "unknown", "?"),
-        "fused_loss": text(row, "loss_kernel"),
-        "sp": "sequence parallel" in f"{text(row, 'framework')} {notes}".casefold(),
+        "loss": _stated_loss(row),
+        "sp": "sequence parallel" in software,
         "overlap": "overlap" in notes,
         "dispatch": text(row, "dispatch"),
     }
     return frozenset(field for field, there in said.items() if there) | stated_tuning(row)
 
 
-def _fused_loss(row: Row, framework: str) -> bool:
-    """Whether the cross-entropy never holds fp32 logits."""
-    said = text(row, "loss_kernel").casefold()
-    return said in ("fused", "chunked") if said else habits(framework).fused_loss
+def _stated_loss(row: Row) -> str:
+    """The cross-entropy; Liger's and Cut-CE's never have whole logits, FOAK's no fp32 ones."""
+    said, named = text(row, "loss_kernel").casefold(), text(row, "framework").casefold()
+    if said == "plain":
+        return said
+    if said == "chunked" or CHUNKED.search(named):
+        return "chunked"
+    return "fused" if said == "fused" or "foak" in named else ""
 
 
 def _offloaded(row: Row) -> dict[str, Any]:
@@ -178,45 +183,6 @@ def _stage(said: str) -> int | None:
     if "dist-opt" in said or "distributed optimizer" in said or "dist_opt" in said:
         return 1
     return 3 if any(word in said for word in ("fsdp", "hsdp", "full_shard")) else 0
-
-
-def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
-    """Matmul, weight and gradient dtypes, and the optimizer, from texts as 'amp_bf16', 'FP8-CS'."""
-    said = text(row, "dtype").casefold()
-    wide = "bf16" if chip.computes("bf16") or not chip.computes("fp16") else "fp16"
-    compute = wide
-    if "fp4" in said and chip.computes("fp4"):
-        compute = "fp4"
-    elif re.search(r"fp8|float8|e4m3|fp4|int8|aqt", said):
-        # The graph narrows training matmuls to fp8 and fp4; int8 is taken for fp8.
-        compute = "fp8" if chip.computes("fp8") else wide
-    elif "fp16" in said or "float16" in said.replace("bfloat16", ""):
-        compute = wide = "fp16" if chip.computes("fp16") else wide
-    elif "tf32" in said and "bf16" not in said:
-        compute, wide = "tf32" if chip.computes("tf32") else "fp32", "fp32"
-    elif re.fullmatch(r"fp32|float32|single", said):
-        compute = wide = "fp32"
-    # bf16 weights without a master copy
-    # Autocast keeps fp32 weights; sharded ones are narrowed before they are gathered.
-    # PyTorch's scaler refuses to unscale fp16 gradients (torch/amp/grad_scaler.py): whoever trains
-    # in fp16 without a framework's own optimizer keeps fp32 weights.
-    autocast = "amp" in said or (wide == "fp16" and not text(row, "peft"))
-    kept = "fp32" if autocast and framework in AUTOCASTING else wide
-    # Sharded autocast adds gradients up in fp32, as PyTorch's mixed precision does by default.
-    usual = habits(framework).gradient_dtype if wide == "bf16" else ""
-    wider = "fp32" if "amp" in said or kept == "fp32" else usual or wide
-    summed = text(row, "grad_dtype") or wider
-    notes = text(row, "notes").casefold()
-    rounded = "+sr" in said or "stochastic" in said or "pure" in said
-    rounded = rounded or ALL_NARROW.search(notes) is not None
-    muon = "muon" in notes
-    optimizer = "adamw-bf16" if rounded else "muon" if muon else "adamw"
-    return {
-        "compute": compute,
-        "parameter_dtype": kept,
-        "gradient_dtype": summed,
-        "optimizer": optimizer,
-    }
 
 
 def _interleaved(row: Row, pp: int, layers: int) -> int:

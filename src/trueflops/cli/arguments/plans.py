@@ -173,7 +173,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     plan.add_argument("--fused", help="fused pointwise chains (default: on)", **switch)
     plan.add_argument(
-        "--fused-loss", help="a compiled cross-entropy, no fp32 logits (default: off)", **switch
+        "--loss",
+        choices=("plain", "fused", "chunked"),
+        default=None,
+        help="cross-entropy: of fp32 logits; in one kernel, without them (TE, compiled); or with "
+        "the head, logits never whole (Liger, Cut-CE) (default: plain)",
     )
     plan.add_argument(
         "--launch-blocking",

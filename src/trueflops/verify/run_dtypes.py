@@ -1,0 +1,70 @@
+"""The dtypes of a row: products, weights, gradients, moments, from texts as 'amp_bf16'."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from trueflops.catalog import Accelerator
+from trueflops.profile.frameworks import habits
+from trueflops.records.tables import Row
+from trueflops.verify.cells import text
+
+ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
+AUTOCASTING: Final = ("plain", "compiled", "transformers", "transformers-compiled", "trainer")
+
+
+def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
+    """Fields of the plan."""
+    said, notes = text(row, "dtype").casefold(), text(row, "notes").casefold()
+    compute, wide = _computed(said, chip)
+    all_narrow = any(word in said for word in ("+sr", "stochastic", "pure")) or bool(
+        ALL_NARROW.search(notes)
+    )
+    kept, mixed = _kept(row, said, wide, framework, all_narrow=all_narrow)
+    usual = habits(framework).gradient_dtype if wide == "bf16" else ""
+    # Autocast, sharded or not, adds gradients up in fp32, as wide as the weights are.
+    wider = "fp32" if "amp" in said or kept == "fp32" else usual or wide
+    # torch.optim's moments are as wide as the weights; it has no wider copy of these.
+    alone = kept in ("bf16", "fp16") and not habits(framework).master and not text(row, "peft")
+    usual_optimizer = "muon" if "muon" in notes else "adamw"
+    return {
+        "compute": compute,
+        "parameter_dtype": kept,
+        "gradient_dtype": text(row, "grad_dtype") or wider,
+        "mixed": mixed,
+        "optimizer": "adamw-bf16" if all_narrow or alone else usual_optimizer,
+    }
+
+
+def _computed(said: str, chip: Accelerator) -> tuple[str, str]:
+    """The dtype of products, and of what they are narrowed from."""
+    wide = "bf16" if chip.computes("bf16") or not chip.computes("fp16") else "fp16"
+    if "fp4" in said and chip.computes("fp4"):
+        return "fp4", wide
+    if re.search(r"fp8|float8|e4m3|fp4|int8|aqt", said):
+        # The graph narrows training matmuls to fp8 and fp4; int8 is taken for fp8.
+        return ("fp8" if chip.computes("fp8") else wide), wide
+    if "fp16" in said or "float16" in said.replace("bfloat16", ""):
+        half = "fp16" if chip.computes("fp16") else wide
+        return half, half
+    if "tf32" in said and "bf16" not in said:
+        return ("tf32" if chip.computes("tf32") else "fp32"), "fp32"
+    if re.fullmatch(r"fp32|float32|single", said):
+        return "fp32", "fp32"
+    return wide, wide
+
+
+def _kept(row: Row, said: str, wide: str, framework: str, *, all_narrow: bool) -> tuple[str, str]:
+    """The dtype of the weights, and who narrows them.
+
+    PyTorch's scaler refuses to unscale fp16 gradients (torch/amp/grad_scaler.py): whoever trains in
+    fp16 without a framework's own optimizer keeps fp32 weights. Accelerate lifts what FSDP shards
+    to fp32 where mixed precision is on (accelerate/accelerator.py, prepare_model).
+    """
+    usual = habits(framework).mixed
+    if framework not in AUTOCASTING or text(row, "peft") or all_narrow:
+        return wide, usual
+    if "fsdp" in text(row, "zero_or_fsdp").casefold() and wide == "bf16":
+        return "fp32", "engine"
+    return ("fp32" if "amp" in said or wide == "fp16" else wide), usual
