@@ -13,18 +13,19 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 from trueflops.profile.stored import DATA, read_profile
-from trueflops.records.split import held_out
 from trueflops.records.tables import read_table
 from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
-from trueflops.verify.profiles import best_known
+from trueflops.verify.profiles import best_known, leaving_out
 from trueflops.verify.recognise import reader_of, verify_tables
 from trueflops.verify.regimes import REGIMES, Reached, Regime, reach
 from trueflops.verify.score import summary
 
 ROOT = Path(__file__).parent.parent
+PUBLISHED = ROOT / "truth" / "published" / "train_runs.csv"
 OTHERS = tuple(tomllib.loads((ROOT / "truth" / "sources.toml").read_text())["tables"])
 TITLES = {
     "README.md": ("regime", "rows", "error", "in 90 %"),
@@ -51,11 +52,16 @@ IN_CHINESE = (
     "…… Korthikanti 2022",
     "…… LLM Foundry",
     "…… 从未见过的来源",
+    "…… 每个来源都由不含它的设置预测",
+    "全参数微调",
+    "LoRA 与 QLoRA",
     "vTrain 单节点，留出的模型",
     "我们自己在 H200 上的训练步，逐算子与编译",
     "峰值显存，我们自己的训练步",
     "峰值显存，公开数据",
     "…… 从未见过的来源",
+    "…… 全参数微调",
+    "…… LoRA 与 QLoRA",
     "满载服务器，每词元时间",
     "满载服务器，首词元时间",
     "公开的推理结果",
@@ -86,12 +92,19 @@ Published training and inference runs: `truth/published`, each row with its sour
 WHY_NOT = """
 Where an aim is not reached:
 
+- *Training runs, fitted and held out*: 9.0 % while every framework had a loss beside communication
+  of its own, fitted to its rows; one law for all of them gives sources that were left out 14.3
+  instead of 15.0 %.
 - *Held-out training runs*: a source with one held-out row weighs as much as LLM Foundry with 45.
   torchtitan's runs are the outlier: a "B200 (power limited)" does not say to what.
-- *Sources that nobody had seen*: runs published by sources that no setting was fitted to and no
-  term was chosen by. Nearly all are predicted too fast: what decides there (gradient dtype, hooks,
-  networks of 10 and 25 Gb, what is offloaded) is not yet said by a plan.
+- *Sources that nobody had seen*, and *each source without it*: small batches wait for hosts of
+  which nothing is known (one and the same machine issues calls at half its speed on another day),
+  V100s of 2021 run an eager GPT-2 slower than our laws of later kernels, "B200 (power limited)"
+  does not say to what. Laws were chosen with these sources in view, numbers not.
+- *Full fine-tunes*: 50 rows of one source are off by 9 %, three of another (ZeRO-3, 256 to 1,024
+  tokens) by a quarter.
 - *Published peak memory*: one source, whose same job reports 47.7, 39.1 and 33.7 GiB on 3 chips.
+  What tensors take is known to 1 % (truth/captured); what an allocator keeps beyond them is not.
 - *Published inference runs*: two campaigns dominate the mean, one whose first tokens take ten times
   any queue (InferenceX-experimental), one of limited slots and cached prefixes (4x3090-archive);
   the others lie between 8 and 36 %, source by source below."""
@@ -115,13 +128,32 @@ def what_is_missing(folder: Path | None) -> str:
     return f"not here: {', '.join(missing)}; `make truth` fetches them" if missing else ""
 
 
-def judge(folder: Path) -> Findings:
+class Judged(NamedTuple):
+    """Every row by all that is known, and published training runs without their source."""
+
+    known: Findings
+    without_source: Findings
+
+    def reach(self, regime: Regime) -> Reached | None:
+        """A regime's figures, judged as it says."""
+        of_others = regime.judged == "without its source"
+        return reach(regime, (self.without_source if of_others else self.known).rows)
+
+
+def judge_without_source() -> Findings:
+    """Published training runs, each by settings chosen without its source."""
+    return verify_tables([read_table(PUBLISHED)], leaving_out)
+
+
+def judge(folder: Path) -> Judged:
     """Tables of others, published runs and our own measurements."""
     own = [p for room in ("published", "h200") for p in (ROOT / "truth" / room).glob("*.csv")]
     paths = sorted([*tables_of_others(folder), *own])
     tables = [table for table in map(read_table, paths) if reader_of(table)]
     unseen = map(read_table, sorted((ROOT / "truth" / "h200_unseen").glob("*.csv")))
-    return verify_tables(tables, best_known).extend([judge_measured(unseen, "H200-SXM-141GB")])
+    measured = judge_measured(unseen, "H200-SXM-141GB")
+    known = verify_tables(tables, best_known).extend([measured])
+    return Judged(known, judge_without_source())
 
 
 def percent(value: float) -> str:
@@ -151,28 +183,27 @@ def transfer_lines() -> list[str]:
     return lines
 
 
-def group_lines(findings: Findings) -> list[str]:
-    """Errors of runs, source by source: all rows, and those held out."""
+def group_lines(judged: Judged) -> list[str]:
+    """Errors of runs, source by source: by all that is known, and without the source itself."""
     lines = []
-    apart = Findings([row for row in findings.rows if held_out(row.id)])
-    alone = {(s.group, s.quantity): s for s in summary(apart)}
-    for s in summary(findings):
-        if s.quantity == "op_seconds" or not s.scored:
+    alone = {(s.group, s.quantity): s for s in summary(judged.without_source)}
+    for s in summary(judged.known):
+        if s.quantity == "op_seconds" or not (s.scored or (s.group, s.quantity) in alone):
             continue
         own = alone.get((s.group, s.quantity))
-        held = f"{own.rows} | {percent(own.mape)}" if own else "0 | –"
+        without = f"{percent(own.mape)} | {percent(own.coverage)}" if own else "– | –"
         lines.append(
             f"| {s.group} | {s.quantity} | {s.rows} | {percent(s.mape)} | {s.bias:+.1%} "
-            f"| {percent(s.coverage)} | {held} |"
+            f"| {percent(s.coverage)} | {without} |"
         )
     return lines
 
 
-def short_table(findings: Findings, titles: tuple[str, ...], *, chinese: bool) -> str:
+def short_table(judged: Judged, titles: tuple[str, ...], *, chinese: bool) -> str:
     """The regimes as the READMEs show them."""
     lines = [f"| {' | '.join(titles)} |", "|---|---|---|---|"]
     for regime, in_chinese in zip(REGIMES, IN_CHINESE, strict=True):
-        found = reach(regime, findings.rows)
+        found = judged.reach(regime)
         if found is not None:
             got = " / ".join(percent(f) for f in found.figures)
             name = in_chinese if chinese else regime.name
@@ -189,13 +220,13 @@ def main() -> int:
     if folder is None or missing:
         print(missing)
         return 2
-    findings = judge(folder)
+    judged = judge(folder)
     parts = [
         HEAD,
         "## Regime by regime\n",
         "| regime | rows | figure | reached | aim | in 90 % | fitted on; noise floor |",
         "|---|---|---|---|---|---|---|",
-        *(line(regime, reach(regime, findings.rows)) for regime in REGIMES),
+        *(line(regime, judged.reach(regime)) for regime in REGIMES),
         WHY_NOT,
         "\n## A chip left out of the fit entirely\n",
         "Parameters fitted to all other chips, as functions of units, clock, cache, bandwidth and",
@@ -204,14 +235,15 @@ def main() -> int:
         "|---|---|---|",
         *transfer_lines(),
         "\n## Runs, source by source\n",
-        "| source | quantity | rows | MAPE | bias | in 90 % | held out | MAPE there |",
+        "Sources with a word in brackets stand apart and do not count in the figures above.\n",
+        "| source | quantity | rows | MAPE | bias | in 90 % | without the source | in 90 % |",
         "|---|---|---|---|---|---|---|---|",
-        *group_lines(findings),
+        *group_lines(judged),
     ]
     PAGE.write_text("\n".join(parts) + "\n")
     for name, titles in TITLES.items():
         page = ROOT / name
-        table = short_table(findings, titles, chinese="zh" in name)
+        table = short_table(judged, titles, chinese="zh" in name)
         page.write_text(BLOCK.sub(rf"\g<1>{table}\g<2>", page.read_text()))
     return 0
 

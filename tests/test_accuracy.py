@@ -12,18 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from accuracy import tables_of_others, truth_folder, what_is_missing
+from accuracy import (
+    PUBLISHED,
+    Judged,
+    judge_without_source,
+    tables_of_others,
+    truth_folder,
+    what_is_missing,
+)
 from trueflops.profile.stored import DATA, read_profile
 from trueflops.records.tables import read_table
 from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known
 from trueflops.verify.recognise import reader_of, verify_tables
-from trueflops.verify.regimes import REGIMES, TABLES, Regime, reach
-from trueflops.verify.score import overall
+from trueflops.verify.regimes import REGIMES, TABLES, Regime
+from trueflops.verify.score import overall, summary
 
 ROOT = Path(__file__).parent.parent
-PUBLISHED = ROOT / "truth" / "published" / "train_runs.csv"
 UNSEEN = sorted((ROOT / "truth" / "h200_unseen").glob("*.csv"))
 
 
@@ -34,7 +40,7 @@ def verified(path: Path) -> Findings:
 
 
 @cache
-def findings() -> Findings:
+def judged() -> Judged:
     """Everything that can be judged here."""
     paths = [PUBLISHED, PUBLISHED.with_name("infer_runs.csv")]
     paths += sorted((ROOT / "truth" / "h200").glob("steps*.csv"))
@@ -42,12 +48,12 @@ def findings() -> Findings:
     paths += tables_of_others(truth_folder())
     found = [verified(path) for path in paths if reader_of(read_table(path))]
     measured = judge_measured(map(read_table, UNSEEN), "H200-SXM-141GB")
-    return Findings().extend([*found, measured])
+    return Judged(Findings().extend([*found, measured]), judge_without_source())
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)
 def test_a_claim_holds(regime: Regime) -> None:
-    found = reach(regime, findings().rows)
+    found = judged().reach(regime)
     missing = what_is_missing(truth_folder())
     if missing and (found is None or regime.fitted == TABLES):
         pytest.skip(missing)  # our own few rows of such kernels are not what is claimed
@@ -55,13 +61,23 @@ def test_a_claim_holds(regime: Regime) -> None:
     assert found.holds(regime), f"{found.figures} of {found.rows} rows, at most {regime.most}"
 
 
-@pytest.mark.parametrize("quantity", ["step_seconds", "op_seconds"])
-def test_intervals_cover_what_they_say(quantity: str) -> None:
+def test_intervals_of_kernels_cover_what_they_say() -> None:
     if missing := what_is_missing(truth_folder()):
         pytest.skip(missing)  # the share is one of all rows together
-    rows = [f for f in findings().rows if f.quantity == quantity and f.scored]
+    rows = [f for f in judged().known.rows if f.quantity == "op_seconds" and f.scored]
     missed = sum(not row.covered for row in rows) / len(rows)
     assert 0.05 <= missed <= 0.15
+
+
+@pytest.mark.parametrize("quantity", ["step_seconds", "peak_bytes"])
+def test_intervals_cover_sources_that_nobody_has_seen(quantity: str) -> None:
+    """By source, not in the mean: one large source would hide all others."""
+    by_source = [
+        score.coverage
+        for score in summary(judged().without_source)
+        if score.quantity == quantity and score.scored
+    ]
+    assert 0.85 <= sum(by_source) / len(by_source) <= 0.97
 
 
 def test_a_measured_profile_is_sharper_than_what_is_shipped() -> None:

@@ -21,7 +21,7 @@ def flags(command: str) -> list[str]:
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [
-        ("--lora", None),  # --plot, once
+        ("--quux", None),  # --plot, once
         ("--model", None),
         ("--foo", None),
         ("--gpus", "--on"),

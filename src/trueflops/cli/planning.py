@@ -100,7 +100,9 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         given.setdefault("parameter_dtype", wide)
         given.setdefault("gradient_dtype", wide)
     if options.framework is not None and not habits(options.framework).master:
-        narrow = given.get("parameter_dtype", "bf16") == "bf16"
+        trained = "adapter_dtype" if given.get("adapters") else "parameter_dtype"
+        usual_dtype = "fp32" if given.get("adapters") else "bf16"
+        narrow = given.get(trained, usual_dtype) == "bf16"
         if narrow and given.setdefault("optimizer", "adamw-bf16") == "adamw-bf16":
             notes.append("moments in bf16, as torch.optim keeps them of bf16 weights")
     if "recompute_layers" in given and given.get("recompute", "none") == "none":

@@ -20,7 +20,7 @@ class Guess:
     """One thing that was not stated."""
 
     taken: str  # 'gradients fp32'
-    because: str  # "megatron's default"
+    because: str  # 'the default of megatron'
     others: tuple[Changes, ...]  # fields of the plan, were it otherwise
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def unstated(
 ) -> tuple[Guess, ...]:
     """What a plan says that nobody stated, field by field."""
     asked = Asked(plan, framework, experts)
-    because = f"{framework}'s default"
+    because = f"the default of {framework}"
     return tuple(
         Guess(rule.taken(plan), because, rule.others(plan))
         for rule in RULES
@@ -110,7 +110,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "gradient_dtype",
         "framework",
-        lambda a: a.plan.wide_dtype in _NARROW,
+        lambda a: a.plan.wide_dtype in _NARROW and not a.plan.adapters,
         lambda plan: f"gradients {plan.gradient_dtype}",
         _other_sums,
     ),

@@ -67,7 +67,7 @@ def stage_memory(
     stay = _inputs_that_stay(costs, plan, stages, profile)
     stage = _Stage(costs, plan, stages, rank, keeper, stay)
     standing = keeper.standing(rank)
-    peak = _fullest(list(stage.moments()), np.shape(stages.index))
+    peak = _fullest(list(stage.moments()))
     all_held = standing + peak.held + _frozen(plan, held)
     groups: Size = 0.0
     for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
@@ -119,9 +119,9 @@ def _inputs_that_stay(costs: Costs, plan: Plan, stages: Stages, profile: Profile
     return 2.0 * np.where(np.asarray(plan.zero) >= 3, inputs, 0.0)
 
 
-def _fullest(moments: list[Moment], shape: tuple[int, ...]) -> Moment:
+def _fullest(moments: list[Moment]) -> Moment:
     """The largest of them, stage by stage and plan by plan."""
-    best, most = moments[0], np.broadcast_to(moments[0].total, shape)
+    best, most = moments[0], np.asarray(moments[0].total)
     for moment in moments[1:]:
         size = np.asarray(moment.total)
         more = size > most

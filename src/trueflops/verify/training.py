@@ -97,17 +97,16 @@ class Predictor:
         layers of each stage recomputed as that needs.
         """
         step = trainer.predict_one(case.plan)
-        over = float(step.memory.estimate.low) - step.capacity_bytes
-        if over > 0.0 and "zero" not in case.stated and not case.plan.zero:
+        if _surely_too_full(step) and "zero" not in case.stated and not case.plan.zero:
             plan = case.plan.but(zero=1, dp_replicate=1, dp_shard=case.plan.dp)
             step = trainer.predict_one(plan)
-            over = float(step.memory.estimate.low) - step.capacity_bytes
-        if "recompute" in case.stated or over <= 0.0:
+        if "recompute" in case.stated or not _surely_too_full(step):
             return step
         layers = ceil(case.model.layers / float(case.plan.pp))
         whole = trainer.predict_one(step.plan.but(recompute="full", recompute_layers=layers))
         saved = float(step.memory.value) - float(whole.memory.value)
-        needed = layers if saved <= 0.0 else min(ceil(layers * over / saved), layers)
+        over = float(step.peak("allocated").value) - step.capacity_bytes
+        needed = layers if saved <= 0.0 else min(max(ceil(layers * over / saved), 1), layers)
         return trainer.predict_one(step.plan.but(recompute="full", recompute_layers=needed))
 
     def _trainer(self, case: Case) -> Trainer:
@@ -116,6 +115,11 @@ class Predictor:
         if key not in self._trainers:
             self._trainers[key] = Trainer(case.model, case.workload, case.cluster, profile)
         return self._trainers[key]
+
+
+def _surely_too_full(step: TrainingStep) -> bool:
+    """Whether even the lower end of what the device would show exceeds its memory."""
+    return float(step.peak("device").estimate.low) > step.capacity_bytes
 
 
 def verify_training(table: Table, profiles: Profiles) -> Findings:
