@@ -38,8 +38,8 @@ def test_what_is_not_stated_is_a_guess() -> None:
     bare, said = row(), row(notes="LoRA r16 on q,v")
     plan = Plan(**read_tuning(bare, 0))
     guessed = [str(guess) for guess in unstated(plan, stated_fields(bare), "x", experts=False)]
-    assert "rank 16: x's default" in guessed
-    assert "adapters of attention: x's default" in guessed
+    assert "rank 16: the default of x" in guessed
+    assert "adapters of attention: the default of x" in guessed
     assert {"lora_rank", "lora_targets"} <= stated_fields(said)
 
 
