@@ -29,11 +29,11 @@ def noted_network(text: str) -> float | None:
 
 
 def read_network(text: str) -> float:
-    """The same of a flag, which must say it."""
+    """The same of a text that must say it."""
     found = noted_network(text)
     if not found:
         raise BadInput(
-            f"--network {shorten(text)}: write the links of a node, each way, as 8x400Gb or 100Gbps"
+            f"network {shorten(text)!r}: write the links of a node, each way, as 8x400Gb or 100Gbps"
         )
     return found
 

@@ -4,15 +4,17 @@
                           in the midst of a program nothing is in the core's caches, and Python,
                           autograd and the allocator come on top
     a kernel of a graph   the framework's `launch`; where it runs PyTorch op by op, that of a call
+    a layer               what the framework's hooks add around its modules
 A device with a full queue only loses `gap` between two kernels; with an empty one it waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Phase
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS
@@ -34,6 +36,16 @@ def host_class(op: Op) -> str:
     if op.kind in PRODUCTS:
         return "convolution" if str(op.variant).startswith("convolution") else "product"
     return str(op.kind)
+
+
+class Hooks(NamedTuple):
+    """Seconds of host work by phase: for each weight, and for each unit of a layer.
+
+    Measured in a world of one: benchmarks/framework_hosts.py, truth/h200/framework_hosts.csv.
+    """
+
+    of_weight: Mapping[str, Size]
+    of_unit: Mapping[str, Size]
 
 
 class HostLaw:
@@ -99,6 +111,27 @@ class HostLaw:
         return next(
             (self.alone[name] for name in names if name in self.alone), self.alone["vector"]
         )
+
+    def hooks(self, zero: Size, shared: NDArray[np.bool_]) -> Hooks | None:
+        """Of the framework around a layer's modules, by ZeRO stage and where replicas share.
+
+        torch      DDP: a hook a weight as its gradient is made. FSDP: a layer is one unit, gathered
+                   before its forward and again before its backward, and scattered after it
+        deepspeed  ZeRO-1 and 2: a hook a weight as its gradient is made. ZeRO-3: modules fetch and
+                   release their weights before and after each forward and backward
+        """
+        stage, law = np.asarray(zero), self.law
+        if self.framework["hooks_deepspeed"]:
+            fetched = np.where(stage >= 3, law["zero3_forward"], 0.0)
+            made = np.choose(
+                stage.astype(int), (0.0, law["zero1"], law["zero2"], law["zero3_backward"])
+            )
+            return Hooks({"forward": fetched, "recompute": fetched, "backward": made}, {})
+        if self.framework["hooks_torch"]:
+            half = np.where(shared & (stage >= 2), law["fsdp_unit"] / 2.0, 0.0)
+            made = np.where(shared & (stage < 2), law["ddp"], 0.0)
+            return Hooks({"backward": made}, {"forward": half, "backward": half})
+        return None
 
     def between_calls(self, views: float, modules: float) -> float:
         """What a CPU that computes itself does beside its kernels, whose own dispatch was timed."""

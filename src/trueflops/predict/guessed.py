@@ -35,7 +35,7 @@ def _tried(trainer: Trainer, step: TrainingStep, change: Changes) -> TrainingSte
         other = trainer.predict_one(step.plan.but(**change))
     except TrueflopsError:
         return None
-    return other if float(other.memory.estimate.low) <= step.capacity_bytes else None
+    return None if other.surely_too_full else other
 
 
 class Reach:

@@ -95,7 +95,7 @@ class Trainer:
 
     def combine(self, plan: Plan, costs: Costs) -> TrainingStep:
         """Put the costs of a rank's pieces together as the plan says."""
-        costs = hooked(costs, plan, self.profile)
+        costs = hooked(costs, plan, self.clock)
         m, model = plan.micro_batches(self.workload.global_batch), self.as_trained(plan)
         stages = representative_stages(model, plan)
         held = hold(costs, plan, stages)

@@ -52,6 +52,11 @@ class TrainingStep:
         """What PyTorch calls allocated or reserved, or what the device reports: with its parts."""
         return peak_of(self.memory, kind)
 
+    @property
+    def surely_too_full(self) -> Any:
+        """Whether even the lower end of the interval exceeds the accelerator: it did not run so."""
+        return np.asarray(self.memory.estimate.low) > self.capacity_bytes
+
     def pick(self, index: int) -> TrainingStep:
         """The step of one plan out of many, in plain numbers."""
         m = float(np.ravel(self.micro_batches)[index % np.size(self.micro_batches)])

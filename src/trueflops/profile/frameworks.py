@@ -21,7 +21,7 @@ _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"  # that trains, where none is named
 DISPATCHES: Final = ("calls", "generated", "modules")  # how PyTorch issues kernels: clock/host.py
 HELD_BY: Final = ("torch", "fsdp1", "fsdp2", "deepspeed", "megatron")  # predict/held/
-HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: predict/hooks.py
+HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: clock/host.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",

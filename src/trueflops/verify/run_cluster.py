@@ -58,8 +58,7 @@ def read_machine(row: Row, framework: str) -> Machine:
     notes = text(row, "notes")
     network = noted_network(text(row, "network") or notes)
     watts = _power_limit(chip, f"{said}; {notes}")
-    per_node = _node_size(notes.replace("GPUs/node", "GPUs a node"))
-    where = chips(devices // cores, chip.name, network, watts, per_node)
+    where = chips(devices // cores, chip.name, network, watts, _node_size(notes))
     return Machine(where, devices, cores)
 
 

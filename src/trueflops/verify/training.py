@@ -97,16 +97,16 @@ class Predictor:
         layers of each stage recomputed as that needs.
         """
         step = trainer.predict_one(case.plan)
-        if _surely_too_full(step) and "zero" not in case.stated and not case.plan.zero:
+        if step.surely_too_full and "zero" not in case.stated and not case.plan.zero:
             plan = case.plan.but(zero=1, dp_replicate=1, dp_shard=case.plan.dp)
             step = trainer.predict_one(plan)
-        if "recompute" in case.stated or not _surely_too_full(step):
+        if "recompute" in case.stated or not step.surely_too_full:
             return step
         layers = ceil(case.model.layers / float(case.plan.pp))
         whole = trainer.predict_one(step.plan.but(recompute="full", recompute_layers=layers))
         saved = float(step.memory.value) - float(whole.memory.value)
-        over = float(step.peak("allocated").value) - step.capacity_bytes
-        needed = layers if saved <= 0.0 else min(max(ceil(layers * over / saved), 1), layers)
+        over = float(step.memory.estimate.low) - step.capacity_bytes
+        needed = layers if saved <= 0.0 else min(ceil(layers * over / saved), layers)
         return trainer.predict_one(step.plan.but(recompute="full", recompute_layers=needed))
 
     def _trainer(self, case: Case) -> Trainer:
@@ -115,11 +115,6 @@ class Predictor:
         if key not in self._trainers:
             self._trainers[key] = Trainer(case.model, case.workload, case.cluster, profile)
         return self._trainers[key]
-
-
-def _surely_too_full(step: TrainingStep) -> bool:
-    """Whether even the lower end of what the device would show exceeds its memory."""
-    return float(step.peak("device").estimate.low) > step.capacity_bytes
 
 
 def verify_training(table: Table, profiles: Profiles) -> Findings:

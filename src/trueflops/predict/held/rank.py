@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from trueflops.plan import BYTES, OPTIMIZERS, Plan
+from trueflops.plan import BYTES, Plan
+from trueflops.predict.foreach import temporary_bytes
 from trueflops.predict.memory import Held
 from trueflops.sizes import Size
 
@@ -68,8 +69,7 @@ class Rank:
         """
         if not self.by_lists:
             return 0.0
-        moment = OPTIMIZERS[self.plan.optimizer].state_bytes / 2.0
-        return self.parameters.states * moment * self.on_device
+        return temporary_bytes(self.plan, self.parameters.states) * self.on_device
 
 
 @dataclass(frozen=True, kw_only=True)
