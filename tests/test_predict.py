@@ -112,7 +112,12 @@ class TestStages:
 
     def test_first_and_last_stage_can_be_given(self) -> None:
         assert deal(80, 4, first=17, last=19) == [17, 22, 22, 19]
-        assert deal(24, 4, vpp=2, first=2) == [2, 4, 3, 3, 3, 3, 3, 3]
+        assert deal(24, 4, vpp=2, first=3) == [1, 4, 4, 4, 2, 3, 3, 3]
+        assert deal(24, 4, vpp=2, first=3, last=5) == [1, 4, 4, 3, 2, 4, 4, 2]
+
+    def test_the_ends_of_an_interleaved_pipeline_may_hold_no_layer(self) -> None:
+        assert deal(126, 16, vpp=8) == [0, *[1] * 126, 0]
+        assert deal(126, 8, vpp=4) == [3, *[4] * 30, 3]
 
     @pytest.mark.parametrize(
         "name", ["DeepSeek-V3", "Gemma-3-27B", "Llama-4-Maverick", "Llama-3.1-405B"]

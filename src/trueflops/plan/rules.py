@@ -162,16 +162,20 @@ def _fractions(ask: Ask) -> Mask:
 
 
 def _stage_layers(ask: Ask) -> Mask:
-    """Every stage has at least one layer and together they have all; pieces are equal."""
+    """Every piece has at least one layer and together they have all; where stages are interleaved,
+    the piece with the embedding and that with the head may have none.
+    """
     p, layers = ask.plan, ask.model.layers
-    pieces, vpp = np.asarray(p.pp * p.vpp), np.asarray(p.vpp)
+    pp, vpp = np.asarray(p.pp), np.asarray(p.vpp)
     first, last = np.asarray(p.first_stage_layers), np.asarray(p.last_stage_layers)
+    given = 1.0 * (first > 0) + (last > 0)
+    empty = np.where(vpp > 1, 2.0 - given, 0.0)
+    free = vpp * (pp - given)
     rest = layers - first - last
-    free = pieces - (first > 0) - (last > 0)
-    whole = np.where(free > 0, rest >= free, rest == 0) & (first >= 0) & (last >= 0)
-    given = (first > 0) | (last > 0)
-    even = (vpp == 1) | (layers % np.maximum(pieces, 1) == 0)
-    return whole & even & (~given | ((vpp == 1) & (pieces > 1)))
+    ends = np.where(vpp > 1, vpp - 1.0, 1.0)
+    enough = np.where(free > 0, rest >= free - empty, rest == 0)
+    filled = ((first == 0) | (first >= ends)) & ((last == 0) | (last >= ends))
+    return enough & filled & ((given == 0) | (pp > 1))
 
 
 def _recompute_some(ask: Ask) -> Mask:
@@ -334,8 +338,9 @@ RULES: tuple[Rule, ...] = (
         _stage_layers,
         _always(
             "the {model.layers} layers of {model.name} must fill pp {p.pp:g} × vpp {p.vpp:g} "
-            "pieces, each with at least one, equal ones where vpp > 1; first and last stage of "
-            "{p.first_stage_layers:g} and {p.last_stage_layers:g} need vpp 1 and pp > 1"
+            "pieces with at least one each, all but the first and the last where vpp > 1; layers "
+            "given for the first and last stage ({p.first_stage_layers:g} and "
+            "{p.last_stage_layers:g}) need pp > 1"
         ),
     ),
     Rule(
