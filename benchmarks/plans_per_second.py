@@ -26,11 +26,11 @@ from trueflops.model import read_model
 from trueflops.plan import Plan, possible
 from trueflops.predict import Trainer
 from trueflops.profile import profile_of
-from trueflops.search import search_plans
 from trueflops.units import GIBI
 from trueflops.workload import Training
 
 SEQ, BATCH = 8192, 4096
+CHUNK = 16384  # plans at a time: forty arrays of this length stay in a core's cache
 
 
 def many_plans(count: int, accelerators: int) -> Plan:
@@ -70,11 +70,16 @@ def main() -> None:
     best = np.inf
     for _ in range(3):
         start = time.perf_counter()
-        found = search_plans(trainer, [plans])
+        fitting = 0
+        keyed = trainer.keyed_costs(plans)
+        for first in range(0, plans.count, CHUNK):
+            part = slice(first, first + CHUNK)
+            step = trainer.combine(plans.take(part), keyed.spread(part))
+            fitting += int(np.count_nonzero(step.fits_surely))
         best = min(best, time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"{found.tried:,} plans of {model.name} on {where.count} H100 in {best:.2f} s")
-    print(f"{found.tried / best:,.0f} plans a second on one core; {found.fitting:,} fit")
+    print(f"{plans.count:,} plans of {model.name} on {where.count} H100 in {best:.2f} s")
+    print(f"{plans.count / best:,.0f} plans a second on one core; {fitting:,} fit")
     print(f"{peak / GIBI:.2f} GiB peak memory of the process")
 
 

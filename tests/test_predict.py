@@ -14,7 +14,7 @@ from trueflops.predict.schedule import bubble_seconds, in_flight
 from trueflops.predict.stages import deal, representative_stages
 from trueflops.profile import Curve, from_datasheet, profile_of
 from trueflops.runtime.terms import Estimate, leaf, total
-from trueflops.search import Space, enumerate_plans, search_plans, what_would_fit
+from trueflops.search import what_would_fit
 from trueflops.sizes import Size
 from trueflops.workload import Serving, Training
 
@@ -218,21 +218,6 @@ def test_what_does_not_fit_gets_advice_that_fits() -> None:
     advice = what_would_fit(asked, Plan(tp=4, sp=True, dp_replicate=16))
     assert advice
     assert all(step.fits for _, step in advice)
-
-
-def test_search_returns_the_best_first_and_only_what_fits() -> None:
-    asked = trainer("Llama-3.1-70B", "64xH100", batch=512)
-    plans = list(enumerate_plans(asked.model, asked.workload, asked.cluster, Space()))
-    found = search_plans(asked, plans, most=5)
-    times = [float(step.step.value) for step in found.best]
-    assert times == sorted(times)
-    assert all(step.fits for step in found.best)
-    assert found.tried == sum(plan.count for plan in plans)
-    everything = [asked.predict(plan) for plan in plans]
-    fastest = min(
-        float(np.min(np.where(step.fits_surely, step.step.value, np.inf))) for step in everything
-    )
-    assert times[0] == pytest.approx(fastest)
 
 
 def test_hsdp_holds_more_and_talks_less_between_nodes() -> None:

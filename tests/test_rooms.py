@@ -162,7 +162,7 @@ def test_public_names_are_pinned() -> None:
         "accelerator",
         "check_plan",
         "cluster",
-        "enumerate_plans",
+        "legal_plans",
         "price",
         "profile_of",
         "read_model",

@@ -40,7 +40,7 @@ _PUBLIC = {
     "Server": "predict",
     "training_bill": "predict",
     "search_plans": "search",
-    "enumerate_plans": "search",
+    "legal_plans": "search",
     "search_serving": "search",
     "TrueflopsError": "errors",
 }

@@ -6,15 +6,17 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from trueflops import units
 from trueflops.catalog import Cluster
+from trueflops.cli.arguments.several import Several
 from trueflops.cli.question import check_length
 from trueflops.errors import BadInput
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, Guess, unstated
 from trueflops.profile.frameworks import USUAL, frameworks, habits, lacking
-from trueflops.search import Space
 from trueflops.sizes import divisors
 from trueflops.workload import Training
 
@@ -88,7 +90,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         options.zero = usual.zero if options.zero is None else options.zero
     for field in fields(Plan):
         value = getattr(options, field.name, None)
-        if value is not None and field.name not in DEGREES:
+        if value is not None and field.name not in DEGREES and not isinstance(value, Several):
             given[field.name] = value
     given |= _tuned(options)
     notes = []
@@ -138,7 +140,7 @@ def _tuned(options: argparse.Namespace) -> dict[str, Any]:
 def _check_degrees(options: argparse.Namespace) -> None:
     """Refuse a degree that the framework has no code for."""
     for name in lacking(options.framework):
-        if (getattr(options, name) or 1) > 1:
+        if np.max(getattr(options, name) or 1) > 1:
             others = [f for f in frameworks(serving=False) if name not in lacking(f)]
             raise BadInput(
                 f"--{name} {getattr(options, name)}: {options.framework} has no {_DEGREE[name]}; "
@@ -169,40 +171,10 @@ def compute_dtype(where: Cluster) -> tuple[str, list[str]]:
 
 
 def searched(options: argparse.Namespace) -> bool:
-    """Whether the user left the plan to us."""
-    return bool(options.search) or all(getattr(options, name) is None for name in DEGREES)
-
-
-def space_of(options: argparse.Namespace, base: Plan) -> Space:
-    """Every plan that keeps what the flags fix."""
-    lacks = lacking(options.framework or USUAL)
-
-    def only(name: str) -> tuple[int, ...]:
-        value = getattr(options, name)
-        if value is None:
-            return (1,) if name in lacks else ()
-        return (value,)
-
-    usual = Space()
-    policies = (options.recompute,) if options.recompute else usual.recompute
-    if options.framework is not None:  # a share of the layers in full is one of those of `full`
-        own = habits(options.framework).recomputation(1.0)["recompute"]
-        policies = tuple(dict.fromkeys(own if p == "selective" else p for p in policies))
-    return Space(
-        tp=only("tp"),
-        pp=only("pp"),
-        cp=only("cp"),
-        ep=only("ep"),
-        vpp=only("vpp"),
-        dp=only("dp"),
-        dp_replicate=only("dp_replicate"),
-        dp_shard=only("dp_shard"),
-        zero=only("zero") or usual.zero,
-        micro_batch=only("micro_batch") or usual.micro_batch,
-        recompute=policies,
-        sp=True if options.sp is None else options.sp,
-        base=base,
-    )
+    """Whether the user left the plan to us, or a part of it."""
+    several = any(isinstance(value, Several) for value in vars(options).values())
+    nothing = all(getattr(options, name) is None for name in DEGREES)
+    return bool(options.search) or several or nothing
 
 
 def given_plan(options: argparse.Namespace, base: Plan, where: Cluster, model: Model) -> Plan:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import Any
 
 from trueflops import units
-from trueflops.cli.arguments import wrapped
 from trueflops.cli.planning import (
     base_plan,
     given_plan,
     guessed,
     searched,
-    space_of,
     workload_of,
 )
 from trueflops.cli.question import (
@@ -27,7 +23,7 @@ from trueflops.cli.question import (
     rent_of,
     software_of,
 )
-from trueflops.errors import join_or
+from trueflops.cli.searching import look, notes_of, say_none_fits, space_of
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
@@ -35,7 +31,7 @@ from trueflops.predict.guessed import widened
 from trueflops.predict.provenance import step_provenance
 from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
-from trueflops.report.progress import Waiting
+from trueflops.report.found import encode_found, print_found
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console
 from trueflops.report.training import (
@@ -44,7 +40,8 @@ from trueflops.report.training import (
     stages_table,
     tree_table,
 )
-from trueflops.search import Found, enumerate_plans, search_plans, what_would_fit
+from trueflops.search import Found, what_would_fit
+from trueflops.search.best import surely_too_large
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,16 +62,15 @@ def run(options: argparse.Namespace) -> int:
         step = widened(trainer, trainer.predict_one(plan), guesses)
         notes += [str(guess) for guess in guesses]
         return Answer(trainer, options, notes, software).show(step, None)
-    space = space_of(options, base)
-    with Waiting("enumerating plans") as wait:
-        plans = list(enumerate_plans(model, workload, where, space))
-        if not plans:  # what the flags fix breaks a rule: say which
-            check_plan(given_plan(options, base, where, model), model, where.count, workload)
-        wait.say(f"pricing {sum(many.count for many in plans):,} plans")
-        found = search_plans(trainer, plans, options.top)
+    space = space_of(options, base, where.accelerator)
+    found, why = look(trainer, space, options.top)
+    if not (
+        found.best or found.legal or found.nearest
+    ):  # what the flags fix breaks a rule: say which
+        check_plan(given_plan(options, base, where, model), model, where.count, workload)
     if not found.best:
-        return say_none_fits(trainer, found, options)
-    notes.append(f"best of {found.tried:,} possible plans, of which {found.fitting:,} surely fit")
+        return say_none_fits(trainer, space, found, options)
+    notes += [*why, *notes_of(found)]
     return Answer(trainer, options, notes, software).show(found.best[0], found)
 
 
@@ -105,8 +101,9 @@ class Answer:
                 "notes": self.notes,
                 "stages": [encode.term(stage) for stage in stages],
                 "would_fit": [words for words, _ in fit],
-                "best": [self._short(s) for s in others],
             }
+            if found is not None:
+                answer |= {"search": encode_found(found)}
             if self.options.provenance:
                 answer["provenance"] = encode_provenance(step_provenance(self.trainer, step))
             print(encode.to_json(answer))
@@ -117,6 +114,8 @@ class Answer:
             out.print()
             bills = [training_bill(s, rent=self.rent, pue=self.pue) for s in others]
             out.print(runners_up_table(list(zip(others, bills, strict=True))))
+        if found is not None:
+            print_found(out, found)
         if self.options.explain:
             self._explain(step)
         if self.options.provenance:
@@ -124,14 +123,6 @@ class Answer:
         if not step.fits:
             self._say_does_not_fit(step, fit)
         return 0 if step.fits else 1
-
-    @staticmethod
-    def _short(step: TrainingStep) -> dict[str, Any]:
-        return {
-            "plan": encode.plan(step.plan),
-            "step_seconds": step.step.value,
-            "memory_bytes": step.memory.value,
-        }
 
     def _explain(self, step: TrainingStep) -> None:
         """Print the trees: the step, the memory, every stage, and what fusion saved."""
@@ -167,20 +158,3 @@ class Answer:
             out.print(f"  would fit: {words}  (step {taken})", highlight=False)
         if not fit:
             out.print("  no single change makes it fit; without a plan the best one is searched")
-
-
-def say_none_fits(trainer: Trainer, found: Found, options: argparse.Namespace) -> int:
-    """Why a search came back empty, and what to change."""
-    least, have = (units.show(b, "memory") for b in (found.smallest_bytes, trainer.capacity))
-    near = ", too near for its interval" if found.smallest_bytes <= trainer.capacity else ""
-    advice = ["more accelerators", "a smaller --seq"]
-    advice += [] if options.offload_optimizer else ["--offload-optimizer"]
-    reason = (
-        f"none of {found.tried:,} plans surely fits: the leanest needs {least} of "
-        f"{trainer.cluster.accelerator.name}'s {have}{near}; use {join_or(advice)}"
-    )
-    if options.json:
-        print(encode.to_json({"question": question_of(options), "fits": False, "why": reason}))
-    else:
-        print(wrapped(f"trueflops: {reason}"), file=sys.stderr)
-    return 1

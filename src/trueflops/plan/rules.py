@@ -68,15 +68,24 @@ def check_plan(
             raise ImpossiblePlan(rule.code, rule.advice(ask))
 
 
+def broken_rules(
+    plan: Plan, model: Model, accelerators: int, training: Training | None = None
+) -> NDArray[np.int8]:
+    """Of many plans the first rule that each breaks, by its place in RULES; -1 where none."""
+    ask = Ask(plan, model, accelerators, training)
+    broken = np.full(plan.count, -1, dtype=np.int8)
+    for place, rule in enumerate(RULES):
+        holds = np.asarray(rule.holds(ask), np.bool_)
+        if not holds.all():
+            broken[(broken < 0) & ~holds] = place
+    return broken
+
+
 def possible(
     plan: Plan, model: Model, accelerators: int, training: Training | None = None
 ) -> NDArray[np.bool_]:
     """Which of many plans break no rule."""
-    ask = Ask(plan, model, accelerators, training)
-    fine = np.ones(plan.count, dtype=np.bool_)
-    for rule in RULES:
-        fine &= rule.holds(ask)
-    return fine
+    return broken_rules(plan, model, accelerators, training) < 0
 
 
 # ── what the model divides into ──────────────────────────────────────────────────────────────────

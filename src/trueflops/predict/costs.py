@@ -115,8 +115,8 @@ class KeyedCosts:
     costs: Costs
     which: NDArray[np.intp] | None  # None: all plans share one shape
 
-    def spread(self, part: slice = slice(None)) -> Costs:
-        """Costs with one element per plan, for all plans or a part of them."""
+    def spread(self, part: slice | NDArray[np.intp] = slice(None)) -> Costs:
+        """Costs with one element per plan, for all plans or some of them."""
         if self.which is None:
             return self.costs
         which = self.which[part]

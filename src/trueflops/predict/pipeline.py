@@ -60,7 +60,7 @@ def run_pipeline(
     costs: Costs, plan: Plan, model: Model, stages: Stages, clock: Clock, beside: Beside, m: Size
 ) -> Pipeline:
     """Every stage's work, as it really runs: untuned shapes, the host and the power cap added."""
-    exposed = _exposed(plan, clock)
+    exposed = exposed_shares(plan, clock)
     mean = _mean_stage(costs, plan, model, stages, exposed)
     every = _every_stage(costs, stages, exposed, clock.host.gap)
     lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
@@ -85,7 +85,7 @@ def run_pipeline(
     )
 
 
-def _exposed(plan: Plan, clock: Clock) -> dict[str, float]:
+def exposed_shares(plan: Plan, clock: Clock) -> dict[str, float]:
     """How much of a communication inside a layer makes its stage wait.
 
     Split into pieces, a product can begin on those that have arrived (collective matmul).

@@ -108,7 +108,7 @@ class Trainer:
         step = step_term(plan, m, pipeline, sent, upkeep, bubble, self.clock, self.model)
         if np.any(pipeline.work.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
-        memory = self._memory(costs, plan, stages, held, m)
+        memory = self._memory(costs, plan, stages, held, m).where_largest()
         return TrainingStep(
             model=self.model,
             plan=plan,
@@ -116,12 +116,19 @@ class Trainer:
             cluster=self.cluster,
             profile=self.profile,
             step=step,
-            memory=memory.where_largest(),
+            memory=memory,
             capacity_bytes=self.capacity,
             micro_batches=m,
             work=pipeline.work,
             host_bytes=upkeep.host_bytes,
         )
+
+    def memory(self, plan: Plan, costs: Costs) -> Term:
+        """That of `combine` alone: what the fullest accelerator holds."""
+        stages = representative_stages(self.as_trained(plan), plan)
+        m = plan.micro_batches(self.workload.global_batch)
+        held = hold(costs, plan, stages)
+        return self._memory(costs, plan, stages, held, m).where_largest()
 
     def memory_by_stage(self, plan: Plan) -> list[Term]:
         """The memory of every pipeline stage of a single plan."""

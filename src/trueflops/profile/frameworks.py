@@ -108,6 +108,11 @@ def lacking(framework: str) -> tuple[str, ...]:
     return tuple(_section(framework).get("lacks", ()))
 
 
+def schedules(framework: str) -> tuple[str, ...]:
+    """The pipeline schedules that it has; empty where nothing is said."""
+    return tuple(_section(framework).get("schedules", ()))
+
+
 def chosen_by(framework: str, source: str) -> set[str]:
     """Settings that runs of a source alone decided; of those without a choice, none."""
     fitted = _section(framework).get("fitted", {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Final, Generic, TypeVar
 
 from trueflops.catalog import Accelerator, Cluster, cluster_of
@@ -22,9 +22,9 @@ from trueflops.predict import Server, ServingPoint, Trainer, TrainingStep
 from trueflops.predict.released import Weights, served_weights
 from trueflops.profile import Profile, profile_of
 from trueflops.profile.frameworks import SERVING, USUAL
-from trueflops.search.enumerate import Space, enumerate_plans
-from trueflops.search.rank import search_plans
+from trueflops.search.best import search_plans
 from trueflops.search.serving import Limits, search_serving
+from trueflops.search.space import Space
 from trueflops.units import BITS_PER_BYTE
 from trueflops.workload import Serving, Training
 
@@ -116,14 +116,16 @@ class _Attempt:
         base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
         zero = (1, 3) if count > 1 else (0,)  # one chip alone has nobody to share with
         space = Space(
-            vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base
-        )
+            vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base,
+            recompute_layers=(inf,), first_stage_layers=(0,), schedule=("1f1b",), sp=(True,),
+            cp_kind=("ring",), dispatch=("all-to-all",), etp=(1,),
+        )  # fmt: skip
         where = cluster_of(self.chip, count)
         batch = max(BATCH_TOKENS // self.seq // count, 1) * count
         asked = Training(self.seq, batch, float(BATCH_TOKENS))
         profile = profile_of(self.chip, USUAL, self.given)
         trainer = Trainer(self.model, asked, where, profile)
-        found = search_plans(trainer, enumerate_plans(self.model, asked, where, space), most=1)
+        found = search_plans(trainer, space, most=1)
         return found.best[0] if found.best else None
 
     def serve(self, count: int) -> ServingPoint | None:
@@ -135,6 +137,12 @@ class _Attempt:
         server = Server(self.model, asked, where, profile, weights=self.weights.name)
         points = search_serving(server, Limits(), most=1)
         return points[0] if points and points[0].fits else None
+
+
+def fewest_that_train(model: Model, chip: Accelerator, seq: int) -> Outcome[TrainingStep]:
+    """The smallest power of two of a chip on which a model can be trained at all."""
+    state = STATE_BYTES * model.parameter_count
+    return _fewest(chip, state, _Attempt(model, chip, seq, None).train, None)
 
 
 def _fewest(

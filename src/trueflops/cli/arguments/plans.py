@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from trueflops.cli.arguments.several import degrees, one_or_more
 from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
@@ -70,8 +71,8 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--search", action="store_true", default=None, help="keep what is given, search the rest"
     )
-    degree: dict[str, Any] = {"type": whole, "metavar": "N", "default": None}
-    plan.add_argument("--tp", help="tensor parallel", **degree)
+    degree: dict[str, Any] = {"type": degrees, "metavar": "N", "default": None}
+    plan.add_argument("--tp", help="tensor parallel: 8; to search among some: 1..8, 2,4", **degree)
     plan.add_argument("--pp", help="pipeline stages", **degree)
     plan.add_argument("--vpp", help="interleaved pieces of each stage", **degree)
     plan.add_argument("--cp", help="context parallel", **degree)
@@ -81,9 +82,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--ep", help="expert parallel", **degree)
     plan.add_argument(
         "--dispatch",
-        choices=("all-to-all", "deduplicated"),
+        type=one_or_more("all-to-all", "deduplicated"),
+        metavar="HOW",
         default=None,
-        help="send tokens once per expert, or once per node and forward them there (DeepEP)",
+        help="all-to-all: send tokens once per expert; deduplicated: once per node, which forwards "
+        "them (DeepEP)",
     )
     plan.add_argument("--etp", help="tensor parallel of each expert", **degree)
     plan.add_argument("--micro-batch", "--mb", help="sequences a micro-batch", **degree)
@@ -100,21 +103,30 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         default=None,
         help="sequence parallel beside tp (default: on when tp > 1)",
     )
-    plan.add_argument("--cp-kind", choices=("ring", "all-to-all"), default=None)
+    plan.add_argument(
+        "--cp-kind",
+        type=one_or_more("ring", "all-to-all"),
+        metavar="HOW",
+        default=None,
+        help="ring or all-to-all",
+    )
     plan.add_argument(
         "--schedule",
-        choices=("gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"),
+        type=one_or_more("gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"),
+        metavar="NAME",
         default=None,
-        help="pipeline schedule (vpp > 1 interleaves 1f1b)",
+        help="pipeline schedule: gpipe, 1f1b (vpp > 1 interleaves it), zb-h1, zb-h2, dualpipe; "
+        "several with commas, or any",
     )
     plan.add_argument("--first-stage-layers", help="layers of the first stage", **degree)
     plan.add_argument("--last-stage-layers", help="layers of the last stage", **degree)
     plan.add_argument(
         "--recompute",
-        choices=("none", "selective", "products", "full"),
+        type=one_or_more("none", "selective", "products", "full"),
+        metavar="WHAT",
         default=None,
-        help="selective: attention's scores, or what --framework calls so; products: all but "
-        "attention and every second product",
+        help="none; selective: attention's scores, or what --framework calls so; products: all "
+        "but attention and every second product; full",
     )
     plan.add_argument("--recompute-layers", help="layers of each stage that recompute", **degree)
     for what in ("optimizer", "parameters", "activations"):
@@ -127,6 +139,9 @@ def train_flags(p: argparse.ArgumentParser) -> None:
             metavar="SHARE",
             help=f"keep {what} outside the accelerator",
         )
+    plan.add_argument(
+        "--offload", choices=("any",), default=None, help="any: search with and without offload"
+    )
     plan.add_argument("--offload-to", choices=("host", "nvme"), default=None)
     plan.add_argument(
         "--optimizer",
@@ -135,9 +150,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     )
     plan.add_argument(
         "--compute",
-        choices=("bf16", "fp16", "fp8", "fp4", "tf32", "fp32"),
+        type=one_or_more("bf16", "fp16", "fp8", "fp4", "tf32", "fp32"),
+        metavar="DTYPE",
         default=None,
-        help="dtype of matmuls (default: bf16 where the chip has it)",
+        help="dtype of matmuls: bf16, fp16, fp8, fp4, tf32, fp32 (default: bf16 where the chip has "
+        "it); any of those the chip has",
     )
     plan.add_argument("--parameter-dtype", choices=("fp32", "bf16", "fp16"), default=None)
     plan.add_argument("--gradient-dtype", choices=("fp32", "bf16", "fp16"), default=None)

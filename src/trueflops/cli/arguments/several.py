@@ -1,0 +1,60 @@
+"""Values of a flag that leaves a choice to the search: 1..8, 2,4,8, any."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from trueflops.cli.arguments.shared import whole
+from trueflops.errors import join_or, printable
+
+ANY: Final = "any"
+WIDEST: Final = 2**16  # values of one range
+
+
+class Several(tuple[Any, ...]):
+    """What may be tried, and how the user wrote it."""
+
+    text: str
+
+    def __new__(cls, values: Iterable[Any], text: str) -> Several:
+        """Keep the text, so that a question can be written out again."""
+        made = super().__new__(cls, tuple(values))
+        made.text = text
+        return made
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def degrees(text: str) -> int | Several:
+    """A degree, or those that may be tried: 8, 1..8, 2,4,8."""
+    if ".." in text:
+        low, _, high = text.partition("..")
+        first, last = whole(low or "1"), whole(high or str(WIDEST))
+        if first > last or last - first >= WIDEST:
+            shown = printable(text, 40)
+            raise argparse.ArgumentTypeError(f"{shown}: write the smaller one first, as 1..8")
+        return Several(range(first, last + 1), text)
+    if "," in text:
+        return Several(sorted({whole(part) for part in text.split(",")}), text)
+    return whole(text)
+
+
+def one_or_more(*choices: str) -> Callable[[str], str | Several]:
+    """One of some words, several of them, or any: 1f1b; 1f1b,zb-h1; any."""
+
+    def chosen(text: str) -> str | Several:
+        if text == ANY:
+            return Several(choices, text)
+        found = [part.strip() for part in text.split(",")]
+        for part in found:
+            if part not in choices:
+                shown = printable(part, 40)
+                raise argparse.ArgumentTypeError(
+                    f"{shown!r} is none of {join_or(choices)}; several of them with commas, or any"
+                )
+        return found[0] if len(found) == 1 else Several(dict.fromkeys(found), text)
+
+    return chosen

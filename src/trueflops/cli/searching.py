@@ -1,0 +1,140 @@
+"""A search as flags describe it, with a line while it takes long, and what to say of its end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from math import inf
+from typing import Any
+
+from trueflops import units
+from trueflops.catalog import Accelerator
+from trueflops.cli.arguments import wrapped
+from trueflops.cli.arguments.several import Several
+from trueflops.cli.question import question_of
+from trueflops.plan import Plan
+from trueflops.predict import Trainer
+from trueflops.profile.frameworks import USUAL, habits, lacking, schedules
+from trueflops.report import encode
+from trueflops.report.progress import Waiting
+from trueflops.search import OFFLOADS, Found, Progress, Space, search_plans
+from trueflops.search.best import states_bytes
+from trueflops.search.chips import MOST_CHIPS, fewest_that_train
+from trueflops.search.space import KEPT_INSIDE, Offload
+
+NUMBERS = (
+    "tp", "pp", "cp", "ep", "etp", "vpp", "dp", "dp_replicate", "dp_shard", "micro_batch",
+    "first_stage_layers", "last_stage_layers",
+)  # fmt: skip
+WORDS = ("schedule", "cp_kind", "dispatch", "compute")
+MIXED = ("bf16", "fp8", "fp4")
+"""Dtypes of products beside the same weights, gradients and states: a search may choose."""
+
+
+def space_of(options: argparse.Namespace, base: Plan, chip: Accelerator) -> Space:
+    """Every plan that keeps what the flags fix and the framework and the chip can run."""
+    framework = options.framework or USUAL
+    lacks, usual = lacking(framework), Space()
+    given: dict[str, Any] = {name: _values(options, name) for name in (*NUMBERS, *WORDS)}
+    given |= {name: given[name] or (1,) for name in NUMBERS if name in lacks}
+    if len(given["compute"]) > 1:
+        narrow = [d for d in given["compute"] if d in MIXED and chip.computes(d)]
+        given["compute"] = tuple(narrow)
+    given["schedule"] = given["schedule"] or schedules(framework) or usual.schedule
+    for name in ("cp_kind", "dispatch"):
+        given[name] = given[name] or getattr(usual, name)
+    policies = _values(options, "recompute") or usual.recompute
+    if options.framework is not None:  # a share of the layers in full is one of those of `full`
+        own = habits(options.framework).recomputation(1.0)["recompute"]
+        policies = tuple(dict.fromkeys(own if p == "selective" else p for p in policies))
+    return Space(
+        **given,
+        zero=_values(options, "zero") or usual.zero,
+        recompute=policies,
+        sp=usual.sp if options.sp is None else (options.sp,),
+        offload=_offloads(options, base),
+        base=base,
+    )
+
+
+def _values(options: argparse.Namespace, name: str) -> tuple[Any, ...]:
+    value = getattr(options, name)
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, Several) else (value,)
+
+
+def _offloads(options: argparse.Namespace, base: Plan) -> tuple[Offload, ...]:
+    if options.offload is not None:
+        return OFFLOADS
+    fixed = (base.offload_optimizer, base.offload_parameters, base.offload_activations)
+    return (Offload(*(float(share) for share in fixed)),)
+
+
+def look(trainer: Trainer, space: Space, most: int) -> tuple[Found, list[str]]:
+    """Search, with a line while it lasts; with offload where nothing fits without."""
+    found = _watched(trainer, space, most)
+    if found.best or not found.complete or space.offload != KEPT_INSIDE:
+        return found, []
+    wider = _watched(trainer, Space(**(vars(space) | {"offload": OFFLOADS[1:]})), most)
+    if not wider.best:
+        return found, []
+    return wider, ["offload: no plan fits without it"]
+
+
+def _watched(trainer: Trainer, space: Space, most: int) -> Found:
+    began = time.monotonic()
+    with Waiting("enumerating plans") as wait:
+
+        def say(progress: Progress) -> None:
+            spent = max(time.monotonic() - began, 1e-3)
+            rate = progress.decided / spent
+            left = (progress.legal - progress.decided) / max(rate, 1.0)
+            best = "none fits"
+            if progress.best_seconds < inf:
+                best = f"best so far {units.show(progress.best_seconds, 'seconds')}"
+            wait.say(
+                f"{progress.decided:,} of {progress.legal:,} plans, {rate:,.0f} a second, {best}, "
+                f"{units.show(left, 'seconds')} left; Ctrl-C shows the best so far"
+            )
+
+        return search_plans(trainer, space, most, say=say)
+
+
+def notes_of(found: Found) -> list[str]:
+    """What the search did, in a line."""
+    notes = [
+        f"best of {found.legal:,} legal plans: {found.too_large:,} need too much memory, "
+        f"{found.slower:,} are slower by a bound, {found.fitting:,} were predicted and fit"
+    ]
+    if not found.complete:
+        notes.append("interrupted: the best so far, not of all")
+    return notes
+
+
+def say_none_fits(trainer: Trainer, space: Space, found: Found, options: argparse.Namespace) -> int:
+    """Why a search came back empty, and the smallest cluster that would do."""
+    chip, count = trainer.cluster.accelerator, trainer.cluster.count
+    have = units.show(trainer.capacity, "memory")
+    if found.nearest is None:
+        least = units.show(states_bytes(trainer, space), "memory")
+        why = f"weights and optimizer states alone are {least}, and each holds {have}"
+    else:
+        least = units.show(float(found.nearest.memory.value), "memory")
+        why = f"of {found.legal:,} legal plans the leanest needs {least} of {have}"
+    with Waiting("looking for the smallest cluster that would do"):
+        fewest = fewest_that_train(trainer.model, chip, trainer.workload.seq).fewest
+    advice = (
+        f"not even {MOST_CHIPS:,} of them would do: take a smaller model or --seq"
+        if fewest is None
+        else f"the smallest cluster of them that would do has {max(fewest, count + 1):,}: "
+        f"--on {max(fewest, count + 1)}x{chip.name}"
+    )
+    reason = f"no plan surely fits {count:,} × {chip.name}: {why}; {advice}"
+    if options.json:
+        answer = {"question": question_of(options), "fits": False, "why": reason, "fewest": fewest}
+        print(encode.to_json(answer))
+    else:
+        print(wrapped(f"trueflops: {reason}"), file=sys.stderr)
+    return 1

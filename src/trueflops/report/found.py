@@ -1,0 +1,89 @@
+"""What a search found beside the best plan: the front, why others fell out, the nearest miss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from trueflops import units
+from trueflops.plan.words import changed_flags, describe_plan
+from trueflops.predict import TrainingStep
+from trueflops.report.encode import plan as encode_plan
+from trueflops.report.grid import Bar, grid
+from trueflops.search import Found
+
+
+def print_found(out: Console, found: Found) -> None:
+    """Only what says something: a front of one plan does not."""
+    if len(found.front) > 1:
+        out.print()
+        out.print(front_table(found))
+    out.print()
+    out.print(fallen_table(found))
+    if found.nearest is not None and found.best:
+        out.print()
+        out.print(_miss(found.nearest, found.best[0]), highlight=False)
+
+
+def front_table(found: Found) -> RenderableType:
+    """The fastest plan within each part of the memory."""
+    table = grid(("step", "right"), ("GiB", "right"), "", "plan", title="Time against memory")
+    slowest = max(float(step.step.value) for step in found.front)
+    for step in found.front:
+        seconds = float(step.step.value)
+        table.add_row(
+            units.show(seconds, "seconds"),
+            f"{float(step.memory.value) / units.GIBI:.1f}",
+            Bar(seconds / slowest, 12, "cyan"),
+            describe_plan(step.plan),
+        )
+    return table
+
+
+def fallen_table(found: Found) -> RenderableType:
+    """How many plans fell out, and why."""
+    table = grid(("plans", "right"), "", "", title="Why not the others")
+    for code, number in found.refused.most_common():
+        table.add_row(f"{number:,}", code, Text("refused by this rule", style="dim"))
+    table.add_row(f"{found.too_large:,}", "memory", Text("may not fit", style="dim"))
+    table.add_row(f"{found.slower:,}", "time", Text("slower, by a bound", style="dim"))
+    shown = len(found.best)
+    rest = max(found.fitting - shown, 0)
+    table.add_row(f"{rest:,}", "predicted", Text("slower, or of a kind listed above", style="dim"))
+    return table
+
+
+def _miss(near: TrainingStep, best: TrainingStep) -> str:
+    faster = 100.0 * (1.0 - float(near.step.value) / float(best.step.value))
+    needed = float(near.memory.estimate.high)
+    lacks = units.show(max(needed - near.capacity_bytes, 0.0), "memory")
+    changes = changed_flags(best.plan, near.plan)
+    return (
+        f"Nearest miss: {changes} would be {faster:.1f} % faster and lacks {lacks} to fit surely "
+        f"({units.show(float(near.memory.value), 'memory')}, up to {units.show(needed, 'memory')})."
+    )
+
+
+def encode_found(found: Found) -> dict[str, Any]:
+    """The same as JSON."""
+
+    def short(step: TrainingStep) -> dict[str, Any]:
+        return {
+            "plan": encode_plan(step.plan),
+            "step_seconds": step.step.value,
+            "memory_bytes": step.memory.value,
+        }
+
+    return {
+        "best": [short(step) for step in found.best],
+        "front": [short(step) for step in found.front],
+        "nearest_miss": short(found.nearest) if found.nearest is not None else None,
+        "legal": found.legal,
+        "refused": dict(found.refused),
+        "too_large": found.too_large,
+        "slower": found.slower,
+        "predicted": found.fitting,
+        "complete": found.complete,
+    }

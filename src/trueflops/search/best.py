@@ -1,0 +1,329 @@
+"""The best of all legal plans, exactly, without predicting most of them: branch and bound.
+
+Keys are taken in the order of their bounds. A plan is predicted unless its bound says that it does
+not fit, or that it is neither among the best of its kind nor the fastest within a part of the
+memory. So nothing that could be the best is passed over; tests/test_search.py predicts all plans
+of small spaces to show it. Parts of the memory within which a first look finds nothing are left
+out of the front.
+
+In: a Trainer and a Space. Out: Found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from trueflops.graph.program import SHAPING, STRUCTURE
+from trueflops.plan import BYTES, Plan
+from trueflops.predict import Trainer, TrainingStep
+from trueflops.predict.costs import KeyedCosts
+from trueflops.search.bounds import Bounds, bounds_of
+from trueflops.search.families import Family, Legal, Rows, legal_plans
+from trueflops.search.front import Front
+from trueflops.search.space import Offload, Space
+from trueflops.sizes import Array
+
+CHUNK: Final = 16384  # plans at a time: forty arrays of this length stay in a core's cache
+FIRST_LOOK: Final = 8  # families, and keys of each, tried first within each part of the memory
+LEEWAY: Final = 0.85  # of a part of the memory: bounds leave out what is small
+KEYS: Final = 1024  # taken at a time
+SPREAD: Final = 8192  # of these, with recomputed layers, at a time
+NEAR: Final = 1.25  # a plan that needs at most so much of the memory only just does not fit
+KIND: Final = ("tp", "cp", "pp", "ep")
+"""Plans that agree in these are of one kind: what else differs, a search settles by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a search returns: the best plans of each kind, the front, and why others fell out."""
+
+    best: tuple[TrainingStep, ...]  # fastest first, each of another kind
+    front: tuple[TrainingStep, ...]  # fastest first, each with less memory than those before
+    nearest: TrainingStep | None  # faster than the best, or the leanest of all where none fits
+    legal: int  # plans that break no rule
+    refused: Counter[str]  # plans by the rule that they break
+    too_large: int  # plans that surely need, or may need, more memory than there is
+    slower: int  # plans whose bound already says that they cannot be among these
+    fitting: int  # plans that were predicted, and surely fit
+    complete: bool  # False: it was interrupted
+
+
+class Progress(NamedTuple):
+    """How far a search has come."""
+
+    decided: int
+    legal: int
+    best_seconds: float  # infinite while nothing fits
+
+
+def search_plans(
+    trainer: Trainer,
+    space: Space,
+    most: int = 5,
+    *,
+    at_least: float = 0.0,
+    say: Callable[[Progress], None] = lambda progress: None,
+) -> Found:
+    """Rank by step time among the plans that fit at the upper end of their memory's interval.
+
+    Plans faster than `at_least` seconds are all predicted, however many are better.
+
+    >>> import trueflops as tf
+    >>> from trueflops.search import Space
+    >>> where, asked = tf.cluster("8xH100"), tf.Training(seq=4096, global_batch=64, tokens=1e9)
+    >>> model, profile = tf.read_model("Llama-3.1-8B"), tf.profile_of(where.accelerator)
+    >>> trainer = tf.Trainer(model, asked, where, profile)
+    >>> found = tf.search_plans(trainer, Space(tp=(8,)))
+    >>> found.best[0].plan.tp, found.fitting <= found.legal
+    (8.0, True)
+    """
+    legal = Legal((), Counter())
+    if not surely_too_large(trainer, space):
+        legal = legal_plans(trainer.model, trainer.workload, trainer.cluster, space)
+    return _Search(trainer, legal, most, at_least, say).run()
+
+
+def surely_too_large(trainer: Trainer, space: Space) -> bool:
+    """Whether weights and states exceed all memories together, however they are divided."""
+    return states_bytes(trainer, space) > _room_bytes(trainer, space)
+
+
+def states_bytes(trainer: Trainer, space: Space) -> float:
+    """Weights and optimizer states of a whole model, which every plan holds at least once."""
+    if space.base.adapters:
+        return 0.0
+    each = BYTES[space.base.trained_dtype] + space.base.state_bytes
+    return trainer.model.parameter_count * each
+
+
+def _room_bytes(trainer: Trainer, space: Space) -> float:
+    """Where a whole cluster can hold them: its accelerators and, offloaded, its hosts."""
+    cluster = trainer.cluster
+    room = trainer.capacity * cluster.count
+    if all(offload == Offload() for offload in space.offload):
+        return room
+    host = cluster.node_memory_bytes
+    return inf if host is None else room + host * cluster.nodes
+
+
+class _Search:
+    """The state of a search: what was found so far, and how many plans were decided how."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        legal: Legal,
+        most: int,
+        at_least: float,
+        say: Callable[[Progress], None],
+    ) -> None:
+        self.trainer, self.legal, self.say = trainer, legal, say
+        self.most, self.at_least = most, at_least
+        self.kinds: dict[tuple[float, ...], tuple[float, Plan]] = {}
+        self.front = Front(trainer.capacity)
+        self.misses: list[tuple[float, float, Plan]] = []  # bytes, seconds
+        self.decided = self.too_large = self.slower = self.fitting = 0
+
+    def run(self) -> Found:
+        """All of it, or as much as there was time for."""
+        branches = list(_branches(self.trainer, self.legal.families))
+        complete = True
+        try:
+            self._first_look(branches)
+            for branch, rows in _in_order(branches, self.trainer.capacity):
+                self._decide(branch, rows)
+                self.say(Progress(self.decided, self.legal.count, self._best_seconds))
+        except KeyboardInterrupt:
+            complete = False
+        return self._found(branches, complete)
+
+    def _first_look(self, branches: list[_Branch]) -> None:
+        """Find good plans within every part of the memory, by which most others are passed over."""
+        for budget in self.front.budgets[::-1]:
+            ahead = []
+            for branch in branches:
+                again = branch.bounds.fewest_again(LEEWAY * budget)
+                rows = np.flatnonzero(np.isfinite(again))
+                if rows.size:
+                    seconds = branch.bounds.seconds(rows, again[rows])
+                    few = rows[np.argsort(seconds)[:FIRST_LOOK]]
+                    ahead.append((float(seconds.min()), branch, few, again[few]))
+            ahead.sort(key=lambda row: row[0])
+            for _, branch, rows, again in ahead[:FIRST_LOOK]:
+                at, columns = np.indices((rows.size, branch.family.choices.zero.size))
+                at, columns = at.ravel(), columns.ravel()
+                layers = branch.legal_again(rows, again)
+                self._predict(branch, rows[at], layers[at], columns)
+        self.front.seek_found()
+
+    def _decide(self, branch: _Branch, keys: Rows) -> None:
+        """Predict those of some keys' plans whose bounds leave it open."""
+        bounds, choices = branch.bounds, branch.family.choices.zero.size
+        rows, again = branch.family.with_again(keys)
+        self.decided += rows.size * choices
+        seconds = bounds.seconds(rows, again)
+        limit = max(self._limit, float(self.front.limits.max()))
+        near = seconds < limit
+        self.slower += int(np.count_nonzero(~near)) * choices
+        rows, again, seconds = rows[near], again[near], seconds[near]
+        for start in range(0, rows.size, SPREAD):
+            part = slice(start, start + SPREAD)
+            self._weigh(branch, rows[part], again[part], seconds[part])
+
+    def _weigh(self, branch: _Branch, rows: Rows, again: Array, seconds: Array) -> None:
+        """The same with their memory, choice by choice."""
+        needed = branch.bounds.bytes(rows, again)
+        fits = needed <= self.trainer.capacity
+        self.too_large += int(np.count_nonzero(~fits))
+        taken = np.broadcast_to(seconds[:, None], needed.shape)
+        wanted = fits & ((taken < self._limit) | self.front.matters(taken, needed))
+        self.slower += int(np.count_nonzero(fits & ~wanted))
+        at, columns = np.nonzero(wanted)
+        for start in range(0, at.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            fitting = self._predict(branch, rows[at[part]], again[at[part]], columns[part])
+            self.fitting += fitting
+            self.too_large += int(columns[part].size) - fitting
+
+    def _predict(self, branch: _Branch, rows: Rows, again: Array, columns: Rows) -> int:
+        """Predict some plans, first their memory; remember the good ones. How many fit."""
+        plans = branch.family.plans(rows, again, columns)
+        memory = self.trainer.memory(plans, branch.keyed.spread(rows))
+        needed = np.broadcast_to(memory.value, rows.shape)
+        high = np.broadcast_to(memory.estimate.high, rows.shape)
+        fits = high <= self.trainer.capacity
+        # Also those that only just do not fit, to say what a little more memory would bring.
+        missing = ~fits & (needed <= NEAR * self.trainer.capacity)
+        missing &= branch.bounds.seconds(rows, again) < self._best_seconds
+        open_ = np.flatnonzero(fits | missing)
+        if not open_.size:
+            return 0
+        plans = branch.family.plans(rows[open_], again[open_], columns[open_])
+        step = self.trainer.combine(plans, branch.keyed.spread(rows[open_]))
+        seconds = np.broadcast_to(step.step.value, open_.shape)
+        inside = fits[open_] & step.fits  # and what is offloaded fits the host
+        taken = np.where(inside, seconds, np.inf)
+        self.front.add(taken, needed[open_], plans)
+        self._remember_kinds(plans, taken)
+        self._remember_miss(plans, np.where(missing[open_], seconds, np.inf), needed[open_])
+        return int(np.count_nonzero(inside))
+
+    def _remember_miss(self, plans: Plan, seconds: Array, needed: Array) -> None:
+        """Of those that would be the fastest, the one that lacks least memory."""
+        over = np.where(seconds < self._best_seconds, needed, np.inf)
+        place = int(np.argmin(over))
+        if np.isfinite(over[place]):
+            self.misses.append((float(over[place]), float(seconds[place]), plans.pick(place)))
+
+    def _remember_kinds(self, plans: Plan, taken: Array) -> None:
+        open_ = np.flatnonzero(taken < self._limit)
+        kinds = np.stack([np.broadcast_to(getattr(plans, name), taken.shape) for name in KIND])
+        order = open_[np.argsort(taken[open_], kind="stable")]
+        _, first = np.unique(kinds[:, order], axis=1, return_index=True)
+        for place in order[first]:
+            kind = tuple(kinds[:, place])
+            if taken[place] < self.kinds.get(kind, (np.inf,))[0]:
+                self.kinds[kind] = float(taken[place]), plans.pick(int(place))
+
+    @property
+    def _best_seconds(self) -> float:
+        return min((seconds for seconds, _ in self.kinds.values()), default=np.inf)
+
+    @property
+    def _limit(self) -> float:
+        """What a plan must be faster than to be among the best of each kind."""
+        times = sorted(seconds for seconds, _ in self.kinds.values())
+        worst = times[self.most - 1] if len(times) >= self.most else np.inf
+        return max(worst, self.at_least)
+
+    def _found(self, branches: list[_Branch], complete: bool) -> Found:
+        predict = self.trainer.predict_one
+        ranked = sorted(self.kinds.values(), key=lambda row: row[0])[: self.most]
+        near = [miss for miss in self.misses if miss[1] < self._best_seconds]
+        if not ranked and branches:
+            near = [min((branch.leanest() for branch in branches), key=lambda row: row[0])]
+        nearest = predict(min(near, key=lambda miss: miss[0])[-1]) if near else None
+        return Found(
+            best=tuple(predict(plan) for _, plan in ranked),
+            front=tuple(predict(plan) for plan in self.front.plans),
+            nearest=nearest,
+            legal=self.legal.count,
+            refused=self.legal.refused,
+            too_large=self.too_large,
+            slower=self.slower,
+            fitting=self.fitting,
+            complete=complete,
+        )
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A family with what its keys cost, and what they take at least."""
+
+    family: Family
+    keyed: KeyedCosts
+    bounds: Bounds
+
+    def legal_again(self, rows: Rows, wanted: Array) -> Array:
+        """The next legal number of recomputed layers that is not below the wanted one."""
+        only = self.family.only_again
+        if only:
+            legal = np.append(np.sort(np.array(only)), max(only))
+            return legal[np.searchsorted(legal[:-1], wanted)]
+        return np.where(wanted < self.family.most_again[rows], np.maximum(wanted, 1.0), np.inf)
+
+    def leanest(self) -> tuple[float, float, Plan]:
+        """The plan of the family that needs least memory by its bound."""
+        rows = np.arange(self.family.keys.count)
+        again = self.legal_again(rows, np.full(rows.size, np.inf))
+        least = self.bounds.bytes(rows, again)
+        row, column = np.unravel_index(int(np.argmin(least)), least.shape)
+        plan = self.family.plans(rows[[row]], again[[row]], np.array([column]))
+        return float(least[row, column]), np.inf, plan.pick(0)
+
+
+def _in_order(branches: list[_Branch], capacity: float) -> Iterator[tuple[_Branch, Rows]]:
+    """Keys of all families, a handful at a time, those that may be fastest first."""
+    handfuls: list[tuple[float, int, _Branch, Rows]] = []
+    for branch in branches:
+        again = branch.bounds.fewest_again(capacity)
+        rows = np.arange(again.size)
+        least = np.where(np.isfinite(again), branch.bounds.seconds(rows, again), np.inf)
+        order = np.argsort(least)
+        for start in range(0, order.size, KEYS):
+            some = order[start : start + KEYS]
+            handfuls.append((float(least[some[0]]), len(handfuls), branch, some))
+    for _, _, branch, rows in sorted(handfuls, key=lambda handful: handful[:2]):
+        yield branch, rows
+
+
+def _branches(trainer: Trainer, families: tuple[Family, ...]) -> Iterator[_Branch]:
+    """Families of one structure are priced together, once for each distinct shape of work."""
+    together: dict[tuple[object, ...], list[Family]] = {}
+    for family in families:
+        key = tuple(getattr(family.keys, name) for name in STRUCTURE)
+        together.setdefault(key, []).append(family)
+    batch = trainer.workload.global_batch
+    for alike in together.values():
+        columns = {
+            name: np.concatenate(
+                [np.broadcast_to(getattr(f.keys, name), np.shape(f.keys.pp)) for f in alike]
+            )
+            for name in SHAPING
+        }
+        keyed = trainer.keyed_costs(alike[0].keys.but(**columns))
+        start = 0
+        for family in alike:
+            end = start + family.keys.count
+            which = None if keyed.which is None else keyed.which[start:end]
+            own = KeyedCosts(keyed.costs, which)
+            m = family.keys.micro_batches(batch)
+            model = trainer.as_trained(family.keys)
+            yield _Branch(family, own, bounds_of(model, family, own, trainer.clock, m))
+            start = end

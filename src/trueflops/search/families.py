@@ -1,0 +1,299 @@
+"""Every legal plan of a space, as families: keys × recomputed layers × choices.
+
+A key is what a rank computes and which layers its stage holds: degrees, micro-batch, pieces. A
+choice is how replicas share what they hold: ZeRO stage, groups, offload. What a key computes costs
+the same whatever is chosen, and every layer that runs again adds the same; so a few numbers of a
+key bound all its plans (bounds.py), which is what makes a hundred million of them cheap.
+
+In: a Model, a Training workload, a Cluster, a Space. Out: Families of arrays, already rid of those
+that break a rule, and how many each rule refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trueflops.catalog import Cluster
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.plan.rules import RULES, broken_rules
+from trueflops.search.space import Space
+from trueflops.sizes import Array, divisors
+from trueflops.workload import Training
+
+FEWER_AT_THE_ENDS: Final = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2))
+"""Layers that the first and last stage have less than others, for the embedding and the head."""
+
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How replicas may share what they hold: arrays of equal length."""
+
+    zero: Array
+    dp_replicate: Array
+    dp_shard: Array
+    offload_optimizer: Array
+    offload_parameters: Array
+    offload_activations: Array
+
+    def of(self, columns: Any) -> dict[str, Array]:
+        """Plan fields of some choices."""
+        return {name: values[columns] for name, values in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Plans that agree in every field that cannot be an array, and in their replicas."""
+
+    keys: Plan
+    most_again: Array  # of each key: its layers may run again from 1 up to so many, which is all
+    only_again: tuple[float, ...]  # or just these; () where a policy has all or nothing
+    choices: Choices
+
+    @cached_property
+    def count(self) -> int:
+        """How many plans these are."""
+        each = self.most_again if not self.only_again else np.full(1, len(self.only_again))
+        keys = self.keys.count if self.only_again else 1
+        return int(each.sum()) * keys * int(self.choices.zero.size)
+
+    def plans(self, rows: Rows, again: Array, columns: Rows) -> Plan:
+        """Some of them as one Plan of arrays: a key, its recomputed layers and a choice each."""
+        return self.keys.take(rows).but(recompute_layers=again, **self.choices.of(columns))
+
+    def with_again(self, keys: Rows) -> tuple[Rows, Array]:
+        """Each key with each number of its layers that may run again; infinity stands for all."""
+        if self.only_again:
+            only = np.array(self.only_again, np.float64)
+            return np.repeat(keys, only.size), np.tile(only, keys.size)
+        many = self.most_again[keys].astype(np.intp)
+        rows = np.repeat(keys, many)
+        first = np.repeat(np.cumsum(many) - many, many)
+        again = np.arange(rows.size) - first + 1.0
+        return rows, np.where(again < self.most_again[rows], again, inf)
+
+    def all(self) -> Plan:
+        """All of them, key by key."""
+        rows, again = self.with_again(np.arange(self.keys.count))
+        at, columns = np.indices((rows.size, self.choices.zero.size))
+        return self.plans(rows[at.ravel()], again[at.ravel()], columns.ravel())
+
+
+@dataclass(frozen=True)
+class Legal:
+    """All families of a space, and how many plans each rule refused."""
+
+    families: tuple[Family, ...]
+    refused: Counter[str]
+
+    @cached_property
+    def count(self) -> int:
+        """How many plans these are."""
+        return sum(family.count for family in self.families)
+
+
+def legal_plans(model: Model, training: Training, cluster: Cluster, space: Space) -> Legal:
+    """Every plan of a space that breaks no rule.
+
+    >>> import trueflops as tf
+    >>> from trueflops.search import Space, legal_plans
+    >>> where, asked = tf.cluster("8xH100"), tf.Training(seq=4096, global_batch=64, tokens=1e9)
+    >>> model = tf.read_model("Llama-3.1-8B")
+    >>> legal_plans(model, asked, where, Space(tp=(8,), pp=(1,), zero=(0,))).count > 10
+    True
+    """
+    grids = _Grids(model, training, cluster, space)
+    families: list[Family] = []
+    refused: Counter[str] = Counter()
+    for fields in _structures(model, space):
+        for dp, columns in grids.keys(fields).items():
+            keys = space.base.but(**fields, **columns, dp_replicate=dp)
+            choices = grids.choices(dp)
+            broken = broken_rules(keys, model, cluster.count, training)
+            for place, rule in enumerate(RULES):
+                if count := int(np.count_nonzero(broken == place)):
+                    refused[rule.code] += count * int(choices.zero.size)
+            fine = np.flatnonzero(broken < 0)
+            if fine.size and choices.zero.size:
+                families += _sensible(grids.family(_one_long(keys, fine), choices))
+    return Legal(tuple(families), refused)
+
+
+def _one_long(keys: Plan, rows: Rows) -> Plan:
+    """Some keys of many, as arrays even where there is only one."""
+    taken = keys.take(rows)
+    return taken.but(pp=np.broadcast_to(np.asarray(taken.pp, np.float64), rows.shape).copy())
+
+
+def _sensible(family: Family) -> list[Family]:
+    """Where stages follow each other, gradients cannot stay in shards: they are added up until the
+    pipeline is flushed. One rank alone has nobody to share with.
+    """
+    keys, zero = family.keys, family.choices.zero
+    pp = np.asarray(keys.pp)
+    alone = np.asarray(keys.dp_replicate * np.broadcast_to(keys.cp, pp.shape)) == 1
+    found = []
+    for who, which in (
+        (alone, zero == 0),
+        (~alone & (pp > 1), zero != 2),
+        (~alone & (pp == 1), zero >= 0),
+    ):
+        rows = np.flatnonzero(who)
+        if rows.size and which.any():
+            found.append(
+                Family(
+                    _one_long(keys, rows),
+                    family.most_again[rows],
+                    family.only_again,
+                    Choices(**family.choices.of(which)),
+                )
+            )
+    return found
+
+
+def _structures(model: Model, space: Space) -> Iterator[dict[str, Any]]:
+    """Every combination of the fields that cannot be arrays."""
+    policies = [
+        policy
+        for policy in space.recompute
+        # Flash attention keeps no scores: there is nothing left to select.
+        if not (policy == "selective" and space.base.flash and len(space.recompute) > 1)
+    ]
+    dispatches = space.dispatch if model.is_moe else (space.base.dispatch,)
+    axes = {
+        "sp": space.sp,
+        "cp_kind": space.cp_kind,
+        "schedule": space.schedule,
+        "dispatch": dispatches,
+        "recompute": policies,
+        "compute": space.compute or (space.base.compute,),
+    }
+    for values in product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+class _Grids:
+    """The numeric dimensions, for one structure at a time."""
+
+    def __init__(self, model: Model, training: Training, cluster: Cluster, space: Space) -> None:
+        self.model, self.training, self.space = model, training, space
+        self.count = cluster.count
+        heads = max(block.attention.heads for block in model.blocks)
+        experts = max((b.experts.count for b in model.blocks if b.experts), default=1)
+        every = divisors(self.count)
+        self.tps = [d for d in every if d in space.tp or (not space.tp and heads % d == 0)]
+        self.pps = [d for d in every if d in space.pp or (not space.pp and d <= model.layers)]
+        whole = [d for d in every if d == 1 or training.seq % (2 * d) == 0]
+        self.cps = [d for d in every if d in (space.cp or whole)]
+        self.eps = space.ep or [d for d in divisors(experts) if self.count % d == 0]
+
+    def keys(self, fields: dict[str, Any]) -> dict[int, dict[str, Array]]:
+        """Columns of every key of a structure, by how many replicas it leaves.
+
+        Where a field of the structure makes no difference, only its first value has the key.
+        """
+        space = self.space
+        blocks: dict[int, list[Array]] = {}
+        for tp, pp, cp in product(self.tps, self.pps, self.cps):
+            if self.count % (tp * pp * cp) or not self._differs(fields, tp, pp, cp):
+                continue
+            dp = self.count // (tp * pp * cp)
+            if (space.dp and dp not in space.dp) or self.training.global_batch % dp:
+                continue
+            found = self._block(fields, tp, pp, cp, dp)
+            if found.size:
+                blocks.setdefault(dp, []).append(found)
+        return {
+            dp: dict(zip(_COLUMNS, np.concatenate(parts, axis=1), strict=True))
+            for dp, parts in blocks.items()
+        }
+
+    def _differs(self, fields: dict[str, Any], tp: int, pp: int, cp: int) -> bool:
+        space = self.space
+        first = {"sp": tp > 1, "cp_kind": cp > 1, "schedule": pp > 1}
+        return all(
+            matters or fields[name] == getattr(space, name)[0] for name, matters in first.items()
+        )
+
+    def _block(self, fields: dict[str, Any], tp: int, pp: int, cp: int, dp: int) -> Array:
+        space, each = self.space, self.training.global_batch // dp
+        axes = (
+            [tp],
+            [pp],
+            [cp],
+            space.vpp or self._pieces(fields["schedule"], pp),
+            [e for e in self.eps if (tp * cp * dp) % e == 0],
+            space.etp or (divisors(tp) if self.model.is_moe else [1]),
+            space.micro_batch or divisors(each),
+            range(len(ends := self._ends(pp))),
+        )
+        if not all(axes):
+            return np.empty((len(_COLUMNS), 0))
+        grid = np.meshgrid(*(np.array(list(axis), np.float64) for axis in axes), indexing="ij")
+        flat = [values.ravel() for values in grid]
+        layers = np.array(ends, np.float64)[flat.pop().astype(int)].T
+        whole = np.stack([*flat, *layers])
+        if fields["dispatch"] != space.dispatch[0] and self.model.is_moe:
+            whole = whole[:, whole[_COLUMNS.index("ep")] > 1]  # nothing is sent
+        return whole
+
+    def _pieces(self, schedule: str, pp: int) -> list[int]:
+        """Ways to interleave: every one that leaves no piece but the ends' without a layer."""
+        if pp == 1 or schedule != "1f1b":
+            return [1]
+        return list(range(1, (self.model.layers + 2) // pp + 1))
+
+    def family(self, keys: Plan, choices: Choices) -> Family:
+        """The keys with how many of their layers may run again."""
+        fixed = self.space.recompute_layers
+        if np.isfinite(self.space.base.recompute_layers):
+            fixed = (float(np.ravel(self.space.base.recompute_layers)[0]),)
+        if keys.recompute in ("none", "selective"):
+            fixed = fixed or (inf,)
+        return Family(keys, np.ceil(self.model.layers / np.asarray(keys.pp)), fixed, choices)
+
+    def _ends(self, pp: int) -> list[tuple[int, int]]:
+        """Layers of the first and the last stage; 0 leaves them as even as can be."""
+        space, even = self.space, self.model.layers // pp
+        if pp == 1:
+            return [(0, 0)]
+        if space.first_stage_layers or space.last_stage_layers:
+            ends = product(space.first_stage_layers or (0,), space.last_stage_layers or (0,))
+            return list(ends)
+        return [
+            (even - first if first else 0, even - last if last else 0)
+            for first, last in FEWER_AT_THE_ENDS
+            if even > max(first, last)
+        ]
+
+    def choices(self, dp: int) -> Choices:
+        """Every way in which so many replicas can share."""
+        space = self.space
+        groups = [s for s in divisors(dp) if not space.dp_shard or s in space.dp_shard]
+        groups = [s for s in groups if not space.dp_replicate or dp // s in space.dp_replicate]
+        rows = []
+        for zero, offload in product(space.zero, space.offload):
+            if offload.parameters and zero < 3:
+                continue  # weights stream in piece by piece only where they are gathered so
+            sharing = groups if zero else [1]
+            rows += [(zero, dp // shard, shard, *offload) for shard in sharing]
+        table = np.array(rows, np.float64).reshape(-1, len(Choices.__dataclass_fields__))
+        return Choices(*table.T)
+
+
+_COLUMNS: Final = (
+    "tp", "pp", "cp", "vpp", "ep", "etp", "micro_batch",
+    "first_stage_layers", "last_stage_layers",
+)  # fmt: skip

@@ -1,0 +1,154 @@
+"""Search: exact in spite of its bounds, whatever is left open, and honest about what fell out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trueflops.catalog import cluster
+from trueflops.model import read_model
+from trueflops.plan import Plan, check_plan
+from trueflops.predict import Trainer
+from trueflops.predict.costs import KeyedCosts
+from trueflops.profile import profile_of
+from trueflops.search import OFFLOADS, Found, Space, legal_plans, search_plans
+from trueflops.search.bounds import bounds_of
+from trueflops.workload import Training
+
+
+def trainer(name: str, on: str, seq: int, batch: int, framework: str = "usual") -> Trainer:
+    where = cluster(on)
+    profile = profile_of(where.accelerator, framework)
+    return Trainer(read_model(name), Training(seq, batch, 1e9), where, profile)
+
+
+SPACES = [
+    pytest.param(
+        "Llama-3.1-8B", "8xH100", 4096, 32,
+        Space(cp=(1, 2), tp=(1, 2), pp=(1, 4), micro_batch=(1,)),
+        id="8B",
+    ),
+    pytest.param(
+        "Llama-3.2-1B", "16xA100-80GB", 2048, 32,
+        Space(tp=(1, 2), cp=(1,), pp=(1, 2), offload=OFFLOADS, vpp=(1, 3), micro_batch=(1, 4)),
+        id="offload",
+    ),
+    pytest.param(
+        "Mixtral-8x7B", "16xH100", 4096, 32,
+        Space(
+            tp=(1, 2), cp=(1,), pp=(1, 4), micro_batch=(1,), vpp=(1, 4), recompute=("full",),
+            ep=(1, 8), recompute_layers=(3.0, np.inf), zero=(1, 3),
+        ),
+        id="experts",
+    ),
+    pytest.param(
+        "Llama-3.1-70B", "16xA100-80GB", 4096, 16,
+        Space(tp=(4, 8), cp=(1,), micro_batch=(1, 2), sp=(True,), zero=(1, 3), vpp=(1, 5)),
+        id="70B",
+    ),
+]  # fmt: skip
+
+
+def everything(asked: Trainer, space: Space) -> tuple[list[Plan], np.ndarray, np.ndarray]:
+    """Every legal plan, predicted: the plans, their seconds where they fit, and their bytes."""
+    legal = legal_plans(asked.model, asked.workload, asked.cluster, space)
+    plans, seconds, memory = [], [], []
+    for family in legal.families:
+        some = family.all()
+        step, shape = asked.predict(some), (some.count,)
+        fits = np.broadcast_to(step.fits_surely, shape)
+        seconds.append(np.where(fits, np.broadcast_to(step.step.value, shape), np.inf))
+        memory.append(np.broadcast_to(step.memory.value, shape))
+        plans += [some.pick(i) for i in range(some.count)]
+    assert len(plans) == legal.count
+    return plans, np.concatenate(seconds), np.concatenate(memory)
+
+
+@pytest.mark.parametrize(("name", "on", "seq", "batch", "space"), SPACES)
+def test_nothing_better_was_passed_over(
+    name: str, on: str, seq: int, batch: int, space: Space
+) -> None:
+    asked = trainer(name, on, seq, batch)
+    plans, seconds, memory = everything(asked, space)
+    found = search_plans(asked, space, most=3)
+    order = np.argsort(seconds, kind="stable")
+    best = found.best[0]
+    assert float(best.step.value) == pytest.approx(seconds[order[0]], rel=1e-12)
+    kinds: dict[tuple[float, ...], float] = {}
+    for row in order:
+        if np.isfinite(seconds[row]):
+            plan = plans[row]
+            kinds.setdefault((plan.tp, plan.cp, plan.pp, plan.ep), seconds[row])
+    expected = sorted(kinds.values())[:3]
+    assert [float(step.step.value) for step in found.best] == pytest.approx(expected, rel=1e-12)
+    for step in found.front:
+        within = seconds[memory <= float(step.memory.value)]
+        assert float(step.step.value) == pytest.approx(within.min(), rel=1e-12)
+    assert found.legal == len(plans) == found.too_large + found.slower + found.fitting
+    assert found.complete
+
+
+@pytest.mark.parametrize("framework", ["usual", "fsdp2", "megatron", "deepspeed"])
+@pytest.mark.parametrize(("name", "on", "seq", "batch", "space"), SPACES)
+def test_no_prediction_lies_below_its_bound(
+    name: str, on: str, seq: int, batch: int, space: Space, framework: str
+) -> None:
+    asked = trainer(name, on, seq, batch, framework)
+    legal = legal_plans(asked.model, asked.workload, asked.cluster, space)
+    for family in legal.families[::3]:
+        keyed: KeyedCosts = asked.keyed_costs(family.keys)
+        m = family.keys.micro_batches(batch)
+        bounds = bounds_of(asked.model, family, keyed, asked.clock, m)
+        step = asked.predict(family.all())
+        rows, again = family.with_again(np.arange(family.keys.count))
+        needed = bounds.bytes(rows, again)
+        least = np.repeat(bounds.seconds(rows, again), needed.shape[1])
+        assert (least <= np.broadcast_to(step.step.value, least.shape) * (1 + 1e-9)).all()
+        held = np.broadcast_to(step.memory.value, least.shape)
+        assert (needed.ravel() <= held * (1 + 1e-9)).all()
+
+
+def test_every_legal_plan_passes_the_rules_and_no_two_are_alike() -> None:
+    asked = trainer("Mixtral-8x7B", "16xH100", 4096, 32)
+    space = Space(tp=(1, 2, 4), micro_batch=(1, 2))
+    legal = legal_plans(asked.model, asked.workload, asked.cluster, space)
+    seen = set()
+    for family in legal.families[::3]:
+        some = family.all()
+        for index in range(0, some.count, 307):
+            plan = some.pick(index)
+            check_plan(plan, asked.model, 16, asked.workload)
+            assert plan not in seen
+            seen.add(plan)
+    assert len(seen) > 100
+
+
+def found_for(name: str, on: str, seq: int, batch: int, space: Space) -> Found:
+    return search_plans(trainer(name, on, seq, batch), space)
+
+
+def test_dimensions_can_be_pinned() -> None:
+    found = found_for("Llama-3.1-8B", "16xH100", 4096, 64, Space(tp=(4,), zero=(1,), pp=(2,)))
+    assert all((s.plan.tp, s.plan.zero, s.plan.pp) == (4, 1, 2) for s in found.best)
+
+
+def test_the_nearest_miss_is_faster_and_does_not_fit() -> None:
+    found = found_for("Llama-3.1-8B", "8xH100", 8192, 64, Space())
+    assert found.nearest is not None
+    assert not found.nearest.fits_surely
+    assert float(found.nearest.step.value) < float(found.best[0].step.value)
+
+
+def test_where_nothing_fits_the_leanest_is_named() -> None:
+    found = found_for("Llama-3.1-405B", "8xH100", 4096, 8, Space())
+    assert not found.best
+    assert found.nearest is not None
+    assert float(found.nearest.memory.value) > found.nearest.capacity_bytes
+
+
+def test_uneven_stages_are_tried() -> None:
+    """A head of 128,000 words weighs as much as several small layers: the last stage has fewer."""
+    found = found_for(
+        "Llama-3.2-1B", "4xH100", 2048, 64, Space(pp=(4,), vpp=(1,), schedule=("1f1b",))
+    )
+    assert 0 < found.best[0].plan.last_stage_layers < 4
