@@ -40,12 +40,15 @@ QUANTITIES: Final[Mapping[str, tuple[str, ...]]] = {
     "train": ("step_seconds", "memory", "mfu", "energy_kwh"),
     "infer": ("ttft_seconds", "tpot_seconds", "tokens_per_second", "memory"),
     "explain": ("seconds",),
+    "collective": ("seconds", "algorithms"),
+    "stragglers": ("modes",),
     "capture": ("step", "memory"),
     "diagnose": ("predicted_kernel_seconds",),
     "compare": ("chips",),
     "ops": ("rows",),
     "verify": ("overall",),
 }
+RATE: Final = "gradients_per_second"
 NEEDS_TORCH: Final = ("capture",)
 
 
@@ -98,7 +101,7 @@ def _numbers(name: str, found: Any) -> Iterator[tuple[str, Interval]]:
     if isinstance(found, list):
         for i, entry in enumerate(found):
             label = str(entry.get("name", entry.get("quantity", i + 1)))
-            for key in ("training", "serving", "seconds", "median", "coverage"):
+            for key in ("training", "serving", "seconds", "median", "coverage", RATE):
                 if entry.get(key) is not None:
                     yield from _numbers(f"{label} {key}", entry if key == "seconds" else entry[key])
     elif isinstance(found, dict):

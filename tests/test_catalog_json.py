@@ -16,7 +16,8 @@ from trueflops.cli import main
 from trueflops.report.catalog_json import encode_record
 
 Capture = pytest.CaptureFixture[str]
-TEXTS = ("memory.generation", "links.scale_up", "links.host", ".link", ".topology", ".cpus")
+TEXTS = ("memory.generation", "links.scale_up", "links.host", ".link", ".topology", ".cpus",
+         "in_switch")  # fmt: skip
 
 
 @pytest.mark.parametrize("record", [*accelerators(), *nodes(), *links()], ids=lambda r: r.name)

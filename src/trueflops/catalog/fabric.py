@@ -34,6 +34,7 @@ class Tier:
     topology: str
     origin: Origin
     unconfirmed: bool = False  # whether no source is at hand for some of it
+    in_switch: str = ""  # what sums in its switches, as SHARP; empty: nothing does
 
 
 def tiers(
@@ -82,7 +83,8 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
         reach = float(domain)
     latency = _latency(kind, "NVLink 4", given.get("scale_up.latency"))
     wire = name or "scale-up"
-    inner = Tier(wire, reach, bandwidth, latency, topology, weakest(claims), unconfirmed)
+    sums = kind.in_switch if kind and topology == "switch" else ""
+    inner = Tier(wire, reach, bandwidth, latency, topology, weakest(claims), unconfirmed, sums)
     if topology != "pair" or per_node <= 2:
         return [inner]
     bus = link((host.link_name("host.link") if host else "") or "PCIe 4.0 x16")
@@ -121,16 +123,17 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
     if host and "scale_out.bandwidth" not in given:
         fact = host.facts["scale_out.bandwidth"]
         origin, unconfirmed = fact.origin, fact.unconfirmed
-    name = (host.link_name("scale_out.link") if host else "") or "network"
+    wire = host.link_name("scale_out.link") if host else ""
     sharing = per_node if given.get("scale_out.bandwidth") or host is None else host.count
     return Tier(
-        name,
+        wire or "network",
         inf,
         bandwidth / sharing,
         _latency(None, NET, given.get("scale_out.latency")),
         "switch",
         origin,
         unconfirmed,
+        link(wire).in_switch if wire else "",
     )
 
 

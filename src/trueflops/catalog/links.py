@@ -21,6 +21,9 @@ _QUANTITIES = {
 }
 
 
+_TEXTS = ("in_switch",)  # the name of what sums in its switches, where something does
+
+
 @dataclass(frozen=True)
 class Link:
     """A kind of link. `values` hold bandwidth and latencies in SI units, those that are known."""
@@ -33,25 +36,31 @@ class Link:
     values: Mapping[str, float]
 
     def dimension(self, path: str) -> str | None:
-        """The SI unit of a fact, as its suffix in the code."""
-        return _QUANTITIES[path]
+        """The SI unit of a fact, as its suffix in the code; None of a text."""
+        return _QUANTITIES.get(path)
+
+    @property
+    def in_switch(self) -> str:
+        """What sums in its switches, such as NVLink SHARP; empty where nothing does."""
+        return self.facts["in_switch"].text if "in_switch" in self.facts else ""
 
 
 @cache
 def _links() -> Mapping[str, Link]:
     links = {}
     for name, raw in read_toml(DATA / "links.toml").items():
-        unknown = raw.keys() - _QUANTITIES.keys() - {"scope", "layout", "notes"}
+        unknown = raw.keys() - _QUANTITIES.keys() - {*_TEXTS, "scope", "layout", "notes"}
         if unknown:
             raise BadCatalog(f"links.toml: {name}: unknown key {', '.join(sorted(unknown))}")
         facts = {
             key: Fact.decode(raw[key], f"links.toml: {name}.{key}")
-            for key in _QUANTITIES
+            for key in (*_QUANTITIES, *_TEXTS)
             if key in raw
         }
         values = {
             key: units.parse(fact.text, _QUANTITIES[key], what=f"links.toml: {name}.{key}")
             for key, fact in facts.items()
+            if key in _QUANTITIES
         }
         notes = tuple(raw.get("notes", ()))
         links[fold(name)] = Link(name, raw["scope"], raw.get("layout", ""), notes, facts, values)

@@ -14,12 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from trueflops.catalog import Cluster
+from trueflops.clock.algorithms import Algorithm
 from trueflops.clock.collectives import Placement, collective_transfer, stage_links
 from trueflops.clock.host import OF_A_COLLECTIVE, HostLaw
 from trueflops.clock.power import PowerLaw
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.streams import StreamWork
 from trueflops.clock.transfer import Transfer
+from trueflops.clock.ways import Host, Way, collective_ways
 from trueflops.clock.works import (
     LAWS,
     MOVING,
@@ -181,6 +183,19 @@ class Clock:
         """A collective among `group` ranks that stand `stride` apart."""
         law = self.profile.curve(CurveKey("collective", operation=kind, kernel=library))
         return collective_transfer(kind, group, payload, stride, self.cluster.tiers, law, copies)
+
+    def collective_ways(
+        self, kind: CollectiveKind, group: int, payload: float
+    ) -> dict[Algorithm, Way]:
+        """The same collective by every algorithm, those that the library chooses from among them.
+
+        The fastest of those takes what `collective` says.
+        """
+        law = self.profile.curve(CurveKey("collective", operation=kind))
+        host = None
+        if self.cluster.host_bandwidth is not None:
+            host = Host(float(self.host_copy(payload)), self.cluster.per_node)
+        return collective_ways(kind, group, payload, self.cluster.tiers, law, host)
 
     def stage_links(
         self, stages: Size, pieces: Size, payload: Size, stride: Size

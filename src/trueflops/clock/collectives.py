@@ -10,12 +10,14 @@ Ring latencies and protocol rates are NCCL's own tuning constants (src/graph/tun
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from trueflops.catalog import PROTOCOLS, Tier
+from trueflops.clock.algorithms import Algorithm
 from trueflops.clock.law import log2, residual, stacked
 from trueflops.clock.transfer import Transfer
 from trueflops.graph.kinds import CollectiveKind
@@ -42,7 +44,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class _Levels:
+class Levels:
     """A group seen tier by tier: how many of its members (or groups of them) each tier joins."""
 
     group: Size
@@ -68,19 +70,49 @@ def collective_transfer(
     """
     if not tiers or kind is CollectiveKind.COPY:
         return Transfer(group * payload * 0.0)
-    deep = (len(PROTOCOLS),) + (1,) * max(np.ndim(group), np.ndim(payload), np.ndim(stride))
-    base = np.array([law[f"base_{p}"] for p in PROTOCOLS]).reshape(deep)
-    rate = law["efficiency"] * np.array(
-        [law.values.get(f"rate_{p}", 1.0) for p in PROTOCOLS]
-    ).reshape(deep)
-    at = _levels(group, stride, tiers, deep, law)
-    ways = (
-        _all_to_all(at, payload, rate, copies)
-        if kind is CollectiveKind.ALL_TO_ALL
-        else _ALGORITHMS[kind](at, payload, rate)
+    at, base, rate = levels(group, payload, stride, tiers, law)
+    ways = _library(kind, at, payload, rate, copies)
+    seconds = fastest_protocol(base, ways.values(), at, payload, law)
+    sent = _sent_by_tier(kind, group, at.sizes, payload, copies)
+    # A library that sums in the switch sends less than its algorithm: no longer than it takes.
+    links = tuple(
+        np.minimum(bytes_ / bandwidth_of(tier, joined), seconds)
+        for bytes_, tier, joined in zip(sent, tiers, at.sizes, strict=True)
     )
-    best = ways[0]
-    for other in ways[1:]:
+    return Transfer(seconds, links)
+
+
+def library_seconds(
+    kind: CollectiveKind,
+    group: Size,
+    payload: Size,
+    stride: Size,
+    tiers: tuple[Tier, ...],
+    law: Curve,
+) -> dict[Algorithm, Size]:
+    """What each algorithm that the library chooses from takes: as if it had no other."""
+    at, base, rate = levels(group, payload, stride, tiers, law)
+    return {
+        algorithm: fastest_protocol(base, [way], at, payload, law)
+        for algorithm, way in _library(kind, at, payload, rate).items()
+    }
+
+
+def _library(
+    kind: CollectiveKind, at: Levels, payload: Size, rate: Array, copies: float = 0.0
+) -> dict[Algorithm, Size]:
+    """Seconds after the start, by protocol, of each algorithm that the library has."""
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return {Algorithm.DIRECT: exchange(at, payload, rate, copies)}
+    return _ALGORITHMS[kind](at, payload, rate)
+
+
+def fastest_protocol(
+    base: Array, ways: Iterable[Size], at: Levels, payload: Size, law: Curve
+) -> Size:
+    """Seconds of the best way and protocol, as far from the formulas as measured rows lie there."""
+    best, *others = ways
+    for other in others:
         best = np.minimum(best, other)
     fastest = np.min(base + best, axis=0)
     if "blend" in law.values:  # near a switch of protocols the library's own guess is not the best
@@ -88,19 +120,12 @@ def collective_transfer(
         fastest = fastest * np.sum(((base + best) / fastest) ** -blend, axis=0) ** (-1.0 / blend)
     if law.landmarks is not None:  # of one node: nothing was seen beyond it
         fastest = np.array(fastest, dtype=np.float64)  # a copy to change
-        group_, payload_, inner = np.broadcast_arrays(group, payload, at.sizes[0])
+        group_, payload_, inner = np.broadcast_arrays(at.group, payload, at.sizes[0])
         inside = (inner >= group_) & (group_ > 1.0)
         if inside.any():
             features = collective_features(group_[inside], payload_[inside])
             fastest[inside] = fastest[inside] * np.exp(residual(features, law.landmarks))
-    seconds = np.where(np.asarray(group) > 1.0, fastest, 0.0)
-    sent = _sent_by_tier(kind, group, at.sizes, payload, copies)
-    # A library that sums in the switch sends less than its algorithm: no longer than it takes.
-    links = tuple(
-        np.minimum(bytes_ / _bandwidth(tier, joined), seconds)
-        for bytes_, tier, joined in zip(sent, tiers, at.sizes, strict=True)
-    )
-    return Transfer(seconds, links)
+    return np.where(np.asarray(at.group) > 1.0, fastest, 0.0)
 
 
 def members_by_tier(group: Size, stride: Size, tiers: tuple[Tier, ...]) -> list[Size]:
@@ -157,7 +182,7 @@ def stage_links(
         pair = alone & (np.asarray(size) == 2.0) & (np.asarray(stages) == 2.0)
         sends = np.where(pair, 2.0 * pieces - 1.0, sends)
         sends = np.where(np.asarray(size) > 1.0, sends, 0.0)
-        found.append(sends * payload / _bandwidth(tier, size))
+        found.append(sends * payload / bandwidth_of(tier, size))
         inner = inner * size
     return tuple(found)
 
@@ -173,21 +198,30 @@ REACH: Final = (
 )  # of a landmark: three doublings of the bytes, one and a half of the ranks
 
 
-def _levels(
-    group: Size, stride: Size, tiers: tuple[Tier, ...], deep: tuple[int, ...], law: Curve
-) -> _Levels:
+def levels(
+    group: Size, payload: Size, stride: Size, tiers: tuple[Tier, ...], law: Curve
+) -> tuple[Levels, Array, Array]:
+    """A group by tier; what a collective takes before it moves a byte; its share of the links.
+
+    The last two by protocol along the first axis.
+    """
+    deep = (len(PROTOCOLS),) + (1,) * max(np.ndim(group), np.ndim(payload), np.ndim(stride))
+    base = np.array([law[f"base_{p}"] for p in PROTOCOLS]).reshape(deep)
+    rate = law["efficiency"] * np.array(
+        [law.values.get(f"rate_{p}", 1.0) for p in PROTOCOLS]
+    ).reshape(deep)
     sizes: list[Size] = []
     bus: list[Size] = []
     detour: list[Size] = []
     for tier, members in zip(tiers, members_by_tier(group, stride, tiers), strict=True):
         sizes.append(members)
-        bus.append(_bandwidth(tier, members))
+        bus.append(bandwidth_of(tier, members))
         detour.append(_detour(tier, members))
     hops = [np.array([tier.latency[p] for p in PROTOCOLS]).reshape(deep) for tier in tiers]
     if "hop_ll" in law.values and tiers[0].origin != "assumed":  # measured inside the node
         hops[0] = np.array([law[f"hop_{p}"] for p in PROTOCOLS]).reshape(deep)
         bus[0] = bus[0] * np.maximum(sizes[0] / 2.0, 1.0) ** -law["crowding"]
-    return _Levels(group, sizes, bus, detour, hops)
+    return Levels(group, sizes, bus, detour, hops), base, rate
 
 
 def _torus(tier: Tier, members: Size) -> tuple[float, Size, float]:
@@ -206,7 +240,7 @@ def _detour(tier: Tier, members: Size) -> Size:
     return np.maximum(spanned * np.minimum(members, side) / 4.0, 1.0)
 
 
-def _bandwidth(tier: Tier, members: Size) -> Size:
+def bandwidth_of(tier: Tier, members: Size) -> Size:
     """What one member can send at this tier, given who else takes part."""
     whole = tier.bandwidth
     if tier.topology == "mesh":  # a link per peer: a group of two uses one of seven
@@ -219,7 +253,7 @@ def _bandwidth(tier: Tier, members: Size) -> Size:
     return whole
 
 
-def _ring_bus(at: _Levels) -> Size:
+def ring_bus(at: Levels) -> Size:
     """The slowest step of a ring through all tiers: inner members share the way out."""
     slowest: Size = np.inf
     inner: Size = 1.0
@@ -229,7 +263,7 @@ def _ring_bus(at: _Levels) -> Size:
     return slowest
 
 
-def _ring_hops(at: _Levels) -> Size:
+def ring_hops(at: Levels) -> Size:
     """Latency of n−1 steps: each as long as its link; the outer ones are few."""
     total: Size = 0.0
     outer = at.group
@@ -240,29 +274,36 @@ def _ring_hops(at: _Levels) -> Size:
     return total
 
 
-def _all_reduce(at: _Levels, payload: Size, rate: Array) -> list[Size]:
-    n, bus = at.group, _ring_bus(at) * rate
-    ring = 2.0 * (n - 1.0) / n * payload / bus + 2.0 * _ring_hops(at)
+def _all_reduce(at: Levels, payload: Size, rate: Array) -> dict[Algorithm, Size]:
+    n, bus = at.group, ring_bus(at) * rate
+    ring = 2.0 * (n - 1.0) / n * payload / bus + 2.0 * ring_hops(at)
     # A chain of up to eight inside the node, trees beyond.
-    inside = np.minimum(at.sizes[0] - 1.0, 7.0) + _depth(at.sizes[0] / 8.0)
+    inside = np.minimum(at.sizes[0] - 1.0, 7.0) + depth_of(at.sizes[0] / 8.0)
     depth = inside * at.hops[0]
     for members, hop in zip(at.sizes[1:], at.hops[1:], strict=True):
-        depth = depth + _depth(members) * hop
+        depth = depth + depth_of(members) * hop
     tree = 2.0 * (payload / bus + depth)
-    return [ring, tree, 2.0 * _hierarchy(at, payload, rate)]
+    return {
+        Algorithm.RING: ring,
+        Algorithm.TREE: tree,
+        Algorithm.HIERARCHY: 2.0 * hierarchy_pass(at, payload, rate),
+    }
 
 
-def _depth(members: Size) -> Size:
+def depth_of(members: Size) -> Size:
     return np.ceil(np.log2(np.maximum(members, 1.0)))
 
 
-def _gather(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+def _gather(at: Levels, payload: Size, rate: Array) -> dict[Algorithm, Size]:
     n = at.group
-    ring = (n - 1.0) / n * payload / (_ring_bus(at) * rate) + _ring_hops(at)
-    return [ring, _hierarchy(at, payload, rate)]
+    ring = (n - 1.0) / n * payload / (ring_bus(at) * rate) + ring_hops(at)
+    return {
+        Algorithm.RING: ring,
+        Algorithm.HIERARCHY: hierarchy_pass(at, payload, rate),
+    }
 
 
-def _hierarchy(at: _Levels, payload: Size, rate: Array) -> Size:
+def hierarchy_pass(at: Levels, payload: Size, rate: Array) -> Size:
     """Scatter (or gather) tier by tier; each tier moves only what the inner ones left over."""
     total: Size = 0.0
     left = payload
@@ -272,7 +313,7 @@ def _hierarchy(at: _Levels, payload: Size, rate: Array) -> Size:
     return total
 
 
-def _all_to_all(at: _Levels, payload: Size, rate: Array, copies: float = 0.0) -> list[Size]:
+def exchange(at: Levels, payload: Size, rate: Array, copies: float = 0.0) -> Size:
     """Every pair exchanges payload/n at once; the tiers work side by side, the slowest decides."""
     slowest: Size = 0.0
     latency: Size = 0.0
@@ -285,7 +326,7 @@ def _all_to_all(at: _Levels, payload: Size, rate: Array, copies: float = 0.0) ->
         slowest = np.maximum(slowest, moved)
         latency = latency + np.where(members > 1.0, hop, 0.0)
         joined = reached
-    return [slowest + latency]
+    return slowest + latency
 
 
 def _once_a_node(group: Size, inner: Size, copies: float) -> Size:
@@ -296,17 +337,17 @@ def _once_a_node(group: Size, inner: Size, copies: float) -> Size:
     return (1.0 - (1.0 - 1.0 / nodes) ** copies) * nodes / copies
 
 
-def _send_recv(at: _Levels, payload: Size, rate: Array) -> list[Size]:
+def _send_recv(at: Levels, payload: Size, rate: Array) -> dict[Algorithm, Size]:
     """n−1 rounds of handing a block to the next rank; the widest gap sets the pace."""
     pace: Size = 0.0
     for members, bandwidth, hop in zip(at.sizes, at.bus, at.hops, strict=True):
         step = payload / (bandwidth * rate) + hop
         pace = np.where(members > 1.0, np.maximum(pace, step), pace)
-    return [(at.group - 1.0) * pace]
+    return {Algorithm.RING: (at.group - 1.0) * pace}
 
 
-def _broadcast(at: _Levels, payload: Size, rate: Array) -> list[Size]:
-    return [payload / (_ring_bus(at) * rate) + _ring_hops(at)]
+def _broadcast(at: Levels, payload: Size, rate: Array) -> dict[Algorithm, Size]:
+    return {Algorithm.RING: payload / (ring_bus(at) * rate) + ring_hops(at)}
 
 
 _ALGORITHMS = {

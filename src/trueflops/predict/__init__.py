@@ -16,6 +16,8 @@ guessed.py        answers as wide as what was guessed makes them
 serving.py        prefill, decode, KV cache; released.py: the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh
 kernels.py        single kernels; explain/: how one of them runs; mapping.py: tile to instructions
+collective/       a collective by every algorithm, message by message
+stragglers/       slow ranks and links under synchronous and asynchronous updates
 captured/         a recorded program, replayed; allocator.py: PyTorch's caching allocator
 diagnosis/        where a real step's time went
 advice.py         what would help, and by how much: for captured programs and for traces

@@ -15,5 +15,7 @@ grid.py       tables that fit            tables.py   how numbers look
 encode.py     JSON with SI units in the key names
 tuning.py     what is trained, in words
 roofline.py   in a terminal               plots.py   pictures (the plot extra)
+collective.py  a collective's algorithms (collective_steps.py, collective_plot.py)
+stragglers.py  slow ranks and links, by mode of update
 guard.py      a step beside the one that was accepted
 """

@@ -2,6 +2,7 @@
 
 plans.py     flags of train and infer            chips.py   of compare, catalog, measure, verify …
 programs.py  of ops, capture, guard, diagnose …  shared.py  values and flags of several commands
+links.py     flags of collective and stragglers
 software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
 """
 
@@ -24,6 +25,7 @@ from trueflops.cli.arguments.chips import (
     verify_flags,
 )
 from trueflops.cli.arguments.hints import flag_instead
+from trueflops.cli.arguments.links import collective_flags, stragglers_flags
 from trueflops.cli.arguments.plans import infer_flags, train_flags
 from trueflops.cli.arguments.programs import (
     capture_flags,
@@ -168,6 +170,8 @@ _COMMANDS = {
     "guard": (guard_flags, "exit 1 where a program's step grew in time or memory"),
     "diagnose": (diagnose_flags, "why a real run is slow: a profiler's trace beside predictions"),
     "explain": (explain_flags, "how one matmul or one attention runs: limits, tiles, traffic"),
+    "collective": (collective_flags, "one collective by every algorithm, step by step"),
+    "stragglers": (stragglers_flags, "a slow rank or link, in step and out of it"),
     "measure": (measure_flags, "what this machine really delivers: a profile"),
     "calibrate": (calibrate_flags, "rebuild the shipped profiles from measurements"),
     "verify": (verify_flags, "predicted against measured, by source"),

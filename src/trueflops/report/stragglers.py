@@ -1,0 +1,198 @@
+"""Stragglers for readers: what each mode makes of them, and the first steps drawn as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from trueflops import units
+from trueflops.catalog import Cluster
+from trueflops.predict.stragglers import Straggled
+from trueflops.predict.stragglers.simulate import Mode, Progress
+from trueflops.report import encode
+from trueflops.report.grid import grid
+from trueflops.report.tables import show_list
+
+DRAWN: Final = 4  # workers of a timeline
+SLOWER_SERVERS: Final = 1.2  # times an all-reduce: from here on worth a word
+STEPS_DRAWN: Final = 12.0  # healthy steps that a timeline is long
+
+
+def show_stragglers(out: Console, found: Straggled, where: Cluster, batch: int | None) -> None:
+    """The question, the modes side by side, and what each loses."""
+    n, asked = found.workers.count, found.asked
+    out.print(Text(f"{n} workers of {where.name}: {_slow(found)}", "bold"))
+    step = units.show(asked.step_seconds, "seconds")
+    summed = units.show(found.workers.all_reduce_seconds, "seconds")
+    served = units.show(float(found.workers.server_seconds[-1]), "seconds")
+    sent = units.show(asked.gradient_bytes, "bytes")
+    talk = f"all-reduce of {sent} {summed}, servers {served}" if asked.gradient_bytes else (
+        "communication free (say --bytes)"
+    )  # fmt: skip
+    out.print(f"[dim]a healthy step {step}; {talk}; "
+              f"{found.steps:,} steps each, seed {asked.seed}[/]")  # fmt: skip
+    out.print()
+    unit = "samples/s" if batch else "gradients/s"
+    table = grid(
+        "updates", (unit, "right"), ("lost", "right"), ("waiting", "right"), ("dropped", "right"),
+        ("stale by", "right"), ("at most", "right"), ("ahead", "right"),
+    )  # fmt: skip
+    for each in found.found:
+        table.add_row(
+            _name(each.mode, found),
+            _rate(each.gradients_per_second * (batch or 1)),
+            _percent(lost(each, found)),
+            _percent(each.waiting_share),
+            _percent(each.dropped_share),
+            units.digits(each.mean_staleness),
+            f"{each.most_staleness:,}",
+            f"{each.most_ahead:,}",
+        )
+    out.print(table)
+    out.print(Text("lost: of healthy workers in step; stale by: updates of others between reading "
+                   "and changing parameters; ahead: steps before the slowest", "dim"))  # fmt: skip
+    out.print()
+    show_list(out, "what that means", _meaning(found))
+
+
+def lost(each: Progress, found: Straggled) -> float:
+    """Of the gradients that healthy workers would have given."""
+    return 1.0 - each.gradients_per_second / found.ideal_per_second
+
+
+def _percent(share: float) -> str:
+    return f"{round(100.0 * share, 1) + 0.0:.1f} %"  # no −0.0
+
+
+def _rate(number: float) -> str:
+    return units.digits(number) if number < 1000.0 else f"{number:,.0f}"
+
+
+def _slow(found: Straggled) -> str:
+    asked = found.asked
+    said = []
+    if asked.slow_rank > 1.0:
+        said.append(f"rank 0 computes {asked.slow_rank:g}x as long")
+    if asked.slow_link < 1.0:
+        said.append(f"the link of rank 0 has {asked.slow_link:g}x its bandwidth")
+    if asked.jitter:
+        said.append(f"steps vary by {100.0 * asked.jitter:g} %")
+    return ", ".join(said) or "none is slow"
+
+
+def _name(mode: Mode, found: Straggled) -> str:
+    match mode:
+        case Mode.DROPS:
+            return f"drops {found.asked.drop}"
+        case Mode.BOUNDED:
+            return f"bounded by {found.asked.staleness}"
+        case _:
+            return mode.value
+
+
+def _meaning(found: Straggled) -> list[tuple[str, str]]:
+    by_mode = {each.mode: each for each in found.found}
+    n = found.workers.count
+    said = [
+        ("synchronous", "every step takes as long as its slowest worker; nothing is stale"),
+        (
+            "drops",
+            f"a step ends when {n - found.asked.drop} of {n} are there; who comes late has worked "
+            "for nothing, and its samples are not seen",
+        ),
+    ]
+    start = found.head_start_steps
+    bounded = f"no worker begins a step more than {found.asked.staleness} ahead of the slowest"
+    if start < found.steps:
+        bounded += (
+            f"; one that is always slow sets the pace after some {start:,.0f} steps, whatever the "
+            "bound: it only helps against jitter"
+        )
+    elif found.asked.jitter > 0.0:
+        bounded += ": jitter averages out, as far as the bound lets it"
+    said.append(("bounded", bounded))
+    served, summed = float(found.workers.server_seconds[-1]), found.healthy_all_reduce_seconds
+    if served > SLOWER_SERVERS * summed:
+        said.append((
+            "servers",
+            f"out of step there is no all-reduce: each gradient goes to parameter servers on all "
+            f"ranks, {units.show(served, 'seconds')} instead of {units.show(summed, 'seconds')}",
+        ))  # fmt: skip
+    stale = by_mode[Mode.ASYNCHRONOUS].mean_staleness
+    said.append((
+        "asynchronous",
+        f"nobody waits; a gradient changes parameters that {stale:.1f} others have changed since, "
+        "and the workers drift apart without end. What that costs in convergence is not predicted",
+    ))  # fmt: skip
+    return said
+
+
+def show_timeline(out: Console, found: Straggled) -> None:
+    """The first steps of some workers: computing, communicating, waiting."""
+    asked = found.asked
+    horizon = STEPS_DRAWN * (asked.step_seconds + found.healthy_all_reduce_seconds)
+    width = max(out.width - 17, 20)
+    out.print(Text(f"the first {units.show(horizon, 'seconds')}   █ computes  ─ communicates  "
+                   "· waits", "bold"))  # fmt: skip
+    for each in found.found:
+        for worker in range(min(found.workers.count, DRAWN)):
+            name = _name(each.mode, found) if worker == 0 else ""
+            out.print(Text(f"{name:<12} {worker:>2} {_bar(each, worker, horizon, width)}"))
+    if found.workers.count > DRAWN:
+        out.print(Text(f"… and {found.workers.count - DRAWN} more workers", "dim"))
+    out.print()
+
+
+def _bar(each: Progress, worker: int, horizon: float, width: int) -> str:
+    cells = ["·"] * width
+    for span in each.spans:
+        if span.worker != worker or span.start >= horizon:
+            continue
+        first = round(span.start / horizon * width)
+        for cell in range(first, min(max(round(span.end / horizon * width), first + 1), width)):
+            cells[cell] = "█" if span.computes else "─"
+        if span.computes and first < width and first > 0:
+            cells[first] = "▐"  # where a step begins
+    return "".join(cells)
+
+
+def encode_stragglers(found: Straggled, where: Cluster, batch: int | None) -> dict[str, Any]:
+    """The same for programs."""
+    asked = found.asked
+    return {
+        "cluster": encode.cluster(where),
+        "workers": found.workers.count,
+        "step_seconds": asked.step_seconds,
+        "gradient_bytes": asked.gradient_bytes,
+        "slow_rank": asked.slow_rank,
+        "slow_link": asked.slow_link,
+        "jitter": asked.jitter,
+        "steps": found.steps,
+        "seed": asked.seed,
+        "all_reduce_seconds": found.workers.all_reduce_seconds,
+        "server_seconds": float(found.workers.server_seconds[-1]),
+        "slow_server_seconds": float(found.workers.server_seconds[0]),
+        "ideal_gradients_per_second": found.ideal_per_second,
+        "modes": [_encode_mode(each, found, batch) for each in found.found],
+    }
+
+
+def _encode_mode(each: Progress, found: Straggled, batch: int | None) -> Mapping[str, Any]:
+    limits = {Mode.DROPS: {"dropped_workers": found.asked.drop},
+              Mode.BOUNDED: {"staleness_bound": found.asked.staleness}}  # fmt: skip
+    return {
+        "name": each.mode.name.lower(),
+        **limits.get(each.mode, {}),
+        "gradients_per_second": each.gradients_per_second,
+        "updates_per_second": each.updates_per_second,
+        "samples_per_second": each.gradients_per_second * batch if batch else None,
+        "lost": lost(each, found),
+        "waiting": each.waiting_share,
+        "dropped": each.dropped_share,
+        "mean_staleness": each.mean_staleness,
+        "most_staleness": each.most_staleness,
+        "most_steps_ahead": each.most_ahead,
+    }
