@@ -15,7 +15,7 @@ from trueflops.plan import Plan
 from trueflops.predict import Server, Trainer, TrainingStep, training_bill
 from trueflops.predict.communication import communicate
 from trueflops.predict.memory import Held
-from trueflops.predict.pipeline import SlowestStage
+from trueflops.predict.schedule import SlowestStage
 from trueflops.profile import from_datasheet
 from trueflops.workload import Serving, Training
 

@@ -9,8 +9,7 @@ from trueflops.catalog import cluster
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
-from trueflops.predict.pipeline import SlowestStage
-from trueflops.predict.schedule import bubble_seconds, in_flight
+from trueflops.predict.schedule import SlowestStage, bubble_seconds, in_flight
 from trueflops.predict.stages import deal, representative_stages
 from trueflops.profile import Curve, from_datasheet, profile_of
 from trueflops.runtime.terms import Estimate, leaf, total

@@ -12,6 +12,7 @@ from trueflops.predict import Trainer
 from trueflops.predict.costs import KeyedCosts
 from trueflops.profile import profile_of
 from trueflops.search import OFFLOADS, Found, Space, legal_plans, search_plans
+from trueflops.search.best import surely_too_large
 from trueflops.search.bounds import bounds_of
 from trueflops.workload import Training
 
@@ -140,10 +141,16 @@ def test_the_nearest_miss_is_faster_and_does_not_fit() -> None:
 
 
 def test_where_nothing_fits_the_leanest_is_named() -> None:
-    found = found_for("Llama-3.1-405B", "8xH100", 4096, 8, Space())
+    found = found_for("Llama-3.1-70B", "13x1xH100", 4096, 13, Space())
     assert not found.best
     assert found.nearest is not None
     assert float(found.nearest.memory.value) > found.nearest.capacity_bytes
+
+
+def test_what_exceeds_all_memories_is_not_searched() -> None:
+    asked = trainer("Llama-3.1-405B", "8xH100", 4096, 8)
+    assert surely_too_large(asked, Space())
+    assert search_plans(asked, Space()).legal == 0
 
 
 def test_uneven_stages_are_tried() -> None:

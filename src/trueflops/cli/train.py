@@ -24,14 +24,28 @@ from trueflops.cli.question import (
     software_of,
 )
 from trueflops.cli.searching import look, notes_of, say_none_fits, space_of
+from trueflops.files import check_writable
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill
 from trueflops.predict.guessed import widened
 from trueflops.predict.provenance import step_provenance
+from trueflops.predict.simulated import (
+    MOST,
+    SOON,
+    SimulatedPipeline,
+    simulate_pipeline,
+    task_count,
+)
 from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
 from trueflops.report.found import encode_found, print_found
+from trueflops.report.pipeline import (
+    encode_pipeline,
+    pipeline_note,
+    pipeline_table,
+    write_pipeline_trace,
+)
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console
 from trueflops.report.training import (
@@ -47,6 +61,8 @@ from trueflops.search.best import surely_too_large
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if nothing fits."""
     options = recall(options)
+    if options.trace:
+        check_writable(Path(options.trace))
     where, model = cluster_of(options), read_model(options.model)
     software = software_of(options, where.accelerator, USUAL)
     workload, notes = workload_of(options, model, where)
@@ -64,9 +80,7 @@ def run(options: argparse.Namespace) -> int:
         return Answer(trainer, options, notes, software).show(step, None)
     space = space_of(options, base, where.accelerator)
     found, why = look(trainer, space, options.top)
-    if not (
-        found.best or found.legal or found.nearest
-    ):  # what the flags fix breaks a rule: say which
+    if not found.legal and not surely_too_large(trainer, space):  # flags break a rule: say which
         check_plan(given_plan(options, base, where, model), model, where.count, workload)
     if not found.best:
         return say_none_fits(trainer, space, found, options)
@@ -89,6 +103,7 @@ class Answer:
         bill = training_bill(step, rent=self.rent, pue=self.pue)
         others = found.best[: self.options.top] if found else ()
         fit = what_would_fit(self.trainer, step.plan) if not step.fits else []
+        pipeline = self._simulate(step)
         if self.options.plot is not None:
             from trueflops.report.plots import plot_waterfall
 
@@ -104,6 +119,8 @@ class Answer:
             }
             if found is not None:
                 answer |= {"search": encode_found(found)}
+            if pipeline:
+                answer["pipeline"] = encode_pipeline(pipeline)
             if self.options.provenance:
                 answer["provenance"] = encode_provenance(step_provenance(self.trainer, step))
             print(encode.to_json(answer))
@@ -117,14 +134,29 @@ class Answer:
         if found is not None:
             print_found(out, found)
         if self.options.explain:
-            self._explain(step)
+            self._explain(step, pipeline)
         if self.options.provenance:
             show_provenance(out, step_provenance(self.trainer, step))
         if not step.fits:
             self._say_does_not_fit(step, fit)
         return 0 if step.fits else 1
 
-    def _explain(self, step: TrainingStep) -> None:
+    def _simulate(self, step: TrainingStep) -> SimulatedPipeline | None:
+        """The plan's pipeline event by event: where it is asked for, or soon done, and a note where
+        it differs from what is shown; its trace is written here.
+        """
+        asked = self.options.trace or self.options.explain
+        tasks = task_count(step.plan, step.workload.global_batch)
+        if not self.options.trace and (step.plan.pp == 1 or tasks > (MOST if asked else SOON)):
+            return None
+        found = simulate_pipeline(self.trainer, step.plan)
+        if note := pipeline_note(found):
+            self.notes.append(note)
+        if self.options.trace:
+            write_pipeline_trace(step, found, Path(self.options.trace))
+        return found
+
+    def _explain(self, step: TrainingStep, pipeline: SimulatedPipeline | None) -> None:
         """Print the trees: the step, the memory, every stage, and what fusion saved."""
         out = console()
         for tree in (step.step, step.memory):
@@ -134,6 +166,9 @@ class Answer:
             out.print()
             stages = self.trainer.memory_by_stage(step.plan)
             out.print(stages_table(stages, step.capacity_bytes))
+        if pipeline:
+            out.print()
+            out.print(pipeline_table(pipeline))
         saved = self.trainer.fusion_savings(step.plan)
         less = units.show(saved.bytes_before - saved.bytes_after, "bytes")
         whole = units.show(saved.bytes_before, "bytes")

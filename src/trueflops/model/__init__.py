@@ -5,6 +5,7 @@ layers.py        Attention, Ffn, Experts
 parameters.py    every weight of a layer by named dimension
 adapters.py      the low-rank matrices beside linear layers (LoRA)
 freezing.py      first layers that are not trained
+predicting.py    modules that predict further tokens in training
 config.py        config.json as untrusted text
 quantization.py  the number format in which a checkpoint is released
 families/        one reader per model_type
@@ -26,4 +27,5 @@ from trueflops.model.layers import Experts as Experts
 from trueflops.model.layers import Ffn as Ffn
 from trueflops.model.layers import Latent as Latent
 from trueflops.model.parameters import Parameter as Parameter
+from trueflops.model.predicting import predict_further as predict_further
 from trueflops.model.read import read_model as read_model

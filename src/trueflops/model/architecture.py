@@ -16,6 +16,7 @@ from trueflops.model.parameters import (
     attention_parameters,
     expert_parameters,
     ffn_parameters,
+    join_parameters,
     linear,
     norm_parameter,
     norm_parameters,
@@ -38,11 +39,14 @@ class Block:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     frozen: bool = False  # not trained: `freeze_first` of model/freezing.py
+    joins: bool = False  # begins with a join of two streams: `predict_further` of predicting.py
 
     def parameters(self, hidden: int) -> tuple[Parameter, ...]:
         """Every weight of the layer, with its shape by named dimension."""
         norms = norm_parameters(self.norms, hidden, shared=self.shared_norm, bias=self.norm_bias)
         parts = [*norms, *attention_parameters(self.attention, hidden)]
+        if self.joins:
+            parts += join_parameters(hidden)
         if self.ffn:
             parts += ffn_parameters("ffn", self.ffn, hidden)
         if self.experts:
@@ -73,6 +77,7 @@ class Model:
     embedding_norm: bool = False
     final_norm: bool = True
     head_bias: bool = False
+    modules: int = 0  # of the last layers, those that predict further tokens, each by the head
     notes: tuple[str, ...] = field(default=())
     released: Released = field(default_factory=Released)  # the format of the checkpoint's weights
 

@@ -124,6 +124,12 @@ def norm_parameters(
     return [norm_parameter(name, hidden, bias) for name in names]
 
 
+def join_parameters(hidden: int) -> list[Parameter]:
+    """Two streams side by side, each normed, then one product (DeepSeek-V3 §2.2, equation 21)."""
+    both = ("joined", 2 * hidden)
+    return [Parameter("join.norm", (both,)), Parameter("join.project", (("hidden", hidden), both))]
+
+
 def norm_parameter(name: str, hidden: int, bias: bool) -> Parameter:
     """One norm over the hidden dimension: a gain, and a shift for LayerNorm with bias."""
     h = (("hidden", hidden),)

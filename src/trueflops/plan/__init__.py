@@ -13,6 +13,7 @@ from trueflops.plan.plan import NUMERIC as NUMERIC
 from trueflops.plan.plan import OPTIMIZERS as OPTIMIZERS
 from trueflops.plan.plan import Optimizer as Optimizer
 from trueflops.plan.plan import Plan as Plan
+from trueflops.plan.plan import Schedule as Schedule
 from trueflops.plan.rules import check_plan as check_plan
 from trueflops.plan.rules import possible as possible
 from trueflops.plan.serving import serving_plan as serving_plan

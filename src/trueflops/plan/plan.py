@@ -5,7 +5,7 @@ of equal length, one element per plan; the others are one value for all of them.
 
 tp            tensor parallel: heads, FFN and vocabulary split; sp also splits the sequence between
 cp            context parallel: the sequence split, keys and values by ring or all-to-all
-pp, vpp       pipeline stages, and how many interleaved pieces each holds
+pp, vpp       pipeline stages, and how many interleaved pieces each holds; of zb-v always two
 ep, etp       experts spread over ranks; each expert's own tensor parallelism
 dp_replicate  replicas that hold everything; dp_shard: replicas that share it by ZeRO stage
               (HSDP is both above one)
@@ -28,7 +28,7 @@ from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
 Recompute = Literal["none", "selective", "products", "full"]
-Schedule = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"]
+Schedule = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
 Engine = Literal["ddp", "dataparallel", "parameter-server"]
 Store = Literal["host", "nvme"]
 Mixed = Literal["autocast", "engine"]
@@ -132,6 +132,7 @@ class Plan:
     adapter_dtype: str = "fp32"  # as PEFT keeps adapters beside 16-bit weights
     base_format: str = "nf4"  # of QLoRA's frozen weights: graph/passes/dequantise.py
     residual_dtype: str = ""  # "": as `stream_dtype` says
+    mtp: int = 0  # modules that predict further tokens, trained beside the model (DeepSeek-V3 §2.2)
     freeze_layers: int = 0  # the first layers, and the embedding before them, are not trained
 
     @property
@@ -143,6 +144,16 @@ class Plan:
     def world(self) -> Size:
         """Accelerators in use."""
         return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def pieces(self) -> Size:
+        """Pieces of the model that a micro-batch passes on each rank."""
+        return 2 if self.schedule == "zb-v" else self.vpp
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether micro-batches enter at both ends, so that a rank holds a stage of either way."""
+        return self.schedule == "dualpipe"
 
     def expert_ways(self, replicas: Size) -> Size:
         """How many ranks of so many replicas hold the same expert: what ep and etp leave over."""

@@ -175,7 +175,7 @@ def _stage_layers(ask: Ask) -> Mask:
     the piece with the embedding and that with the head may have none.
     """
     p, layers = ask.plan, ask.model.layers
-    pp, vpp = np.asarray(p.pp), np.asarray(p.vpp)
+    pp, vpp = np.asarray(p.pp * p.pieces / p.vpp), np.asarray(p.vpp)  # zb-v has 2·pp stages
     first, last = np.asarray(p.first_stage_layers), np.asarray(p.last_stage_layers)
     given = 1.0 * (first > 0) + (last > 0)
     empty = np.where(vpp > 1, 2.0 - given, 0.0)
@@ -202,16 +202,20 @@ def _one_process(ask: Ask) -> Mask:
 
 def _schedule_suits(ask: Ask) -> Mask:
     p = ask.plan
-    pp, vpp = np.asarray(p.pp), np.asarray(p.vpp)
-    if p.schedule in ("zb-h1", "zb-h2", "gpipe"):
-        return vpp == 1
-    if p.schedule == "dualpipe":
-        enough: Mask = True
-        if ask.training is not None:
-            m = np.asarray(p.micro_batches(ask.training.global_batch))
-            enough = (m >= 2 * pp) & (m % 2 == 0)
-        return (vpp == 1) & (pp % 2 == 0) & enough
-    return True
+    pp, whole = np.asarray(p.pp), np.asarray(p.vpp) == 1
+    if p.schedule != "dualpipe":
+        return whole | (p.schedule == "1f1b")
+    enough: Mask = True
+    if ask.training is not None:
+        m = np.asarray(p.micro_batches(ask.training.global_batch))
+        enough = (m >= 2 * pp) & (m % 2 == 0)
+    return whole & (pp % 2 == 0) & enough
+
+
+def _needs(schedule: str) -> str:
+    if schedule == "dualpipe":
+        return "vpp 1, an even pp and an even number of at least 2·pp micro-batches"
+    return "vpp 1" + (", as it has two pieces a rank by itself" if schedule == "zb-v" else "")
 
 
 # ── the rules, in the order in which a user would want to hear of them ───────────────────────────
@@ -346,7 +350,7 @@ RULES: tuple[Rule, ...] = (
         "PP_LAYERS",
         _stage_layers,
         _always(
-            "the {model.layers} layers of {model.name} must fill pp {p.pp:g} × vpp {p.vpp:g} "
+            "the {model.layers} layers of {model.name} must fill pp {p.pp:g} × vpp {p.pieces:g} "
             "pieces with at least one each, all but the first and the last where vpp > 1; layers "
             "given for the first and last stage ({p.first_stage_layers:g} and "
             "{p.last_stage_layers:g}) need pp > 1"
@@ -365,10 +369,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "SCHEDULE",
         _schedule_suits,
-        _always(
-            "schedule {p.schedule} needs vpp 1; dualpipe also an even pp and an even number of at "
-            "least 2·pp micro-batches; try 1f1b"
-        ),
+        lambda a: f"schedule {a.plan.schedule} needs {_needs(a.plan.schedule)}; try 1f1b",
     ),
     Rule("WORLD", lambda a: np.asarray(a.plan.world) == a.accelerators, _world_advice),
     Rule(

@@ -61,6 +61,7 @@ def _words(plan: Plan) -> list[str]:
     words += _replicas(plan)
     words += _if_not("ep", plan.ep, 1)
     words += _if_not("etp", plan.etp, 1)
+    words += _if_not("mtp", plan.mtp, 0)
     words += _if_not("dispatch", plan.dispatch, "all-to-all")
     words.append(f"mb {_number(plan.micro_batch)}")
     words += _if_not("recompute", plan.recompute, "none")

@@ -18,7 +18,7 @@ from trueflops.clock import NOTHING, Clock, Transfer, either
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.memory import Held
-from trueflops.predict.pipeline import SlowestStage
+from trueflops.predict.schedule import SlowestStage
 from trueflops.sizes import Size
 
 
@@ -181,18 +181,18 @@ def _pass_stages(
     one = clock.collective(CollectiveKind.SEND_RECV, plan.pp, sent, stride).seconds / np.maximum(
         others, 1.0
     )
-    links = clock.stage_links(plan.pp, plan.vpp, sent, stride)
-    moved = Transfer(2.0 * plan.vpp * one, links)
+    links = clock.stage_links(plan.pp, plan.pieces, sent, stride)
+    moved = Transfer(2.0 * plan.pieces * one, links)
     if not plan.sp:
         joined = clock.collective(CollectiveKind.ALL_GATHER, plan.tp, boundary_bytes, 1.0)
         joined = np.where(others > 0.0, 1.0, 0.0) * joined
         one = one + joined.seconds
-        moved = moved + 2.0 * plan.vpp * joined
+        moved = moved + 2.0 * plan.pieces * joined
     whole = micro_batches * moved
     # Interleaving overlaps a send with another piece's compute, but for those that fill and drain
     # the pipeline; without it each one is waited for.
-    longer = np.maximum(one - slow.forward / plan.vpp, 0.0)
-    longer = longer + np.maximum(one - slow.backward / plan.vpp, 0.0)
-    exposed = micro_batches * plan.vpp * longer + 2.0 * one * others
-    hidden = np.asarray(plan.vpp) > 1
+    longer = np.maximum(one - slow.forward / plan.pieces, 0.0)
+    longer = longer + np.maximum(one - slow.backward / plan.pieces, 0.0)
+    exposed = micro_batches * plan.pieces * longer + 2.0 * one * others
+    hidden = np.asarray(plan.pieces) > 1
     return Exchange(whole, np.where(hidden, np.minimum(exposed, whole.seconds), whole.seconds))

@@ -54,6 +54,10 @@ class PieceCost(Priced):
                 total = total + seconds * exposed.get(cause, 1.0)
         return total
 
+    def of_cause(self, phase: str, cause: str) -> Size:
+        """Seconds of one cause in a phase."""
+        return self.seconds.get((phase, cause), 0.0)
+
     def clocked(self, phase: str) -> Size:
         """Of these, what follows the chip's clock."""
         total: Size = 0.0
@@ -90,7 +94,7 @@ class Costs:
         yield self.embedding, 1
         for kind, block in enumerate(self.blocks):
             yield block, model.pattern.count(kind)
-        yield self.head, 1
+        yield self.head, 1 + model.modules
 
     def map(self, change: Callable[[Size], Size]) -> Costs:
         """The same costs with every size changed."""

@@ -69,6 +69,14 @@ class Held:
         dense, experts = self.ways[what]
         return self.dense / dense + self.experts / experts
 
+    def times(self, copies: Size) -> Held:
+        """Those of a rank that holds so many stages like this one; activations are of one."""
+        if np.all(np.asarray(copies) == 1.0):
+            return self
+        kept = ("ways", "largest", "block", "kept_bytes", "frozen_largest_bytes")
+        more = {f.name: copies * getattr(self, f.name) for f in fields(self) if f.name not in kept}
+        return replace(self, **more)
+
     def most(self) -> Held:
         """Those of the stage that holds the most, plan by plan."""
         largest = {
@@ -84,10 +92,11 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
 
     Dense states are shared by dp_shard and cp, those of experts by what ep and etp leave.
     """
-    head = costs.head.dense_parameters - stages.first * costs.head.tied_parameters
+    head = costs.head.dense_parameters - stages.has_first * costs.head.tied_parameters
     dense = stages.first * costs.embedding.dense_parameters + stages.last * head
     experts: Size = np.zeros_like(stages.index)
     # The ends are gathered whole, like a block.
+    whole_ends = stages.has_first * costs.embedding.dense_parameters, stages.has_last * head
     ends = stages.first * costs.embedding.dense_parameters, stages.last * head
     largest_block: Size = np.zeros_like(stages.index)
     frozen = _Frozen(costs, stages)
@@ -111,7 +120,7 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
     return Held(
         dense=dense,
         experts=experts,
-        largest=np.maximum(np.maximum(*ends), largest_block),
+        largest=np.maximum(np.maximum(*whole_ends), largest_block),
         embedding=ends[0],
         head=ends[1],
         block=largest_block,
@@ -131,7 +140,7 @@ class _Frozen:
         first, last, ends = stages.first, stages.last, (costs.embedding, costs.head)
         at_ends = [
             first * costs.embedding.frozen_bytes,
-            last * (costs.head.frozen_bytes - first * costs.head.tied_bytes),
+            last * (costs.head.frozen_bytes - stages.has_first * costs.head.tied_bytes),
         ]
         self.parameters: Size = first * ends[0].frozen_parameters + last * ends[1].frozen_parameters
         self.dense_bytes: Size = at_ends[0] + at_ends[1]

@@ -174,10 +174,11 @@ class _Stage:
         yield Moment(held=self.keeper.step(self.rank))
 
     def _head(self) -> Iterator[Moment]:
-        live, here = self._torch_loss(), self.stages.last
+        live, here = self._torch_loss(), self.stages.has_last
+        losses = here * self.stages.heads  # each keeps its own logits
         yield Moment(
             activations=self.whole,
-            logits=here * live.forward,
+            logits=losses * live.forward,
             working=self.dropped_casts,
             held=self.keeper.forward(self.rank, 0.0 * here),
         )
@@ -185,7 +186,7 @@ class _Stage:
             at = self._at(made=0.0, fresh=here * made, opened=here * opened, block=0.0 * here)
             yield Moment(
                 activations=self.whole,
-                logits=here * alive,
+                logits=losses * alive,
                 held=self.keeper.backward(self.rank, at),
             )
 
@@ -287,7 +288,7 @@ class _Stage:
         )
 
     def _embedding(self) -> Iterator[Moment]:
-        live, here, own = self.costs.live_embedding, self.stages.first, self.held.embedding
+        live, here, own = self.costs.live_embedding, self.stages.has_first, self.held.embedding
         at = self._at(made=self.held.all - own, fresh=own, opened=own, block=0.0 * own)
         for held in (
             self.keeper.backward(self.rank, at),

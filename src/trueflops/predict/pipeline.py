@@ -12,8 +12,9 @@ from trueflops.clock import CLOCKED_CAUSES, Clock
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
+from trueflops.predict.schedule import Dispatched, SlowestStage, pairs
 from trueflops.predict.stages import Stages
-from trueflops.runtime import Beside, Ran, Stretch, run_closed
+from trueflops.runtime import Beside, Ran, StageSeconds, Stretch, run_closed
 from trueflops.runtime.terms import at
 from trueflops.sizes import Size, summed
 
@@ -29,31 +30,9 @@ class Pipeline:
     usual: Ran  # the mean stage as it really runs
     slow: SlowestStage
     exposed: Mapping[str, float]  # of the communication of each axis, the share that is waited for
+    dispatched: Dispatched  # the mean stage's all-to-all of experts
     links: tuple[Size, ...]  # seconds for which each tier's links are busy, on the busiest stage
     work: StepWork  # of all micro-batches
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlowestStage:
-    """The stage that sets the pace, plan by plan: its phases, and how many layers it has."""
-
-    seconds: dict[str, Size]
-    layers: Size
-
-    @property
-    def forward(self) -> Size:
-        """Seconds of one forward."""
-        return self.seconds["forward"]
-
-    @property
-    def backward(self) -> Size:
-        """Seconds of one backward, recomputation included."""
-        return self.total - self.forward
-
-    @property
-    def total(self) -> Size:
-        """Forward and back."""
-        return summed(self.seconds.values())
 
 
 def run_pipeline(
@@ -62,37 +41,85 @@ def run_pipeline(
     """Every stage's work, as it really runs: untuned shapes, the host and the power cap added."""
     exposed = exposed_shares(plan, clock)
     mean = _mean_stage(costs, plan, model, stages, exposed)
-    every = _every_stage(costs, stages, exposed, clock.host.gap)
-    lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
     usual, each = (
-        run_closed(
-            work,
-            clock.power,
-            gap=clock.host.gap,
-            lost=lost,
-            beside=beside,
-            blocking=plan.launch_blocking,
-        )
-        for work in (mean, every)
+        _run(work, plan, clock, beside, m)
+        for work in (mean, _every_stage(costs, stages, exposed, clock.host.gap))
     )
     return Pipeline(
         mean=mean,
         usual=usual,
         slow=_slowest(each, stages),
         exposed=exposed,
+        dispatched=Dispatched(
+            mean.caused("ep", "forward"),
+            mean.caused("ep", "recompute", "backward", "backward_weight"),
+        ),
         links=_busiest_links(costs, stages),
         work=_step_work(costs, plan, model, stages, m, m * mean.joules, usual.clock_ratio),
     )
+
+
+def run_pieces(
+    costs: Costs, plan: Plan, pieces: Stages, clock: Clock, beside: Beside, m: Size
+) -> list[StageSeconds]:
+    """The same, piece by piece of a single plan: compute, and the all-to-all of experts."""
+    work = _every_stage(costs, pieces, exposed_shares(plan, clock), clock.host.gap)
+    part = 1.0 / plan.pieces  # of the update, which the power cap sees once a step
+    beside = Beside(seconds=part * beside.seconds, joules=part * beside.joules)
+    ran = _run(work, plan, clock, beside, m).seconds
+    whole, count = _OfStages(costs, pieces), pieces.index.shape[0]
+
+    def rows(size: Size) -> list[float]:
+        return [float(each) for each in np.broadcast_to(np.ravel(size), count)]
+
+    sent = {phase: whole(lambda piece, at: piece.of_cause(at, "ep"), phase) for phase in PHASES}
+    own = {phase: ran[phase] - (0.0 if plan.bidirectional else sent[phase]) for phase in PHASES}
+    columns = (
+        own["forward"],
+        own["recompute"] + own["backward"],
+        own["backward_weight"],
+        sent["forward"],
+        sent["recompute"] + sent["backward"] + sent["backward_weight"],
+    )
+    names = ("forward", "input", "weight", "forward_sent", "input_sent")
+    return [
+        StageSeconds(**dict(zip(names, row, strict=True)))
+        for row in zip(*map(rows, columns), strict=True)
+    ]
+
+
+def _run(work: Stretch, plan: Plan, clock: Clock, beside: Beside, m: Size) -> Ran:
+    return run_closed(
+        work,
+        clock.power,
+        gap=clock.host.gap,
+        lost=1.0 / clock.profile.curve("models")["typical"] - 1.0,
+        shared=_shared(plan, clock, m),
+        beside=beside,
+        blocking=plan.launch_blocking,
+    )
+
+
+def _shared(plan: Plan, clock: Clock, m: Size) -> Size:
+    """By how much compute takes longer as kernels of the all-to-all run beside it, on units that
+    it then lacks (DeepSeek-V3, arXiv 2412.19437 §3.2.2).
+    """
+    if not plan.bidirectional:
+        return 0.0
+    taken = clock.profile.curve("framework")["dispatch_units"]
+    slower = taken / np.maximum(clock.silicon.units - taken, 1.0)
+    return slower * np.where(np.asarray(plan.ep) > 1, pairs(plan, m) / m, 0.0)
 
 
 def exposed_shares(plan: Plan, clock: Clock) -> dict[str, float]:
     """How much of a communication inside a layer makes its stage wait.
 
     Split into pieces, a product can begin on those that have arrived (collective matmul).
-    DualPipe's point: a forward's all-to-all runs beside another micro-batch's backward.
+    DualPipe's point: a forward's all-to-all runs beside another micro-batch's backward; what then
+    shows of it is counted apart.
     """
     hidden = clock.profile.curve("framework")["hidden_tp"]
-    return {"tp": 1.0 - hidden, "ep": 0.0 if plan.schedule == "dualpipe" else 1.0}
+    return {"tp": 1.0 - hidden, "ep": 0.0 if plan.bidirectional else 1.0}
 
 
 def _mean_stage(
@@ -135,7 +162,8 @@ class _OfStages:
         """One size of one phase, of which only some layers run the recomputation."""
         costs, stages = self.costs, self.stages
         found: Size = 0.0
-        for held, piece in ((stages.first, costs.embedding), (stages.last, costs.head)):
+        heads = stages.last * stages.heads
+        for held, piece in ((stages.first, costs.embedding), (heads, costs.head)):
             size = of(piece, phase)
             if _weighs(size):
                 found = found + held * size

@@ -14,6 +14,7 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.communication import Communication, Exchange
 from trueflops.predict.pipeline import USEFUL, Pipeline
+from trueflops.predict.schedule import dual_path
 from trueflops.predict.upkeep import Upkeep
 from trueflops.profile import Curve, Profile
 from trueflops.runtime import (
@@ -117,16 +118,20 @@ def _communication(
     own = summed(mean.by_cause.values()) - summed(inside.values())
     busy = 1.0 - pipeline.usual.gaps / np.maximum(pipeline.usual.total, 1e-300)
     inside["tp"] = inside["tp"] * pipeline.exposed["tp"]
-    if plan.schedule == "dualpipe":
-        longer = np.maximum(m * (inside["ep"] - own) + sent.stages.whole.seconds, 0.0)
-        inside["ep"] = np.maximum(inside["ep"] - own, 0.0)
-        handed = longer - m * inside["ep"]  # hides behind what the all-to-all leaves over
+    waited = {axis: m * seconds for axis, seconds in inside.items()}
+    if plan.bidirectional:
+        # A pair hides it behind what it computes, and the sends behind what is then left over.
+        path = dual_path(plan, m, pipeline.slow, pipeline.dispatched)
+        alone = path.forwards * pipeline.dispatched.forward
+        alone = alone + path.backwards * pipeline.dispatched.backward
+        send = sent.stages.whole.seconds / m  # of a forward and a backward
+        in_pairs = path.pairs * np.maximum(inside["ep"] - own, 0.0)
+        longer = path.pairs * np.maximum(inside["ep"] + send - own, 0.0)
+        waited["ep"] = alone + in_pairs
+        handed = longer - in_pairs + (path.forwards + path.backwards) * send / 2.0
     return total(
         "exposed communication",
-        *(
-            leaf(label, m * inside[axis], law, "collective")
-            for axis, label in COMMUNICATION.items()
-        ),
+        *(leaf(label, waited[axis], law, "collective") for axis, label in COMMUNICATION.items()),
         leaf("data parallel", _between_replicas(sent.replicas, busy, profile), law, "collective"),
         leaf("pipeline sends", handed, law, "collective"),
     )

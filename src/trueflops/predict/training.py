@@ -7,7 +7,7 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,23 +17,25 @@ from trueflops.errors import TrueflopsError
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
 from trueflops.graph.program import SHAPING, STRUCTURE
-from trueflops.model import Model, freeze_first
+from trueflops.model import Model, freeze_first, predict_further
 from trueflops.plan import Plan
-from trueflops.predict.communication import communicate
+from trueflops.predict.communication import Communication, communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.hooks import hooked
 from trueflops.predict.memory import Held, hold
 from trueflops.predict.moments import stage_memory
-from trueflops.predict.pipeline import run_pipeline
-from trueflops.predict.schedule import bubble_seconds
+from trueflops.predict.pipeline import Pipeline, run_pipeline
+from trueflops.predict.schedule import bubble_seconds, weight_copies
 from trueflops.predict.stages import Stages, every_stage, representative_stages
 from trueflops.predict.step_terms import step_term
 from trueflops.predict.training_step import TrainingStep
-from trueflops.predict.upkeep import maintain
+from trueflops.predict.upkeep import Upkeep, maintain
 from trueflops.profile import Profile
 from trueflops.runtime import Term
 from trueflops.sizes import Size
 from trueflops.workload import Training
+
+_MODEL: Final = ("freeze_layers", "mtp")  # fields of a plan that change the model
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,20 @@ class FusionSavings:
     kernels_after: float
     bytes_before: float
     bytes_after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """A step as its stages run it."""
+
+    costs: Costs
+    micro_batches: Size
+    stages: Stages
+    held: Held
+    upkeep: Upkeep
+    pipeline: Pipeline
+    sent: Communication
+    bubble: Size
 
 
 class Trainer:
@@ -83,32 +99,26 @@ class Trainer:
         if plan.count > 1:
             return training_costs(self.as_trained(plan), plan, self.workload.seq, self.clock)
         plan = plan.pick(0)
-        key = tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE, "freeze_layers"))
+        key = tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE, *_MODEL))
         if key not in self._remembered:
             costs = training_costs(self.as_trained(plan), plan, self.workload.seq, self.clock)
             self._remembered[key] = costs
         return self._remembered[key]
 
     def as_trained(self, plan: Plan) -> Model:
-        """The model, of which the plan may freeze the first layers."""
-        return freeze_first(self.model, plan.freeze_layers)
+        """The model, of which the plan may freeze the first layers, or train more than is used."""
+        return predict_further(freeze_first(self.model, plan.freeze_layers), plan.mtp)
 
     def combine(self, plan: Plan, costs: Costs) -> TrainingStep:
         """Put the costs of a rank's pieces together as the plan says."""
-        costs = hooked(costs, plan, self.clock)
-        m, model = plan.micro_batches(self.workload.global_batch), self.as_trained(plan)
-        stages = representative_stages(model, plan)
-        held = hold(costs, plan, stages)
-        most = held.most()
-        upkeep = maintain(self.clock, self.model, plan, most, m)
-        beside = upkeep.beside(m)
-        pipeline = run_pipeline(costs, plan, model, stages, self.clock, beside, m)
-        sent = communicate(self.clock, plan, most, costs.boundary_bytes, m, pipeline.slow)
-        bubble = bubble_seconds(plan, m, pipeline.usual.total, pipeline.slow)
-        step = step_term(plan, m, pipeline, sent, upkeep, bubble, self.clock, self.model)
+        laid = self.lay_out(plan, costs)
+        pipeline, m = laid.pipeline, laid.micro_batches
+        step = step_term(
+            plan, m, pipeline, laid.sent, laid.upkeep, laid.bubble, self.clock, self.model
+        )
         if np.any(pipeline.work.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
-        memory = self._memory(costs, plan, stages, held, m).where_largest()
+        memory = self._memory(laid.costs, plan, laid.stages, laid.held, m).where_largest()
         return TrainingStep(
             model=self.model,
             plan=plan,
@@ -120,7 +130,31 @@ class Trainer:
             capacity_bytes=self.capacity,
             micro_batches=m,
             work=pipeline.work,
-            host_bytes=upkeep.host_bytes,
+            host_bytes=laid.upkeep.host_bytes,
+        )
+
+    def lay_out(self, plan: Plan, costs: Costs) -> Laid:
+        """What every stage computes, sends and holds, before it becomes a tree."""
+        costs = hooked(costs, plan, self.clock)
+        m, model = plan.micro_batches(self.workload.global_batch), self.as_trained(plan)
+        stages = representative_stages(model, plan)
+        held = hold(costs, plan, stages)
+        most, copies = held.most(), weight_copies(plan)
+        # What replicas exchange for every micro-batch is of the stage that it passes.
+        exchanged = most.times(np.where(np.asarray(plan.zero) >= 2, 1.0, copies))
+        upkeep = maintain(self.clock, self.model, plan, most.times(copies), m)
+        pipeline = run_pipeline(costs, plan, model, stages, self.clock, upkeep.beside(m), m)
+        return Laid(
+            costs=costs,
+            micro_batches=m,
+            stages=stages,
+            held=held,
+            upkeep=upkeep,
+            pipeline=pipeline,
+            sent=communicate(self.clock, plan, exchanged, costs.boundary_bytes, m, pipeline.slow),
+            bubble=bubble_seconds(
+                plan, m, pipeline.usual.total, pipeline.slow, pipeline.dispatched
+            ),
         )
 
     def memory(self, plan: Plan, costs: Costs) -> Term:

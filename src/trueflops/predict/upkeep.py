@@ -16,6 +16,7 @@ from trueflops.plan import BYTES, Plan
 from trueflops.predict.foreach import Update, update_by_lists, updates_by_lists
 from trueflops.predict.memory import Held
 from trueflops.predict.muon import newton_schulz_seconds
+from trueflops.predict.schedule import weight_copies
 from trueflops.runtime import Beside, Term, leaf, total
 from trueflops.sizes import Size
 
@@ -76,7 +77,8 @@ def _accumulation(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     """
     each = BYTES[plan.summed_dtype]
     wider = 2.0 * max(each - BYTES["bf16"], 0.0)
-    own = held.gradients * (1.0 - plan.offload_optimizer)
+    # Of two stages that a rank holds a micro-batch passes one.
+    own = held.gradients * (1.0 - plan.offload_optimizer) / weight_copies(plan)
     exposed = clock.profile.curve("framework")["accumulation"]
     return clock.stream(exposed * own * ((m - 1.0) * 2.0 * each + m * wider), "")
 
@@ -134,9 +136,10 @@ def _offload(clock: Clock, plan: Plan, held: Held, m: Size) -> dict[str, Size]:
     weights = weights * plan.offload_parameters
     activations = held.kept_bytes * plan.offload_activations
     waited = clock.host_copy(2.0 * states + gradients, nvme)  # the update needs the sums
-    streamed = clock.host_copy(m * (2.0 * (weights + activations) + gradients), nvme)
-    out = states + m * (activations + gradients)
-    back = states + gradients + m * (activations + 2.0 * weights)  # for forward and backward
+    passed = m / weight_copies(plan)  # micro-batches that pass each of the stages held here
+    streamed = clock.host_copy(passed * (2.0 * weights + gradients) + m * 2.0 * activations, nvme)
+    out = states + m * activations + passed * gradients
+    back = states + gradients + m * activations + passed * 2.0 * weights  # forward and backward
     return {
         "waited": waited,
         "streamed": streamed,

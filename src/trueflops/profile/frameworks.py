@@ -26,14 +26,14 @@ SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "contention_network", "error_several",
-    "accumulation", "request_error", "chunk",
+    "accumulation", "request_error", "chunk", "dispatch_units",
     "experts_error", "gathered_copies", "foreach", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
-    "vendors", "lacks", "like", "fitted", "held_by",
+    "vendors", "lacks", "schedules", "like", "fitted", "held_by",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 waterfall.py  from the number on the box to the number you get
 training.py   a training answer          serving.py  a serving answer
+pipeline.py   a simulated pipeline: every stage over time, its trace
 compare.py    chips side by side         catalog.py  a record with its sources (catalog_json.py)
 compare_model.py  a model on several chips
 verify.py     predicted beside measured  progress.py while an answer is worked out

@@ -51,6 +51,7 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     ]
     for name, seconds, why in (
         ("+ memory-bound", part(compute, "memory-bound ops"), "norms, activations"),
+        ("+ units shared", part(compute, "units shared"), "with the all-to-all beside"),
         ("+ untuned", part(compute, "untuned shapes"), "libraries tuned for few shapes"),
         ("+ power cap", part(compute, "power cap"), "a lower clock under load"),
         ("+ launch gaps", part(compute, "launch gaps"), "waiting for the host"),

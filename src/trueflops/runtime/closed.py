@@ -56,6 +56,7 @@ class Ran:
 
     seconds: dict[str, Size]
     untuned: Size
+    shared: Size  # for kernels of others on some of the chip's units
     gaps: Size
     capped: Size
     clock_ratio: Size
@@ -68,8 +69,10 @@ class Ran:
     def added(self, profile: Profile, times: Size = 1.0) -> tuple[Term, ...]:
         """What was added as leaves of a step that runs the stretch so many times."""
         vendor, power, host = (profile.curve(n) for n in ("models", "power", "framework"))
+        shared = (leaf("units shared", times * self.shared, host, "framework"),)
         return (
             leaf("untuned shapes", times * self.untuned, vendor, "vendor"),
+            *(shared if np.any(self.shared) else ()),
             leaf("power cap", times * self.capped, power, "power"),
             leaf("launch gaps", times * self.gaps, host, "framework"),
         )
@@ -81,17 +84,19 @@ def run_closed(
     *,
     gap: float,
     lost: float = 0.0,
+    shared: Size = 0.0,
     beside: Beside | None = None,
     blocking: bool = False,
 ) -> Ran:
     """Add what libraries lose on these shapes, then waits for the host, then the power cap.
 
-    `lost` is relative to what follows the clock, `gap` in seconds after every kernel. A `blocking`
-    host issues the next kernel when the one before has ended: nothing runs beside it.
+    `lost` and `shared` (others' kernels on some of the units) are relative to what follows the
+    clock, `gap` in seconds after every kernel. A `blocking` host issues the next kernel when the
+    one before has ended: nothing runs beside it.
     """
     beside = beside or Beside()
     device = {
-        phase: seconds + lost * work.clocked[phase] + gap * work.kernels[phase]
+        phase: seconds + (lost + shared) * work.clocked[phase] + gap * work.kernels[phase]
         for phase, seconds in work.seconds.items()
     }
     waited: dict[str, Size] = {}
@@ -113,6 +118,7 @@ def run_closed(
     return Ran(
         seconds=taken,
         untuned=lost * clocked,
+        shared=shared * clocked,
         gaps=gaps,
         capped=held.added,
         clock_ratio=held.ratio,

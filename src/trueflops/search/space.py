@@ -57,7 +57,7 @@ class Space:
     recompute_layers: tuple[float, ...] = ()
     sp: tuple[bool, ...] = (True, False)
     cp_kind: tuple[str, ...] = ("ring", "all-to-all")
-    schedule: tuple[str, ...] = ("1f1b", "zb-h1", "zb-h2", "dualpipe")
+    schedule: tuple[str, ...] = ("1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe")
     dispatch: tuple[str, ...] = ("all-to-all", "deduplicated")
     compute: tuple[str, ...] = ()  # empty: that of `base`
     offload: tuple[Offload, ...] = KEPT_INSIDE

@@ -65,6 +65,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         "--global-batch", metavar="N", help="sequences a step (default: about 4 M tokens)"
     )
     p.add_argument("--plot", metavar="FILE.png", help="draw the waterfall (needs matplotlib)")
+    p.add_argument("--trace", metavar="FILE.json", help="the timeline of every stage, for Perfetto")
     plan = p.add_argument_group(
         "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
     )
@@ -89,6 +90,9 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         "them (DeepEP)",
     )
     plan.add_argument("--etp", help="tensor parallel of each expert", **degree)
+    plan.add_argument(
+        "--mtp", help="modules that predict further tokens (DeepSeek-V3 trains with 1)", **degree
+    )
     plan.add_argument("--micro-batch", "--mb", help="sequences a micro-batch", **degree)
     plan.add_argument(
         "--zero",
@@ -112,11 +116,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     )
     plan.add_argument(
         "--schedule",
-        type=one_or_more("gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"),
+        type=one_or_more("gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe"),
         metavar="NAME",
         default=None,
-        help="pipeline schedule: gpipe, 1f1b (vpp > 1 interleaves it), zb-h1, zb-h2, dualpipe; "
-        "several with commas, or any",
+        help="pipeline schedule: gpipe, 1f1b (vpp > 1 interleaves it), zb-h1, zb-h2, zb-v (two "
+        "pieces a rank), dualpipe; several with commas, or any",
     )
     plan.add_argument("--first-stage-layers", help="layers of the first stage", **degree)
     plan.add_argument("--last-stage-layers", help="layers of the last stage", **degree)

@@ -20,7 +20,7 @@ def build_block(
     """One transformer layer, from the residual stream to the residual stream."""
     tuning = tuning.of_frozen_layer() if block.frozen else tuning
     at = Layout(run, model.hidden, block.parameters(model.hidden), tuning)
-    x = at.stream("block.in")
+    x = _join(at) if block.joins else at.stream("block.in")
     pre = block.norms != "post"
     normed = at.norm("attention.norm", x) if pre else x
     mixed = _close(at, block, "attention", attend(at, block, normed))
@@ -39,6 +39,12 @@ def build_block(
     widened = _close(at, block, "ffn", feed_forward(at, block, normed))
     out = at.op(Kind.ADD, "ffn.residual", [mid, widened], [at.stream("block.out")], part="residual")
     return at.graph(name, out)
+
+
+def _join(at: Layout) -> Tensor:
+    """The stream beside the embedding of the next tokens, normed and brought back to its width."""
+    both = at.tensor("join.in", ("joined", 2.0 * at.hidden), bits=at.run.stream_bits)
+    return at.linear(["join.project"], at.norm("join.norm", both), [at.stream("block.in")])
 
 
 def _close(at: Layout, block: Block, name: str, y: Tensor) -> Tensor:
