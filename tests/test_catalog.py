@@ -31,7 +31,7 @@ def test_everything_is_there() -> None:
     assert len(nodes()) >= 60
     assert len(index("clusters")) >= 12
     assert len(model_names()) >= 45
-    assert len(read_toml(DATA / "prices.toml")["rent"]) == 238
+    assert len(read_toml(DATA / "prices.toml")["rent"]) == 269
     assert len(read_toml(DATA / "errata.toml")["erratum"]) >= 16
 
 

@@ -169,6 +169,7 @@ def test_public_names_are_pinned() -> None:
         "search_plans",
         "search_serving",
         "training_bill",
+        "whole_bill",
     ]
     for name in trueflops.__all__:
         assert getattr(trueflops, name)

@@ -39,6 +39,7 @@ _PUBLIC = {
     "Trainer": "predict",
     "Server": "predict",
     "training_bill": "predict",
+    "whole_bill": "predict",
     "search_plans": "search",
     "legal_plans": "search",
     "search_serving": "search",

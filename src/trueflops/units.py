@@ -61,6 +61,7 @@ UNITS: Final = MappingProxyType(
         "joules": _prefixed(_SI | _SMALL, {"J": 1.0}) | _prefixed(_SI, {"Wh": SECONDS_PER_HOUR}),
         "usd": _prefixed(_SI, {"USD": 1.0}),
         "usd_per_hour": {"USD/h": 1.0},
+        "usd_per_kwh": {"USD/kWh": 1.0},
         "count": {p: v for p, v in _SI.items() if p != "E"} | {"B": 1e9},
     }
 )
@@ -89,11 +90,11 @@ def read_whole(text: str, *, what: str = "value") -> int:
     return int(value)
 
 
-def parse(text: str, dimension: str, *, what: str = "value") -> float:
+def parse(text: str, dimension: str, *, what: str = "value", example: str = "") -> float:
     """Read '3.35 TB/s' as SI. The unit is obligatory, but for counts; signs and NaN are refused."""
     units = UNITS[dimension]
     match = _QUANTITY.fullmatch(text)
-    example = f"write for example {EXAMPLES[dimension]!r}"
+    example = f"write for example {example or EXAMPLES[dimension]!r}"
     if match is None:
         raise BadQuantity(f"{what}: {shorten(text)!r} is not a number with a unit; {example}")
     digits, unit = match.groups()
@@ -120,6 +121,7 @@ EXAMPLES: Final = MappingProxyType(
         "joules": "3 kWh",
         "usd": "30000 USD",
         "usd_per_hour": "2.99 USD/h",
+        "usd_per_kwh": "0.09 USD/kWh",
         "count": "15T",
     }
 )

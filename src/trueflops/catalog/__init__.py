@@ -11,6 +11,7 @@ clusters.py      64xH100, Selene, my-cluster.toml   prices.py  rents and purchas
 formats.py       fp64 … fp4: bits, range, epsilon   models.py  config.json fields
 errata.py        where the documents are wrong      networks.py  4x100Gb, 8x400Gb
 peaks.py         peaks from units × FMA × clock     lookup.py  a record of any kind by its name
+operation.py     failures, spot, storage, PUE, hosting
 """
 
 from trueflops.catalog.accelerators import DTYPES as DTYPES

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from math import log
+from statistics import median
+from typing import Any, Final
 
 from trueflops import units
 from trueflops.catalog.accelerators import Accelerator
@@ -23,6 +25,27 @@ class Price:
     date: str
     source: str
     kind: str  # "on demand", "spot", "given"
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """What one accelerator is sold for; low and high span the offers on record."""
+
+    usd: float
+    low: float
+    high: float
+    date: str  # of the newest
+    offers: int  # 0: as the user says
+    machine: bool = False  # whether it is the price of a whole machine, not of a chip in a server
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of its logarithm: of the offers, and no less than one offer's."""
+        return max(log(self.high / self.low) / 2.0, ONE_OFFER) if self.offers else 0.0
+
+
+# Assumed: "±20–40 %", as the estimate of aiinframap-tco says of itself.
+ONE_OFFER: Final = 0.2
 
 
 @cache
@@ -71,6 +94,26 @@ def price(chip: Accelerator, *, spot: bool = False) -> Price | None:
                 "spot" if spot else "on demand",
             )
     return None
+
+
+def purchase(chip: Accelerator) -> Purchase | None:
+    """The median of purchase prices on record, for one device as software sees it."""
+    rows = purchases(chip.name)
+    if not rows:
+        return None
+    of = chip.devices_per_package
+
+    def usd(row: dict[str, Any], key: str) -> float:
+        return units.parse(row.get(key, row["price"]), "usd", what="prices.toml") / of
+
+    return Purchase(
+        median(usd(row, "price") for row in rows),
+        min(usd(row, "price_low") for row in rows),
+        max(usd(row, "price_high") for row in rows),
+        max(row.get("date", "") for row in rows),
+        len(rows),
+        all(row.get("machine", False) for row in rows),
+    )
 
 
 def _providers(row: dict[str, Any]) -> int:

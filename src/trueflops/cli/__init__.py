@@ -2,6 +2,7 @@
 
 arguments/    the commands and their flags      main.py     errors, exit codes
 planning.py   from flags to a workload, a plan  question.py what train and infer share
+operation.py  from flags to how a cluster is run and paid for
 demo.py       what `make demo` runs
 One command each: train.py, infer.py, compare.py, catalog.py, explain.py, ops.py, capture.py,
 guard.py, diagnose.py, collective.py, stragglers.py, measure.py, calibrate.py, verify.py.

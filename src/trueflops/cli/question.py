@@ -22,7 +22,7 @@ from trueflops.profile.frameworks import USUAL, about, on_vendor, runs_on, serve
 from trueflops.profile.library import find_profile
 
 # How an answer looks, not what was asked.
-SHOWN = {"json", "verbose", "explain", "provenance", "top", "plot"}
+SHOWN = {"json", "verbose", "explain", "provenance", "top", "plot", "what_helps"}
 
 
 def recall(options: argparse.Namespace) -> argparse.Namespace:
@@ -173,6 +173,7 @@ def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:
 
 # $2, 2, 2.50, 2$/h, 2 USD/h, $2.50/hour, USD 2/hr: dollars an hour however they are written.
 _NUMBER, _DOLLARS = r"[+-]?\d*\.?\d+(?:e[+-]?\d+)?", r"(?:\$|USD)?"
+_SUM = re.compile(rf"{_DOLLARS}\s*({_NUMBER})\s*{_DOLLARS}", re.IGNORECASE)
 _HOUR = r"(?:(?:/|per )\s*h(?:r|our)?)?"
 _PRICE = re.compile(rf"{_DOLLARS}\s*({_NUMBER})\s*{_DOLLARS}\s*{_HOUR}", re.IGNORECASE)
 
@@ -181,6 +182,15 @@ def _usd_per_hour(text: str) -> float:
     """What one accelerator costs an hour; a bare number is dollars."""
     found = _PRICE.fullmatch(text.strip())
     return units.parse(f"{found[1]} USD/h" if found else text, "usd_per_hour", what="--price")
+
+
+def dollars(text: str, flag: str, most: float) -> float:
+    """A sum of dollars: 30000, $30000, 30k USD; a bare number is dollars."""
+    found = _SUM.fullmatch(text.strip())
+    usd = units.parse(f"{found[1]} USD" if found else text, "usd", what=flag)
+    if usd > most:
+        raise BadInput(f"{flag} {shorten(text)}: {units.show(most, 'usd')} at most")
+    return usd
 
 
 def pue_of(options: argparse.Namespace) -> float:

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 from trueflops import units
+from trueflops.catalog import Price
+from trueflops.cli.operation import operation_of
 from trueflops.cli.planning import (
     base_plan,
     given_plan,
@@ -27,8 +29,9 @@ from trueflops.cli.searching import look, notes_of, say_none_fits, space_of
 from trueflops.files import check_writable
 from trueflops.model import read_model
 from trueflops.plan import check_plan
-from trueflops.predict import Trainer, TrainingStep, training_bill
+from trueflops.predict import Trainer, TrainingStep, training_bill, whole_bill
 from trueflops.predict.guessed import widened
+from trueflops.predict.operation import Operation
 from trueflops.predict.provenance import step_provenance
 from trueflops.predict.simulated import (
     MOST,
@@ -46,6 +49,7 @@ from trueflops.report.pipeline import (
     pipeline_table,
     write_pipeline_trace,
 )
+from trueflops.report.progress import Waiting
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console
 from trueflops.report.training import (
@@ -54,8 +58,12 @@ from trueflops.report.training import (
     stages_table,
     tree_table,
 )
-from trueflops.search import Found, what_would_fit
+from trueflops.report.what_helps import encode_helps, print_helps
+from trueflops.report.whole_bill import encode_whole_bill, print_whole_bill
+from trueflops.search import Found, search_plans, what_would_fit
 from trueflops.search.best import surely_too_large
+from trueflops.search.hardware import Hardware
+from trueflops.search.what_helps import Best, Help, what_helps
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if options.trace:
         check_writable(Path(options.trace))
     where, model = cluster_of(options), read_model(options.model)
+    paid = rent_of(options, where), pue_of(options), operation_of(options, where)
     software = software_of(options, where.accelerator, USUAL)
     workload, notes = workload_of(options, model, where)
     base, why = base_plan(options, where)
@@ -77,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         guesses = guessed(options, plan, software.name, model)
         step = widened(trainer, trainer.predict_one(plan), guesses)
         notes += [str(guess) for guess in guesses]
-        return Answer(trainer, options, notes, software).show(step, None)
+        return Answer(trainer, options, notes, software, *paid).show(step, None)
     space = space_of(options, base, where.accelerator)
     found, why = look(trainer, space, options.top)
     if not found.legal and not surely_too_large(trainer, space):  # flags break a rule: say which
@@ -85,22 +94,36 @@ def run(options: argparse.Namespace) -> int:
     if not found.best:
         return say_none_fits(trainer, space, found, options)
     notes += [*why, *notes_of(found)]
-    return Answer(trainer, options, notes, software).show(found.best[0], found)
+
+    def best(there: Hardware) -> TrainingStep | None:
+        elsewhere = Trainer(model, workload, *there)
+        return next(iter(search_plans(elsewhere, space, most=1).best), None)
+
+    return Answer(trainer, options, notes, software, *paid).show(found.best[0], found, best)
 
 
 class Answer:
     """One answer, as text or JSON."""
 
     def __init__(
-        self, trainer: Trainer, options: argparse.Namespace, notes: list[str], software: Software
+        self,
+        trainer: Trainer,
+        options: argparse.Namespace,
+        notes: list[str],
+        software: Software,
+        rent: Price | None,
+        pue: float,
+        operation: Operation,
     ) -> None:
         self.trainer, self.options, self.notes = trainer, options, notes
         self.software = software
-        self.rent, self.pue = rent_of(options, trainer.cluster), pue_of(options)
+        self.rent, self.pue, self.operation = rent, pue, operation
 
-    def show(self, step: TrainingStep, found: Found | None) -> int:
+    def show(self, step: TrainingStep, found: Found | None, best: Best | None = None) -> int:
         """Print it, draw it; 1 if the plan does not fit."""
         bill = training_bill(step, rent=self.rent, pue=self.pue)
+        whole = whole_bill(step, self.operation, self.rent)
+        helps = self._helps(step, best) if self.options.what_helps else []
         others = found.best[: self.options.top] if found else ()
         fit = what_would_fit(self.trainer, step.plan) if not step.fits else []
         pipeline = self._simulate(step)
@@ -114,6 +137,7 @@ class Answer:
             answer |= {
                 "framework": self.software._asdict(),
                 "notes": self.notes,
+                "whole_bill": encode_whole_bill(whole),
                 "stages": [encode.term(stage) for stage in stages],
                 "would_fit": [words for words, _ in fit],
             }
@@ -121,18 +145,25 @@ class Answer:
                 answer |= {"search": encode_found(found)}
             if pipeline:
                 answer["pipeline"] = encode_pipeline(pipeline)
+            if self.options.what_helps:
+                answer["what_helps"] = encode_helps(helps)
             if self.options.provenance:
                 answer["provenance"] = encode_provenance(step_provenance(self.trainer, step))
             print(encode.to_json(answer))
             return 0 if step.fits else 1
         out = console()
         print_training(out, step, bill, self.notes)
+        out.print()
+        print_whole_bill(out, whole)
         if len(others) > 1:
             out.print()
             bills = [training_bill(s, rent=self.rent, pue=self.pue) for s in others]
             out.print(runners_up_table(list(zip(others, bills, strict=True))))
         if found is not None:
             print_found(out, found)
+        if self.options.what_helps:
+            out.print()
+            print_helps(out, helps)
         if self.options.explain:
             self._explain(step, pipeline)
         if self.options.provenance:
@@ -155,6 +186,11 @@ class Answer:
         if self.options.trace:
             write_pipeline_trace(step, found, Path(self.options.trace))
         return found
+
+    @staticmethod
+    def _helps(step: TrainingStep, best: Best | None) -> list[Help]:
+        with Waiting("what would help") as wait:
+            return what_helps(step, best, say=wait.say)
 
     def _explain(self, step: TrainingStep, pipeline: SimulatedPipeline | None) -> None:
         """Print the trees: the step, the memory, every stage, and what fusion saved."""

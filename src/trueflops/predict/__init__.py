@@ -16,6 +16,8 @@ training.py       the step of one plan, or of a million (training_step.py: the a
 guessed.py        answers as wide as what was guessed makes them
 serving.py        prefill, decode, KV cache; released.py: the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh
+whole_bill.py     the same with failures (goodput.py), checkpoints (checkpoint.py), PUE, ownership
+                  (ownership.py), as a cluster is run (operation.py)
 kernels.py        single kernels; explain/: how one of them runs; mapping.py: tile to instructions
 collective/       a collective by every algorithm, message by message
 stragglers/       slow ranks and links under synchronous and asynchronous updates
@@ -32,5 +34,7 @@ from trueflops.predict.serving import Server as Server
 from trueflops.predict.serving import ServingPoint as ServingPoint
 from trueflops.predict.training import Trainer as Trainer
 from trueflops.predict.training_step import TrainingStep as TrainingStep
+from trueflops.predict.whole_bill import WholeBill as WholeBill
+from trueflops.predict.whole_bill import whole_bill as whole_bill
 from trueflops.runtime.terms import Estimate as Estimate
 from trueflops.runtime.terms import Term as Term

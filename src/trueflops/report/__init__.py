@@ -19,4 +19,6 @@ roofline.py   in a terminal               plots.py   pictures (the plot extra)
 collective.py  a collective's algorithms (collective_steps.py, collective_plot.py)
 stragglers.py  slow ranks and links, by mode of update
 guard.py      a step beside the one that was accepted
+whole_bill.py failures, goodput, dollars, energy, buying
+what_helps.py the gain from more of each resource, and why one chip beats another
 """

@@ -12,7 +12,7 @@ from trueflops import units
 from trueflops.catalog import Accelerator, price
 from trueflops.errors import UnknownName
 from trueflops.report.grid import grid
-from trueflops.report.tables import FOOTNOTE, MARK
+from trueflops.report.tables import FOOTNOTE, MARK, NO_PRICE
 
 Value = Callable[[Accelerator], Any]
 COLUMNS: dict[str, Value] = {
@@ -91,7 +91,12 @@ def footnotes(chips: Sequence[Accelerator]) -> str:
     said = (
         "dense TFLOP/s (TOP/s for int8) per device as software sees it; X no such path, · not known"
     )
-    return f"{said}; {FOOTNOTE}" if marked else said
+    notes = [said, *([FOOTNOTE] if marked else [])]
+    unpriced = sum(price(chip) is None for chip in chips)
+    if unpriced:
+        of = f"of {unpriced} of these {len(chips)} chips" if len(chips) > 1 else "of this chip"
+        notes.append(f"{NO_PRICE} {of}")
+    return "; ".join(notes)
 
 
 def _number(chip: Accelerator, path: str, unit: float, digits: int) -> Text:

@@ -12,7 +12,7 @@ from trueflops import units
 from trueflops.catalog import price
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.grid import Column, Grid, grid
-from trueflops.report.tables import MARK, count, plural
+from trueflops.report.tables import MARK, NO_PRICE, count, plural
 from trueflops.search.chips import (
     BATCH_TOKENS,
     OUTPUT,
@@ -129,7 +129,7 @@ def _fewest(outcome: Outcome[Any]) -> str:
 
 
 def _usd(dollars: float | None) -> str:
-    return "·" if dollars is None else units.show(dollars, "usd")
+    return NO_PRICE if dollars is None else units.show(dollars, "usd")
 
 
 def _reasons(answers: Sequence[ChipAnswer]) -> list[str]:

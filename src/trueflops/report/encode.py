@@ -18,7 +18,7 @@ from trueflops.catalog import Cluster
 from trueflops.plan import Plan
 from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
-from trueflops.report.tuning import trained_parameters
+from trueflops.predict.checkpoint import trained_parameters
 from trueflops.report.waterfall import training_waterfall
 
 SCHEMA_VERSION: Final = 1

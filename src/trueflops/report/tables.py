@@ -17,6 +17,7 @@ from trueflops.predict import Estimate
 
 MARK = "†"  # beside a figure of the catalog for which no source is at hand
 FOOTNOTE = f"{MARK} unconfirmed: no source at hand"
+NO_PRICE = "no price known"
 NARROWEST = 40  # below this a terminal does not know its width
 
 

@@ -12,7 +12,7 @@ from trueflops.catalog import Cluster
 from trueflops.plan.words import describe_plan
 from trueflops.predict import Bill, Term, TrainingStep
 from trueflops.report.grid import Bar, grid
-from trueflops.report.tables import count, percent, plural, ranged
+from trueflops.report.tables import NO_PRICE, count, percent, plural, ranged
 from trueflops.report.tuning import describe_tuning
 from trueflops.report.waterfall import training_waterfall
 
@@ -127,7 +127,7 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
             f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {bill.price.kind}{when}",
         )
     else:
-        table.add_row("cost", "?", "", Text("no price known; give --price 2", style="dim"))
+        table.add_row("cost", "?", "", Text(f"{NO_PRICE}; give --price 2", style="dim"))
     if bill.kwh and bill.watts:
         energy = bill.kwh.times(units.JOULES_PER_KWH)
         row(

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from trueflops import units
-from trueflops.model import Model, adapter_count, freeze_first, read_targets, trained_count
+from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.predict.checkpoint import trained_parameters
 
 _METHODS = {"lora": "LoRA", "qlora": "QLoRA"}
 _TARGETS = {"all-linear": "all linear layers", "attention": "the layers of attention"}
-
-
-def trained_parameters(model: Model, plan: Plan) -> int:
-    """How many parameters have a gradient."""
-    frozen = freeze_first(model, plan.freeze_layers)
-    if not plan.adapters:
-        return trained_count(frozen)
-    return adapter_count(frozen, plan.lora_rank, read_targets(plan.lora_targets))
 
 
 def describe_tuning(model: Model, plan: Plan) -> str:

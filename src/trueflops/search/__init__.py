@@ -7,6 +7,8 @@ best.py       the best of them, exactly, without predicting most; front.py: time
 chips.py      the same model on chips of different kinds, at equal counts
 serving.py    how to cut a cluster into replicas
 advice.py     what would make a plan fit
+what_helps.py the gain from more of each resource, and why one chip beats another
+hardware.py   clusters with more of a resource, or with another's
 """
 
 from trueflops.search.advice import what_would_fit as what_would_fit

@@ -23,6 +23,7 @@ from trueflops.predict.released import Weights, served_weights
 from trueflops.profile import Profile, profile_of
 from trueflops.profile.frameworks import SERVING, USUAL
 from trueflops.search.best import search_plans
+from trueflops.search.hardware import Hardware
 from trueflops.search.serving import Limits, search_serving
 from trueflops.search.space import Space
 from trueflops.units import BITS_PER_BYTE
@@ -110,23 +111,8 @@ class _Attempt:
 
     def train(self, count: int) -> TrainingStep | None:
         """The best plan that fits, or none."""
-        dtype = next((d for d in ("bf16", "fp16") if self.chip.computes(d)), "")
-        if not dtype:
-            raise TrueflopsError("no 16-bit matmul rate known")
-        base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
-        zero = (1, 3) if count > 1 else (0,)  # one chip alone has nobody to share with
-        space = Space(
-            vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base,
-            recompute_layers=(inf,), first_stage_layers=(0,), schedule=("1f1b",), sp=(True,),
-            cp_kind=("ring",), dispatch=("all-to-all",), etp=(1,),
-        )  # fmt: skip
-        where = cluster_of(self.chip, count)
-        batch = max(BATCH_TOKENS // self.seq // count, 1) * count
-        asked = Training(self.seq, batch, float(BATCH_TOKENS))
         profile = profile_of(self.chip, USUAL, self.given)
-        trainer = Trainer(self.model, asked, where, profile)
-        found = search_plans(trainer, space, most=1)
-        return found.best[0] if found.best else None
+        return best_training(self.model, self.seq, Hardware(cluster_of(self.chip, count), profile))
 
     def serve(self, count: int) -> ServingPoint | None:
         """The best cut that fits, or none."""
@@ -143,6 +129,26 @@ def fewest_that_train(model: Model, chip: Accelerator, seq: int) -> Outcome[Trai
     """The smallest power of two of a chip on which a model can be trained at all."""
     state = STATE_BYTES * model.parameter_count
     return _fewest(chip, state, _Attempt(model, chip, seq, None).train, None)
+
+
+def best_training(model: Model, seq: int, on: Hardware) -> TrainingStep | None:
+    """The best plan that fits some hardware, as chips are compared by; None: none does."""
+    where, chip = on.cluster, on.cluster.accelerator
+    dtype = next((d for d in ("bf16", "fp16") if chip.computes(d)), "")
+    if not dtype:
+        raise TrueflopsError("no 16-bit matmul rate known")
+    base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
+    zero = (1, 3) if where.count > 1 else (0,)  # one chip alone has nobody to share with
+    space = Space(
+        vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base,
+        recompute_layers=(inf,), first_stage_layers=(0,), schedule=("1f1b",), sp=(True,),
+        cp_kind=("ring",), dispatch=("all-to-all",), etp=(1,),
+    )  # fmt: skip
+    batch = max(BATCH_TOKENS // seq // where.count, 1) * where.count
+    asked = Training(seq, batch, float(BATCH_TOKENS))
+    trainer = Trainer(model, asked, where, on.profile)
+    found = search_plans(trainer, space, most=1)
+    return found.best[0] if found.best else None
 
 
 def _fewest(

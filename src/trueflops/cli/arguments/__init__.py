@@ -4,6 +4,7 @@ plans.py     flags of train and infer            chips.py   of compare, catalog,
 programs.py  of ops, capture, guard, diagnose …  shared.py  values and flags of several commands
 links.py     flags of collective and stragglers
 software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
+operation.py how a cluster is run and paid for
 """
 
 from __future__ import annotations

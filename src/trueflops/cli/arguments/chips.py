@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from trueflops.cli.arguments.shared import common_flags, integer, profile_flags, whole
+from trueflops.cli.arguments.shared import (
+    common_flags,
+    integer,
+    profile_flags,
+    what_helps_flag,
+    whole,
+)
 from trueflops.measure.flags import add_flags
 
 
@@ -29,6 +35,7 @@ def compare_flags(p: argparse.ArgumentParser) -> None:
         help="with --for: so many of each chip (default: the fewest on which all can)",
     )
     p.add_argument("--seq", metavar="N", help="with --for: sequence length (default 4096)")
+    what_helps_flag(p)
     profile_flags(p)
     common_flags(p)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from trueflops.cli.arguments.operation import operation_flags
 from trueflops.cli.arguments.several import degrees, one_or_more
 from trueflops.cli.arguments.shared import (
     common_flags,
@@ -13,6 +14,7 @@ from trueflops.cli.arguments.shared import (
     provenance_flag,
     real,
     share,
+    what_helps_flag,
     whole,
 )
 from trueflops.cli.arguments.software import engine_flag, framework_flag
@@ -45,7 +47,8 @@ def where_flags(p: argparse.ArgumentParser) -> None:
         type=real,
         default=None,
         metavar="X",
-        help="data-centre overhead on energy (default 1: the machines alone)",
+        help="data-centre overhead on energy (default 1: the machines alone; in the whole bill of "
+        "train 1.58, the average)",
     )
     profile_flags(p)
     p.add_argument("--explain", action="store_true", help="every part of every total")
@@ -66,6 +69,8 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--plot", metavar="FILE.png", help="draw the waterfall (needs matplotlib)")
     p.add_argument("--trace", metavar="FILE.json", help="the timeline of every stage, for Perfetto")
+    what_helps_flag(p)
+    operation_flags(p)
     plan = p.add_argument_group(
         "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
     )

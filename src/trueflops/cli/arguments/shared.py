@@ -70,6 +70,15 @@ def provenance_flag(p: argparse.ArgumentParser) -> None:
     )
 
 
+def what_helps_flag(p: argparse.ArgumentParser) -> None:
+    """Elasticities."""
+    p.add_argument(
+        "--what-helps",
+        action="store_true",
+        help="the gain from twice the FLOP/s, memory, bandwidth, links, network, power",
+    )
+
+
 def common_flags(p: argparse.ArgumentParser) -> None:
     """What every command has."""
     p.add_argument("--json", action="store_true", help="one JSON object, SI units in the keys")
