@@ -34,6 +34,7 @@ ROOMS = [
     "search",
     "calibrate",
     "verify",
+    "sweep",
     "report",
     "measure",  # runs on a bare node: only cli starts it
     "cli",

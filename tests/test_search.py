@@ -103,7 +103,7 @@ def test_no_prediction_lies_below_its_bound(
         step = asked.predict(family.all())
         rows, again = family.with_again(np.arange(family.keys.count))
         needed = bounds.bytes(rows, again)
-        least = np.repeat(bounds.seconds(rows, again), needed.shape[1])
+        least = bounds.chosen_seconds(rows, bounds.seconds(rows, again)).ravel()
         assert (least <= np.broadcast_to(step.step.value, least.shape) * (1 + 1e-9)).all()
         held = np.broadcast_to(step.memory.value, least.shape)
         assert (needed.ravel() <= held * (1 + 1e-9)).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,31 @@ from trueflops.workload import Serving
 USUAL = {"input": 1024, "output": 256, "concurrency": 64}
 
 
+class Answer(NamedTuple):
+    """Cuts of the cluster, the best first, what they are held against, and what to say of them."""
+
+    server: Server
+    points: list[ServingPoint]
+    limits: Limits
+    more: dict[str, Any]
+
+
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if it does not fit or not in time."""
+    server, points, limits, more = ask(options)
+    if options.provenance:
+        found = serving_provenance(server, points[0])
+        more["provenance"] = {name: encode_provenance(each) for name, each in found.items()}
+        code = show(points, limits, options, more)
+        if not options.json:
+            for each in found.values():
+                show_provenance(console(), each)
+        return code
+    return show(points, limits, options, more)
+
+
+def ask(options: argparse.Namespace) -> Answer:
+    """Predict the cut that the flags spell out, or every cut of the cluster."""
     options = recall(options)
     where, model = cluster_of(options), read_model(options.model)
     asked = _asked(options, model)
@@ -63,15 +86,7 @@ def run(options: argparse.Namespace) -> int:
         with Waiting(f"trying every cut of {where.count:,} accelerators"):
             points = search_serving(server, limits, options.top)
     more = {"weights_why": weights.why, "engine": software._asdict(), "notes": notes}
-    if options.provenance:
-        found = serving_provenance(server, points[0])
-        more["provenance"] = {name: encode_provenance(each) for name, each in found.items()}
-        code = show(points, limits, options, more)
-        if not options.json:
-            for each in found.values():
-                show_provenance(console(), each)
-        return code
-    return show(points, limits, options, more)
+    return Answer(server, points, limits, more)
 
 
 def _asked(options: argparse.Namespace, model: Model) -> Serving:
@@ -132,9 +147,14 @@ def show(
         out.print(f"[red]Does not fit[/]: {why_not(point)}")
     elif not limits.met(point):
         out.print()
-        tried = "no cut of this cluster answers" if len(points) > 1 else "this plan does not answer"
-        out.print(f"[red]Not in time[/]: {tried} within the limits given.")
+        out.print(f"[red]Not in time[/]: {why_late(points)}.")
     return 0 if fine else 1
+
+
+def why_late(points: list[ServingPoint]) -> str:
+    """What was tried in vain."""
+    tried = "no cut of this cluster answers" if len(points) > 1 else "this plan does not answer"
+    return f"{tried} within the limits given"
 
 
 def _seconds(options: argparse.Namespace, name: str) -> float:

@@ -113,7 +113,7 @@ def notes_of(found: Found) -> list[str]:
     return notes
 
 
-def say_none_fits(trainer: Trainer, space: Space, found: Found, options: argparse.Namespace) -> int:
+def why_none_fits(trainer: Trainer, space: Space, found: Found) -> str:
     """Why a search came back empty, and the smallest cluster that would do."""
     chip, count = trainer.cluster.accelerator, trainer.cluster.count
     have = units.show(trainer.capacity, "memory")
@@ -131,10 +131,13 @@ def say_none_fits(trainer: Trainer, space: Space, found: Found, options: argpars
         else f"the smallest cluster of them that would do has {max(fewest, count + 1):,}: "
         f"--on {max(fewest, count + 1)}x{chip.name}"
     )
-    reason = f"no plan surely fits {count:,} × {chip.name}: {why}; {advice}"
+    return f"no plan surely fits {count:,} × {chip.name}: {why}; {advice}"
+
+
+def say_none_fits(reason: str, options: argparse.Namespace) -> int:
+    """Print why a search came back empty."""
     if options.json:
-        answer = {"question": question_of(options), "fits": False, "why": reason, "fewest": fewest}
-        print(encode.to_json(answer))
+        print(encode.to_json({"question": question_of(options), "fits": False, "why": reason}))
     else:
         print(wrapped(f"trueflops: {reason}"), file=sys.stderr)
     return 1

@@ -25,7 +25,7 @@ from trueflops.cli.question import (
     rent_of,
     software_of,
 )
-from trueflops.cli.searching import look, notes_of, say_none_fits, space_of
+from trueflops.cli.searching import look, notes_of, say_none_fits, space_of, why_none_fits
 from trueflops.files import check_writable
 from trueflops.model import read_model
 from trueflops.plan import check_plan
@@ -57,17 +57,26 @@ from trueflops.report.training import (
     runners_up_table,
     stages_table,
     tree_table,
+    why_not,
 )
 from trueflops.report.what_helps import encode_helps, print_helps
 from trueflops.report.whole_bill import encode_whole_bill, print_whole_bill
-from trueflops.search import Found, search_plans, what_would_fit
+from trueflops.search import Found, Space, search_plans, what_would_fit
 from trueflops.search.best import surely_too_large
 from trueflops.search.hardware import Hardware
-from trueflops.search.what_helps import Best, Help, what_helps
+from trueflops.search.what_helps import Help, what_helps
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if nothing fits."""
+    answer, step, found = ask(options)
+    if isinstance(step, str):
+        return say_none_fits(step, answer.options)
+    return answer.show(step, found)
+
+
+def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found | None]:
+    """The step of the plan that flags spell out, or of the best of a search; or why none fits."""
     options = recall(options)
     if options.trace:
         check_writable(Path(options.trace))
@@ -86,20 +95,16 @@ def run(options: argparse.Namespace) -> int:
         guesses = guessed(options, plan, software.name, model)
         step = widened(trainer, trainer.predict_one(plan), guesses)
         notes += [str(guess) for guess in guesses]
-        return Answer(trainer, options, notes, software, *paid).show(step, None)
+        return Answer(trainer, options, notes, software, *paid), step, None
     space = space_of(options, base, where.accelerator)
     found, why = look(trainer, space, options.top)
     if not found.legal and not surely_too_large(trainer, space):  # flags break a rule: say which
         check_plan(given_plan(options, base, where, model), model, where.count, workload)
+    answer = Answer(trainer, options, notes, software, *paid, space)
     if not found.best:
-        return say_none_fits(trainer, space, found, options)
+        return answer, why_none_fits(trainer, space, found), found
     notes += [*why, *notes_of(found)]
-
-    def best(there: Hardware) -> TrainingStep | None:
-        elsewhere = Trainer(model, workload, *there)
-        return next(iter(search_plans(elsewhere, space, most=1).best), None)
-
-    return Answer(trainer, options, notes, software, *paid).show(found.best[0], found, best)
+    return answer, found.best[0], found
 
 
 class Answer:
@@ -114,16 +119,18 @@ class Answer:
         rent: Price | None,
         pue: float,
         operation: Operation,
+        space: Space | None = None,  # of the search that found the step, if there was one
     ) -> None:
         self.trainer, self.options, self.notes = trainer, options, notes
         self.software = software
         self.rent, self.pue, self.operation = rent, pue, operation
+        self.space = space
 
-    def show(self, step: TrainingStep, found: Found | None, best: Best | None = None) -> int:
+    def show(self, step: TrainingStep, found: Found | None) -> int:
         """Print it, draw it; 1 if the plan does not fit."""
         bill = training_bill(step, rent=self.rent, pue=self.pue)
         whole = whole_bill(step, self.operation, self.rent)
-        helps = self._helps(step, best) if self.options.what_helps else []
+        helps = self._helps(step) if self.options.what_helps else []
         others = found.best[: self.options.top] if found else ()
         fit = what_would_fit(self.trainer, step.plan) if not step.fits else []
         pipeline = self._simulate(step)
@@ -187,10 +194,15 @@ class Answer:
             write_pipeline_trace(step, found, Path(self.options.trace))
         return found
 
-    @staticmethod
-    def _helps(step: TrainingStep, best: Best | None) -> list[Help]:
+    def _helps(self, step: TrainingStep) -> list[Help]:
+        space = self.space
+
+        def best(there: Hardware) -> TrainingStep | None:
+            elsewhere = Trainer(step.model, step.workload, *there)
+            return next(iter(search_plans(elsewhere, space or Space(), most=1).best), None)
+
         with Waiting("what would help") as wait:
-            return what_helps(step, best, say=wait.say)
+            return what_helps(step, best if space else None, say=wait.say)
 
     def _explain(self, step: TrainingStep, pipeline: SimulatedPipeline | None) -> None:
         """Print the trees: the step, the memory, every stage, and what fusion saved."""
@@ -216,14 +228,8 @@ class Answer:
 
     def _say_does_not_fit(self, step: TrainingStep, fit: list[tuple[str, TrainingStep]]) -> None:
         out = console()
-        over = float(step.memory.value) - step.capacity_bytes
-        where = "on the fullest accelerator"
-        if over <= 0:  # the accelerator has room; what it offloads does not fit the host
-            room = self.trainer.cluster.node_memory_bytes or 0.0
-            over = float(step.host_bytes) * self.trainer.cluster.per_node - room
-            where = "in a node's memory, for what is offloaded"
         out.print()
-        out.print(f"[red]Does not fit[/]: {units.show(over, 'memory')} too many {where}.")
+        out.print(f"[red]Does not fit[/]: {why_not(step)}.")
         for words, better in fit:
             taken = units.show(float(better.step.value), "seconds")
             out.print(f"  would fit: {words}  (step {taken})", highlight=False)

@@ -72,11 +72,8 @@ class PowerLaw:
             return Throttle(1.0, 0.0 * whole)
         # Newton for x = 1/r in E·x^−γ = (cap − static)·(C·x + M): convex and falling, so that from
         # x = 1 every step stays below the root.
-        room = max(self.cap - self.law["static_watts"], LEAST_ROOM * self.cap)
-        exponent = self.law["exponent"]
-        slope = exponent * joules + room * follows  # the first step is from full clock
-        slowed = 1.0 + np.maximum(joules - room * whole, 0.0) / np.maximum(slope, 1e-300)
-        slowed = np.minimum(slowed, 1.0 / SLOWEST)
+        room, exponent = self._room, self.law["exponent"]
+        slowed = self._first_step(joules, follows, whole)
         for _ in range(STEPS - 1):
             drawn = joules * slowed**-exponent
             over = drawn - room * (whole + follows * (slowed - 1.0))
@@ -84,6 +81,25 @@ class PowerLaw:
             slowed = slowed + np.maximum(over, 0.0) / np.maximum(slope, 1e-300)
             slowed = np.minimum(slowed, 1.0 / SLOWEST)
         return Throttle(1.0 / slowed, follows * (slowed - 1.0))
+
+    def least_added(self, joules: Size, clocked: Size, whole: Size) -> Size:
+        """Seconds that the cap adds at least: by the first of those steps alone."""
+        if self.cap is None:
+            return 0.0
+        follows = self.law["clocked"] * clocked
+        return follows * (self._first_step(joules, follows, whole) - 1.0)
+
+    def _first_step(self, joules: Size, follows: Size, whole: Size) -> Size:
+        """From full clock."""
+        slope = self.law["exponent"] * joules + self._room * follows
+        slowed = 1.0 + np.maximum(joules - self._room * whole, 0.0) / np.maximum(slope, 1e-300)
+        return np.minimum(slowed, 1.0 / SLOWEST)
+
+    @property
+    def _room(self) -> float:
+        """Watts that are left for work."""
+        cap = self.cap or 0.0
+        return max(cap - self.law["static_watts"], LEAST_ROOM * cap)
 
     def watts(self, joules: Size, taken: Size, ratio: Size) -> Size:
         """Mean power of a chip that does this work in so many seconds; never above the cap."""

@@ -18,6 +18,7 @@ tuning.py     what is trained, in words
 roofline.py   in a terminal               plots.py   pictures (the plot extra)
 collective.py  a collective's algorithms (collective_steps.py, collective_plot.py)
 stragglers.py  slow ranks and links, by mode of update
+sweep.py      what a sweep would ask, and what became of its rows
 guard.py      a step beside the one that was accepted
 whole_bill.py failures, goodput, dollars, energy, buying
 what_helps.py the gain from more of each resource, and why one chip beats another

@@ -12,6 +12,7 @@ from typing import Final
 
 from rich.status import Status
 
+from trueflops import units
 from trueflops.report.tables import console
 
 PATIENCE_SECONDS: Final = 1.0
@@ -57,3 +58,12 @@ class Waiting:
                 self._timer = None
             if self._status is not None:
                 self._status.stop()
+
+
+def how_far(done: int, of: int, new: int, seconds: float) -> str:
+    """'37 of 96 · 4.2/s · 14 s left'; the pace is that of the `new` ones, which took `seconds`."""
+    words = [f"{done:,} of {of:,}"]
+    if new and seconds > 0:
+        words.append(f"{new / seconds:.3g}/s")
+        words.append(f"{units.show((of - done) * seconds / new, 'seconds')} left")
+    return " · ".join(words)

@@ -225,3 +225,13 @@ def tree_table(tree: Term) -> RenderableType:
 
 def _gib(size: float) -> str:
     return units.show(size, "memory")
+
+
+def why_not(step: TrainingStep) -> str:
+    """By how much a plan does not fit, and where."""
+    over = float(step.memory.value) - step.capacity_bytes
+    if over > 0:
+        return f"{units.show(over, 'memory')} too many on the fullest accelerator"
+    # The accelerator has room; what it offloads does not fit the host.
+    over = float(step.host_bytes) * step.cluster.per_node - (step.cluster.node_memory_bytes or 0.0)
+    return f"{units.show(over, 'memory')} too many in a node's memory, for what is offloaded"

@@ -181,7 +181,7 @@ class _Search:
         needed = branch.bounds.bytes(rows, again)
         fits = needed <= self.trainer.capacity
         self.too_large += int(np.count_nonzero(~fits))
-        taken = np.broadcast_to(seconds[:, None], needed.shape)
+        taken = branch.bounds.chosen_seconds(rows, seconds)
         wanted = fits & ((taken < self._limit) | self.front.matters(taken, needed))
         self.slower += int(np.count_nonzero(fits & ~wanted))
         at, columns = np.nonzero(wanted)

@@ -1,22 +1,28 @@
 """What a plan takes at least, cheaply: so that most of a million need not be predicted to be
 passed over.
 
-Seconds: no stage is faster than its own kernels at full clock, nor than its host issues them. With
-the slowest stage L, the mean stage U, m micro-batches, p stages and v pieces each (schedule.py)
+Seconds: no stage is faster than its own kernels, nor than its host issues them; the power cap
+slows them by what its law's first step says, with an update beside them as long as any. With the
+slowest stage L, the mean stage U, m micro-batches, p stages and v pieces each (schedule.py)
     1f1b, gpipe  step ≥ (m − 1/v)·L + p·U/v
     others       step ≥ m·L, dualpipe m·U: their bubbles can vanish
+and where replicas exchange something for every micro-batch (ZeRO-2: gradients; ZeRO-3: these, and
+weights twice) step ≥ m · that: it hides behind compute or is waited for (communication.py).
 Bytes: weights, optimizer states and activations in flight, each as divided or offloaded, are all
 there when the last forward ends. tests/test_search.py holds both against every prediction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trueflops.clock import Clock
+from trueflops.clock import Clock, PowerLaw
+from trueflops.graph.kinds import CollectiveKind
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.costs import KeyedCosts, PieceCost
@@ -25,7 +31,9 @@ from trueflops.predict.pipeline import USEFUL, exposed_shares
 from trueflops.predict.schedule import in_flight
 from trueflops.predict.stages import representative_stages
 from trueflops.search.families import Choices, Family, Rows
-from trueflops.sizes import Array, Size, summed
+from trueflops.sizes import Array, Size, distinct, summed
+
+PASSES: Final = 8.0  # over the states, in one update, at most
 
 
 @dataclass(frozen=True)
@@ -51,16 +59,24 @@ class Bounds:
     layers: Array  # [stage, key], and the last row of all stages together, divided evenly
     device: _Line  # likewise: seconds of a micro-batch on the chip
     host: _Line  # and on its host
+    clocked: _Line  # of the former, what follows the chip's clock
+    joules: _Line
+    update: Array  # seconds that an update may take at most, by the micro-batch
+    power: PowerLaw
     kept: _Line  # bytes of activations in flight
     dense: Array  # [stage, key]: bytes of parameters and of their states
     experts: Array
     weight_share: float  # of these bytes, what is weights
     expert_ways: Array  # [key]: ranks of each replica that hold the same expert
+    exchanged: Array  # [layout, choice]: seconds of what replicas exchange for every micro-batch
+    layout: Rows  # [key]: which of these is its own
 
     def seconds(self, rows: Rows, again: Array) -> Array:
         """At least."""
         share = self._share(rows, again)
         each = np.maximum(self.device.at(share, rows), self.host.at(share, rows))
+        joules, clocked = self.joules.at(share, rows), self.clocked.at(share, rows)
+        each = each + self.power.least_added(joules, clocked, each + self.update[rows])
         mean = each[-1]
         slowest = np.maximum(np.max(each[:-1], axis=0), mean)
         m, schedule = self.micro_batches[rows], self.keys.schedule
@@ -70,6 +86,11 @@ class Bounds:
             return m * slowest
         pp, vpp = _of(self.keys.pp, rows), _of(self.keys.vpp, rows)
         return (m - 1.0 / vpp) * slowest + pp * mean / vpp
+
+    def chosen_seconds(self, rows: Rows, seconds: Array) -> Array:
+        """The same under every choice: [row, choice]."""
+        sent = self.micro_batches[rows][:, None] * self.exchanged[self.layout[rows]]
+        return np.maximum(seconds[:, None], sent)
 
     def bytes(self, rows: Rows, again: Array) -> Array:
         """At least, under every choice: [row, choice]."""
@@ -131,8 +152,20 @@ def bounds_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: 
         )
         for rows, all_ in zip(held_by_stage, whole, strict=True)
     ]
-    device = _line([_device(piece, keys, clock) for piece in pieces], weights, which)
-    host = _line([_host(piece) for piece in pieces], weights, which)
+    exposed = exposed_shares(keys, clock)
+    lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
+
+    def device(piece: PieceCost, phase: str) -> Size:
+        own = piece.of(phase, exposed) + lost * piece.clocked(phase)
+        return own + clock.host.gap * piece.kernels.get(phase, 0.0)
+
+    def line(of: Callable[[PieceCost, str], Size]) -> _Line:
+        return _line(
+            [(summed(of(p, phase) for phase in USEFUL), of(p, "recompute")) for p in pieces],
+            weights,
+            which,
+        )
+
     spread = keyed.spread()
     alone = keys.but(zero=0, dp_shard=1, dp_replicate=1)
     some, all_again = (
@@ -146,13 +179,20 @@ def bounds_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: 
     flying = in_flight(keys, stages.index, m)
     shape = stages.index.shape
     each = BYTES[keys.trained_dtype] + keys.state_bytes
+    exchanged, layout = _exchanged(model, keys, keyed, family.choices, clock)
     return Bounds(
+        exchanged=exchanged,
+        layout=layout,
         keys=keys,
         choices=family.choices,
         micro_batches=np.broadcast_to(np.asarray(m, np.float64), count),
         layers=np.vstack([stages.all_layers, np.broadcast_to(model.layers / keys.pp, count)]),
-        device=device,
-        host=host,
+        device=line(device),
+        host=line(lambda piece, phase: piece.host.get(phase, 0.0)),
+        clocked=line(PieceCost.clocked),
+        joules=line(lambda piece, phase: piece.joules.get(phase, 0.0)),
+        update=np.broadcast_to(_longest_update(some.all, keys, clock) / m, count),
+        power=clock.power,
         kept=_Line(
             np.broadcast_to(some.kept_bytes * flying, shape),
             np.broadcast_to(all_again.kept_bytes * flying, shape),
@@ -178,19 +218,44 @@ def _line(
     return _Line(none, none + more)
 
 
-def _device(piece: PieceCost, plan: Plan, clock: Clock) -> tuple[Size, Size]:
-    exposed = exposed_shares(plan, clock)
-    lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
+def _exchanged(
+    model: Model, keys: Plan, keyed: KeyedCosts, choices: Choices, clock: Clock
+) -> tuple[Array, Rows]:
+    """Of the dense parameters of a mean stage, once for each distinct layout of ranks."""
+    degrees = ("tp", "cp", "pp", "ep", "etp")
+    layouts, layout = distinct([_of(getattr(keys, n), np.arange(keys.count)) for n in degrees])
+    first = np.unique(layout, return_index=True)[1]
+    dense: Size = 0.0
+    for piece, times in keyed.costs.pieces(model):
+        dense = dense + times * _spread(piece.dense_parameters, keyed.which)
+    tied = _spread(keyed.costs.head.tied_parameters, keyed.which)
+    held = np.broadcast_to((dense - tied) / keys.pp, keys.count)[first][:, None]
+    if keys.engine != "ddp" or not np.any(choices.zero >= 2):
+        return np.zeros((len(layouts), choices.zero.size)), layout
+    tp, cp = layouts[:, 0][:, None], layouts[:, 1][:, None]
+    group = choices.dp_shard * cp
 
-    def taken(phase: str) -> Size:
-        own = piece.of(phase, exposed) + lost * piece.clocked(phase)
-        return own + clock.host.gap * piece.kernels.get(phase, 0.0)
+    def taken(kind: CollectiveKind, each: float) -> Array:
+        sent = np.broadcast_to(held * each, group.shape)
+        flat = clock.collective(
+            kind, group.ravel(), sent.ravel(), np.broadcast_to(tp, group.shape).ravel()
+        )
+        return np.asarray(flat.seconds).reshape(group.shape)
 
-    return summed(taken(phase) for phase in USEFUL), taken("recompute")
+    scatter = taken(CollectiveKind.REDUCE_SCATTER, BYTES[keys.summed_dtype])
+    gather = taken(CollectiveKind.ALL_GATHER, keys.gathered_bytes)
+    whole = scatter + np.where(choices.zero >= 3, 2.0 * gather, 0.0)
+    return np.where(choices.zero >= 2, whole, 0.0), layout
 
 
-def _host(piece: PieceCost) -> tuple[Size, Size]:
-    return summed(piece.host.get(phase, 0.0) for phase in USEFUL), piece.host.get("recompute", 0.0)
+def _longest_update(parameters: Size, keys: Plan, clock: Clock) -> Size:
+    """Of a rank that shares with nobody: every byte of its states and gradients moved so often as
+    an optimizer over lists does, at half the memory's bandwidth. Newton–Schulz steps: for ever.
+    """
+    if keys.optimizer == "muon":
+        return np.inf
+    moved = PASSES * (keys.state_bytes + 2.0 * BYTES["fp32"]) * np.max(parameters, axis=0)
+    return moved / (0.5 * clock.chip.need("memory.bandwidth"))
 
 
 def _spread(size: Size, which: NDArray[np.intp] | None) -> Size:

@@ -250,10 +250,14 @@ class _Grids:
         return whole
 
     def _pieces(self, schedule: str, pp: int) -> list[int]:
-        """Ways to interleave: every one that leaves no piece but the ends' without a layer."""
+        """Ways to interleave: into pieces of equally many layers, of which those with the embedding
+        and the head may have one less; where there are none, into any that have a layer each.
+        """
+        layers, most = self.model.layers, (self.model.layers + 2) // pp
         if pp == 1 or schedule != "1f1b":
             return [1]
-        return list(range(1, (self.model.layers + 2) // pp + 1))
+        even = [v for v in range(2, most + 1) if -layers % (pp * v) <= 2]
+        return [1, *(even or range(2, most + 1))]
 
     def family(self, keys: Plan, choices: Choices) -> Family:
         """The keys with how many of their layers may run again."""

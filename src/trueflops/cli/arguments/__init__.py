@@ -1,6 +1,6 @@
 """Commands and flags. Imports nothing heavy: `trueflops --help` must answer at once.
 
-plans.py     flags of train and infer            chips.py   of compare, catalog, measure, verify …
+plans.py     flags of train, infer and sweep     chips.py   of compare, catalog, measure, verify …
 programs.py  of ops, capture, guard, diagnose …  shared.py  values and flags of several commands
 links.py     flags of collective and stragglers
 software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
@@ -27,7 +27,7 @@ from trueflops.cli.arguments.chips import (
 )
 from trueflops.cli.arguments.hints import flag_instead
 from trueflops.cli.arguments.links import collective_flags, stragglers_flags
-from trueflops.cli.arguments.plans import infer_flags, train_flags
+from trueflops.cli.arguments.plans import infer_flags, sweep_flags, train_flags
 from trueflops.cli.arguments.programs import (
     capture_flags,
     diagnose_flags,
@@ -76,6 +76,10 @@ class Parser(argparse.ArgumentParser):
             if said in ("/".join(action.option_strings), action.metavar, action.dest):
                 return [str(choice) for choice in action.choices or ()]
         return []
+
+    def arguments(self) -> list[argparse.Action]:
+        """Every argument of this command."""
+        return list(self._actions)
 
     def flags(self) -> list[str]:
         """Every flag of this command."""
@@ -164,6 +168,7 @@ def parser() -> Parser:
 _COMMANDS = {
     "train": (train_flags, "predict a training plan, or search for the best"),
     "infer": (infer_flags, "predict serving: latency, tokens/s, KV cache"),
+    "sweep": (sweep_flags, "many questions of train or infer, in one table"),
     "compare": (compare_flags, "chips side by side, dense only; --for a model"),
     "catalog": (catalog_flags, "every fact with its source"),
     "ops": (ops_flags, "price a list of kernels"),

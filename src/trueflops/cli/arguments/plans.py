@@ -1,4 +1,4 @@
-"""Flags of the commands that ask about a model and a plan: train, infer."""
+"""Flags of the commands that ask about a model and a plan: train, infer, sweep."""
 
 from __future__ import annotations
 
@@ -283,3 +283,31 @@ def infer_flags(p: argparse.ArgumentParser) -> None:
         default=None,
         help="dtype of the KV cache (default: 16 bits)",
     )
+
+
+def sweep_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops sweep`."""
+    p.add_argument(
+        "spec", metavar="SPEC.toml", help="axes: any flags of train or infer, by their name"
+    )
+    p.add_argument(
+        "-o",
+        "--output",
+        metavar="TABLE",
+        default=None,
+        help="FILE.csv or FILE.parquet (default: SPEC.csv, beside the spec)",
+    )
+    p.add_argument(
+        "--jobs", type=whole, metavar="N", default=None, help="questions at a time (one a core)"
+    )
+    p.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        default=None,
+        help="answer on a Ray cluster: HOST:6379, auto (the one of this machine), or local (one "
+        "that is started here and ends with the sweep)",
+    )
+    p.add_argument(
+        "--dry-run", action="store_true", help="say what would be asked, and ask nothing"
+    )
+    common_flags(p)

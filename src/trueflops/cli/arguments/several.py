@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from trueflops.cli.arguments.shared import whole
-from trueflops.errors import join_or, printable
+from trueflops.errors import join_or, nearest, printable
 
 ANY: Final = "any"
 WIDEST: Final = 2**16  # values of one range
@@ -52,9 +52,9 @@ def one_or_more(*choices: str) -> Callable[[str], str | Several]:
         for part in found:
             if part not in choices:
                 shown = printable(part, 40)
-                raise argparse.ArgumentTypeError(
-                    f"{shown!r} is none of {join_or(choices)}; several of them with commas, or any"
-                )
+                near = nearest(part, choices)
+                ask = f"did you mean {join_or(near)}?" if near else "several with commas, or any"
+                raise argparse.ArgumentTypeError(f"{shown!r} is none of {join_or(choices)}; {ask}")
         return found[0] if len(found) == 1 else Several(dict.fromkeys(found), text)
 
     return chosen
