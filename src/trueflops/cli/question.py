@@ -22,7 +22,10 @@ from trueflops.profile.frameworks import USUAL, about, on_vendor, runs_on, serve
 from trueflops.profile.library import find_profile
 
 # How an answer looks, not what was asked.
-SHOWN = {"json", "verbose", "explain", "provenance", "top", "plot", "what_helps"}
+SHOWN = {
+    "json", "verbose", "explain", "provenance", "top", "plot", "trace", "what_helps", "emit",
+    "force", "from_file",
+}  # fmt: skip
 
 
 def recall(options: argparse.Namespace) -> argparse.Namespace:

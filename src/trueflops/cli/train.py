@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trueflops import units
 from trueflops.catalog import Price
+from trueflops.cli.launching import Launch
 from trueflops.cli.operation import operation_of
 from trueflops.cli.planning import (
     base_plan,
@@ -82,10 +83,11 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
         check_writable(Path(options.trace))
     where, model = cluster_of(options), read_model(options.model)
     paid = rent_of(options, where), pue_of(options), operation_of(options, where)
+    launch = Launch(options, model, where)
     software = software_of(options, where.accelerator, USUAL)
     workload, notes = workload_of(options, model, where)
     base, why = base_plan(options, where)
-    notes += why
+    notes += [*why, *launch.notes]
     notes.append(software.note("framework"))
     profile = profile_for(options, where.accelerator, software.name)
     trainer = Trainer(model, workload, where, profile)
@@ -95,12 +97,12 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
         guesses = guessed(options, plan, software.name, model)
         step = widened(trainer, trainer.predict_one(plan), guesses)
         notes += [str(guess) for guess in guesses]
-        return Answer(trainer, options, notes, software, *paid), step, None
-    space = space_of(options, base, where.accelerator)
+        return Answer(trainer, options, notes, software, *paid, launch), step, None
+    space = launch.limited(space_of(launch.searching(options), base, where.accelerator))
     found, why = look(trainer, space, options.top)
     if not found.legal and not surely_too_large(trainer, space):  # flags break a rule: say which
         check_plan(given_plan(options, base, where, model), model, where.count, workload)
-    answer = Answer(trainer, options, notes, software, *paid, space)
+    answer = Answer(trainer, options, notes, software, *paid, launch, space)
     if not found.best:
         return answer, why_none_fits(trainer, space, found), found
     notes += [*why, *notes_of(found)]
@@ -119,15 +121,20 @@ class Answer:
         rent: Price | None,
         pue: float,
         operation: Operation,
+        launch: Launch,
         space: Space | None = None,  # of the search that found the step, if there was one
     ) -> None:
         self.trainer, self.options, self.notes = trainer, options, notes
         self.software = software
         self.rent, self.pue, self.operation = rent, pue, operation
-        self.space = space
+        self.launch, self.space = launch, space
 
     def show(self, step: TrainingStep, found: Found | None) -> int:
-        """Print it, draw it; 1 if the plan does not fit."""
+        """Print it, draw it, write it out; 1 if the plan does not fit."""
+        self.notes += self.launch.write(step)
+        return self.launch.say(self._show(step, found))
+
+    def _show(self, step: TrainingStep, found: Found | None) -> int:
         bill = training_bill(step, rent=self.rent, pue=self.pue)
         whole = whole_bill(step, self.operation, self.rent)
         helps = self._helps(step) if self.options.what_helps else []

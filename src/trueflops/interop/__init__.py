@@ -5,4 +5,5 @@ kernels.py  tables of kernels (matmul, attention, experts, collectives), recogni
 calls.py    rows that are calls of ATen ops, lowered as captured ones are
 kineto/     traces of PyTorch's profiler
 onnx/       models as ONNX files
+launch/     files with which Megatron-LM, torchtitan, DeepSpeed … start a plan, written and read
 """

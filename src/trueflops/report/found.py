@@ -13,6 +13,7 @@ from trueflops.predict import TrainingStep
 from trueflops.report.encode import plan as encode_plan
 from trueflops.report.grid import Bar, grid
 from trueflops.search import Found
+from trueflops.search.best import NOT_ALLOWED
 
 
 def print_found(out: Console, found: Found) -> None:
@@ -46,7 +47,8 @@ def fallen_table(found: Found) -> RenderableType:
     """How many plans fell out, and why."""
     table = grid(("plans", "right"), "", "", title="Why not the others")
     for code, number in found.refused.most_common():
-        table.add_row(f"{number:,}", code, Text("refused by this rule", style="dim"))
+        why = "the tool has no setting for it" if code == NOT_ALLOWED else "refused by this rule"
+        table.add_row(f"{number:,}", code, Text(why, style="dim"))
     table.add_row(f"{found.too_large:,}", "memory", Text("may not fit", style="dim"))
     table.add_row(f"{found.slower:,}", "time", Text("slower, by a bound", style="dim"))
     shown = len(found.best)

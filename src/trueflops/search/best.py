@@ -35,6 +35,7 @@ LEEWAY: Final = 0.85  # of a part of the memory: bounds leave out what is small
 KEYS: Final = 1024  # taken at a time
 SPREAD: Final = 8192  # of these, with recomputed layers, at a time
 NEAR: Final = 1.25  # a plan that needs at most so much of the memory only just does not fit
+NOT_ALLOWED: Final = "NOT_ALLOWED"  # by the space itself
 KIND: Final = ("tp", "cp", "pp", "ep")
 """Plans that agree in these are of one kind: what else differs, a search settles by itself."""
 
@@ -86,7 +87,7 @@ def search_plans(
     legal = Legal((), Counter())
     if not surely_too_large(trainer, space):
         legal = legal_plans(trainer.model, trainer.workload, trainer.cluster, space)
-    return _Search(trainer, legal, most, at_least, say).run()
+    return _Search(trainer, legal, space, most, at_least, say).run()
 
 
 def surely_too_large(trainer: Trainer, space: Space) -> bool:
@@ -119,16 +120,17 @@ class _Search:
         self,
         trainer: Trainer,
         legal: Legal,
+        space: Space,
         most: int,
         at_least: float,
         say: Callable[[Progress], None],
     ) -> None:
         self.trainer, self.legal, self.say = trainer, legal, say
-        self.most, self.at_least = most, at_least
+        self.most, self.at_least, self.allows = most, at_least, space.allows
         self.kinds: dict[tuple[float, ...], tuple[float, Plan]] = {}
         self.front = Front(trainer.capacity)
         self.misses: list[tuple[float, float, Plan]] = []  # bytes, seconds
-        self.decided = self.too_large = self.slower = self.fitting = 0
+        self.decided = self.too_large = self.slower = self.fitting = self.forbidden = 0
 
     def run(self) -> Found:
         """All of it, or as much as there was time for."""
@@ -161,6 +163,7 @@ class _Search:
                 layers = branch.legal_again(rows, again)
                 self._predict(branch, rows[at], layers[at], columns)
         self.front.seek_found()
+        self.forbidden = 0  # of plans that are counted when they are decided
 
     def _decide(self, branch: _Branch, keys: Rows) -> None:
         """Predict those of some keys' plans whose bounds leave it open."""
@@ -187,13 +190,20 @@ class _Search:
         at, columns = np.nonzero(wanted)
         for start in range(0, at.size, CHUNK):
             part = slice(start, start + CHUNK)
+            before = self.forbidden
             fitting = self._predict(branch, rows[at[part]], again[at[part]], columns[part])
             self.fitting += fitting
-            self.too_large += int(columns[part].size) - fitting
+            self.too_large += int(columns[part].size) - fitting - (self.forbidden - before)
 
     def _predict(self, branch: _Branch, rows: Rows, again: Array, columns: Rows) -> int:
         """Predict some plans, first their memory; remember the good ones. How many fit."""
         plans = branch.family.plans(rows, again, columns)
+        if self.allows is not None and not (fine := self.allows(plans)).all():
+            self.forbidden += int(np.count_nonzero(~fine))
+            rows, again, columns = rows[fine], again[fine], columns[fine]
+            if not rows.size:
+                return 0
+            plans = branch.family.plans(rows, again, columns)
         memory = self.trainer.memory(plans, branch.keyed.spread(rows))
         needed = np.broadcast_to(memory.value, rows.shape)
         high = np.broadcast_to(memory.estimate.high, rows.shape)
@@ -254,7 +264,7 @@ class _Search:
             front=tuple(predict(plan) for plan in self.front.plans),
             nearest=nearest,
             legal=self.legal.count,
-            refused=self.legal.refused,
+            refused=self.legal.refused + Counter({NOT_ALLOWED: self.forbidden}),
             too_large=self.too_large,
             slower=self.slower,
             fitting=self.fitting,

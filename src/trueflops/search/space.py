@@ -5,8 +5,12 @@ An empty tuple leaves a dimension open: every value that is legal for this model
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.plan import Plan
 
@@ -62,6 +66,7 @@ class Space:
     compute: tuple[str, ...] = ()  # empty: that of `base`
     offload: tuple[Offload, ...] = KEPT_INSIDE
     base: Plan = field(default_factory=Plan)
+    allows: Callable[[Plan], NDArray[np.bool_]] | None = None  # of many plans, those to be tried
 
     def fixes(self, name: str) -> bool:
         """Whether a dimension has one value."""

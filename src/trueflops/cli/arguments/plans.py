@@ -57,6 +57,29 @@ def where_flags(p: argparse.ArgumentParser) -> None:
     common_flags(p)
 
 
+def launch_flags(p: argparse.ArgumentParser) -> None:
+    """A plan out to the files of other tools, and back."""
+    files = p.add_argument_group("launch files")
+    files.add_argument(
+        "--emit",
+        nargs=2,
+        metavar=("TOOL", "DIR"),
+        default=None,
+        help="write the files that start this plan: megatron, torchtitan, deepspeed, nemo, "
+        "accelerate, or slurm around one of them",
+    )
+    files.add_argument(
+        "--force", action="store_true", default=None, help="overwrite files that are there"
+    )
+    files.add_argument(
+        "--from",
+        dest="from_file",
+        metavar="FILE",
+        default=None,
+        help="read the plan from such a file; flags given beside it win",
+    )
+
+
 def train_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops train`."""
     where_flags(p)
@@ -71,6 +94,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--trace", metavar="FILE.json", help="the timeline of every stage, for Perfetto")
     what_helps_flag(p)
     operation_flags(p)
+    launch_flags(p)
     plan = p.add_argument_group(
         "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
     )

@@ -1,0 +1,295 @@
+"""megatron-core's settings, which Megatron-LM takes as flags and NeMo (Megatron-Bridge) as YAML.
+
+In: a plan. Out: its settings by the names of megatron-core's dataclasses; and back.
+As of megatron-core 0.16.1: model_parallel_config.py, transformer/transformer_config.py,
+distributed/distributed_data_parallel_config.py, optimizer/optimizer_config.py.
+"""
+
+from __future__ import annotations
+
+import re
+from math import inf, isfinite
+from typing import Any, Final
+
+from trueflops.errors import BadInput
+from trueflops.interop.launch.settings import Asked, Said, Settings, refused
+from trueflops.plan import Plan
+
+STATES: Final = frozenset(
+    [
+        "tp",
+        "sp",
+        "cp",
+        "cp_kind",
+        "pp",
+        "vpp",
+        "first_stage_layers",
+        "last_stage_layers",
+        "dp_replicate",
+        "dp_shard",
+        "zero",
+        "ep",
+        "etp",
+        "dispatch",
+        "micro_batch",
+        "recompute",
+        "recompute_layers",
+        "offload_optimizer",
+        "optimizer",
+        "compute",
+        "parameter_dtype",
+        "gradient_dtype",
+        "flash",
+        "loss",
+        "overlap",
+        "reduce_bucket",
+        "residual_dtype",
+    ]
+)
+IMPLIES: Final = {"mixed": "engine", "implementation": "library", "fused": True}
+"""Weights are held as narrow as they are used; TransformerEngine's kernels, fused by hand."""
+
+DEGREES: Final = {
+    "tp": "model.tensor_model_parallel_size",
+    "cp": "model.context_parallel_size",
+    "pp": "model.pipeline_model_parallel_size",
+    "ep": "model.expert_model_parallel_size",
+    "etp": "model.expert_tensor_parallel_size",
+    "micro_batch": "train.micro_batch_size",
+}
+FIRST: Final = "model.num_layers_in_first_pipeline_stage"
+LAST: Final = "model.num_layers_in_last_pipeline_stage"
+LAYOUT: Final = "model.pipeline_model_parallel_layout"
+VPP: Final = "model.virtual_pipeline_model_parallel_size"
+_CP_KINDS: Final = {"p2p": "ring", "a2a": "all-to-all"}
+_DISPATCH: Final = {"alltoall": "all-to-all", "flex": "deduplicated"}
+_OPTIMIZERS: Final = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
+_SHARDED: Final = {"optim_grads": 2, "optim_grads_params": 3}  # by Megatron-FSDP; 1: without it
+_ATTENTION: Final = {"auto": True, "flash": True, "fused": True, "unfused": False, "local": False}
+_HOW: Final = ("method", "num_layers", "modules")  # of recomputation
+_HELD: Final = {"bf16": "bf16", "fp8": "bf16", "fp4": "bf16", "fp16": "fp16", "fp32": "fp32"}
+"""Of weights, by what products compute in."""
+
+
+def core_settings(tool: str, asked: Asked) -> Settings:
+    """A plan in megatron-core's words; what it has none for is refused."""
+    plan = asked.plan
+    said: Settings = {key: int(getattr(plan, name)) for name, key in DEGREES.items()}
+    if not asked.model.is_moe:
+        del said[DEGREES["ep"]], said[DEGREES["etp"]]
+    said |= {
+        "train.global_batch_size": asked.workload.global_batch,
+        "train.train_iters": asked.steps,
+        "model.sequence_parallel": plan.sp,
+        "model.cp_comm_type": _word(_CP_KINDS, plan.cp_kind) if plan.cp > 1 else None,
+        VPP: int(plan.vpp) if plan.vpp > 1 else None,
+        "model.attention_backend": "auto" if plan.flash else "unfused",
+        "model.fp32_residual_connection": plan.residual_dtype == "fp32",
+    }
+    if plan.residual_dtype not in ("", "fp32"):
+        raise refused(tool, "residual_dtype", plan.residual_dtype, "fp32 or as wide as products")
+    if asked.model.is_moe:
+        said["model.moe_token_dispatcher_type"] = _word(_DISPATCH, plan.dispatch)
+        if plan.dispatch == "deduplicated":
+            said["model.moe_flex_dispatcher_backend"] = "deepep"
+    said |= _stages(tool, asked)
+    return said | _recomputed(tool, plan) | _narrow(tool, plan) | _shared(tool, plan)
+
+
+def _stages(tool: str, asked: Asked) -> Settings:
+    """Layers of the ends, or a layout where the stages between do not come out even."""
+    plan, layers = asked.plan, asked.model.layers
+    ends = [int(n) for n in (plan.first_stage_layers, plan.last_stage_layers)]
+    between = int(plan.pp) - sum(1 for n in ends if n)
+    said: Settings = {FIRST: ends[0] or None, LAST: ends[1] or None, LAYOUT: None}
+    if not between or (layers - sum(ends)) % between == 0:
+        return said
+    if len(asked.stages) != plan.pp:
+        raise BadInput(f"--emit {tool}: {layers} layers are not even over pp {plan.pp:g}")
+    layout = "|".join(f"t*{count}" for count in asked.stages)
+    return {FIRST: None, LAST: None, LAYOUT: f"E{layout}L"}
+
+
+def _recomputed(tool: str, plan: Plan) -> Settings:
+    """Granularity, method and layers; 'block' counts those of one interleaved piece."""
+    key, some = "model.recompute", isfinite(plan.recompute_layers)
+    said: Settings = dict.fromkeys(f"{key}_{what}" for what in ("granularity", *_HOW))
+    if plan.recompute == "none":
+        return said
+    if plan.recompute == "products" or (plan.recompute == "selective" and some):
+        what = "recompute_layers" if some else "recompute"
+        raise refused(tool, what, getattr(plan, what), "--recompute selective or full is")
+    if plan.recompute == "selective":
+        return said | {f"{key}_granularity": "selective", f"{key}_modules": ["core_attn"]}
+    if some and plan.recompute_layers % plan.vpp:
+        instead = f"a multiple of vpp {plan.vpp:g} is"
+        raise refused(tool, "recompute_layers", plan.recompute_layers, instead)
+    return said | {
+        f"{key}_granularity": "full",
+        f"{key}_method": "block" if some else "uniform",
+        f"{key}_num_layers": int(plan.recompute_layers // plan.vpp) if some else 1,
+    }
+
+
+def _narrow(tool: str, plan: Plan) -> Settings:
+    """Dtypes, the loss and the optimizer."""
+    if plan.compute not in _HELD:
+        raise refused(tool, "compute", plan.compute, "fp32, bf16, fp16, fp8 or fp4 is")
+    if plan.parameter_dtype != _HELD[plan.compute]:
+        own = f"--parameter-dtype {_HELD[plan.compute]} beside --compute {plan.compute} is"
+        raise refused(tool, "parameter_dtype", plan.parameter_dtype, own)
+    if plan.gradient_dtype not in ("fp32", plan.parameter_dtype):
+        raise refused(tool, "gradient_dtype", plan.gradient_dtype, "fp32 or as wide as weights is")
+    if plan.loss == "chunked":
+        raise refused(tool, "loss", plan.loss, "--loss plain or fused is")
+    if plan.optimizer not in _OPTIMIZERS.values():
+        raise refused(tool, "optimizer", plan.optimizer, "--optimizer adamw, sgd or muon is")
+    fused = plan.loss == "fused"
+    share = float(plan.offload_optimizer)
+    return {
+        "model.bf16": _HELD[plan.compute] == "bf16",
+        "model.fp16": plan.compute == "fp16",
+        "model.fp8": "hybrid" if plan.compute == "fp8" else None,
+        "model.fp8_recipe": "delayed",
+        "model.fp4": "e2m1" if plan.compute == "fp4" else None,
+        "model.cross_entropy_loss_fusion": fused,
+        "model.cross_entropy_fusion_impl": "te" if fused else "native",
+        "ddp.grad_reduce_in_fp32": plan.gradient_dtype == "fp32",
+        "optimizer.optimizer": _word(_OPTIMIZERS, plan.optimizer),
+        # Offloaded states go through the optimizer that takes states of any width (arguments.py).
+        "optimizer.use_precision_aware_optimizer": share > 0.0,
+        "optimizer.optimizer_cpu_offload": share > 0.0,
+        "optimizer.optimizer_offload_fraction": share,
+    }
+
+
+def _shared(tool: str, plan: Plan) -> Settings:
+    """ZeRO 1 is the distributed optimizer, 2 and 3 are Megatron-FSDP; HSDP is instances of it."""
+    if plan.optimizer == "muon" and (plan.zero or plan.overlap):
+        raise BadInput(
+            f"--emit {tool}: muon shares and overlaps nothing there; add --zero 0 --no-overlap"
+        )
+    if plan.offload_optimizer and not plan.zero:
+        raise BadInput(f"--emit {tool}: only shared states are offloaded there; add --zero 1")
+    said: Settings = {
+        "ddp.use_distributed_optimizer": plan.zero >= 1,
+        "ddp.overlap_grad_reduce": plan.overlap,
+        "ddp.overlap_param_gather": plan.overlap and plan.zero >= 1,
+        "ddp.bucket_size": int(plan.reduce_bucket) or None,
+    }
+    if plan.zero >= 1 and plan.dp_replicate > 1:
+        said["ddp.num_distributed_optimizer_instances"] = int(plan.dp_replicate)
+    if plan.zero >= 2:
+        said["ddp.use_megatron_fsdp"] = True
+        said["ddp.data_parallel_sharding_strategy"] = _word(_SHARDED, int(plan.zero))
+    return said
+
+
+def _word(words: dict[str, Any], value: Any) -> str:
+    """Their word for ours."""
+    return next(theirs for theirs, ours in words.items() if ours == value)
+
+
+# ── and back ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def core_plan(said: Said, accelerators: int) -> dict[str, Any]:
+    """The fields of a plan that settings of megatron-core say, as its defaults have them if not."""
+    plan: dict[str, Any] = {name: said.whole(key, 1) for name, key in DEGREES.items()}
+    if said.get(DEGREES["etp"]) is None:  # validate_args: experts are split as the rest is
+        plan["etp"] = plan["tp"] if plan["ep"] > 1 or said.get("model.num_moe_experts") else 1
+    plan |= {
+        "sp": said.switch("model.sequence_parallel") and plan["tp"] > 1,
+        "cp_kind": said.choice("model.cp_comm_type", _CP_KINDS, "p2p"),
+        "dispatch": said.choice(
+            "model.moe_token_dispatcher_type", _DISPATCH | {"allgather": "all-to-all"}, "allgather"
+        ),
+        "flash": said.choice("model.attention_backend", _ATTENTION, "auto"),
+        "residual_dtype": "fp32" if said.switch("model.fp32_residual_connection") else "",
+        "loss": "fused" if said.switch("model.cross_entropy_loss_fusion") else "plain",
+    }
+    plan |= _read_stages(said, plan["pp"])
+    for unused in ("model.moe_flex_dispatcher_backend", "model.cross_entropy_fusion_impl"):
+        said.get(unused)
+    return plan | _read_recomputed(said, plan["vpp"]) | _read_shared(said, plan, accelerators)
+
+
+def _read_stages(said: Said, stages: int) -> dict[str, Any]:
+    """Interleaving and the layers of the ends, by themselves or in a layout."""
+    plan = {
+        "vpp": said.whole(VPP, 1),
+        "first_stage_layers": said.whole(FIRST, 0),
+        "last_stage_layers": said.whole(LAST, 0),
+    }
+    if (layout := said.get(LAYOUT)) is None:
+        return plan
+    whole = re.sub(r"\(([^)]+)\)\*(\d+)", _repeated, str(layout).replace(",", ""))
+    counts = [re.sub(r"(.)\*(\d+)", _repeated, piece).count("t") for piece in whole.split("|")]
+    if len(counts) % stages:
+        raise said.wrong(LAYOUT, f"pieces for each of {stages} stages")
+    plan["vpp"] = len(counts) // stages
+    for first, last in ((0, 0), (1, 0), (0, 1), (1, 1)):  # whether an end is a case of its own
+        rest = counts[first : len(counts) - last] or [0]
+        if max(rest) - min(rest) <= 1 and not (plan["vpp"] > 1 and first + last):
+            ends = first * counts[0], last * counts[-1]
+            return plan | {"first_stage_layers": ends[0], "last_stage_layers": ends[1]}
+    raise said.wrong(LAYOUT, "stages that are even but for the first and the last")
+
+
+def _repeated(found: re.Match[str]) -> str:
+    return found[1] * int(found[2])
+
+
+def _read_recomputed(said: Said, vpp: int) -> dict[str, Any]:
+    kinds = {"none": "none", "None": "none", "selective": "selective", "full": "full"}
+    kind = said.choice("model.recompute_granularity", kinds, "none")
+    method = said.choice("model.recompute_method", {"uniform": "", "block": "block"}, "uniform")
+    count = said.whole("model.recompute_num_layers", 1)
+    modules = said.get("model.recompute_modules")
+    if kind == "selective" and modules not in (None, "core_attn", ["core_attn"]):
+        raise said.wrong("model.recompute_modules", "core_attn")
+    some = kind == "full" and method == "block"
+    return {"recompute": kind, "recompute_layers": count * vpp if some else inf}
+
+
+def _read_shared(said: Said, plan: dict[str, Any], accelerators: int) -> dict[str, Any]:
+    """Replicas are what the other degrees leave of the cluster."""
+    within = plan["tp"] * plan["cp"] * plan["pp"]
+    replicas = max(accelerators // within, 1)
+    zero = int(said.switch("ddp.use_distributed_optimizer"))
+    strategies = {"no_shard": 0, "optim": 1, **_SHARDED}
+    strategy = said.choice("ddp.data_parallel_sharding_strategy", strategies, "no_shard")
+    if said.switch("ddp.use_megatron_fsdp"):
+        zero = strategy
+    copies = said.whole("ddp.num_distributed_optimizer_instances", 1)
+    if replicas % copies:
+        raise said.wrong("ddp.num_distributed_optimizer_instances", f"a divisor of dp {replicas}")
+    offloaded = said.real("optimizer.optimizer_offload_fraction", 1.0)
+    said.get("optimizer.use_precision_aware_optimizer")
+    said.get("ddp.overlap_param_gather")
+    return {
+        "zero": zero,
+        "dp_replicate": copies if zero else replicas,
+        "dp_shard": replicas // copies if zero else 1,
+        "overlap": said.switch("ddp.overlap_grad_reduce"),
+        "reduce_bucket": said.real("ddp.bucket_size", 0.0),
+        "offload_optimizer": offloaded if said.switch("optimizer.optimizer_cpu_offload") else 0.0,
+        "optimizer": said.choice("optimizer.optimizer", _OPTIMIZERS, "adam"),
+    }
+
+
+def computed_in(said: Said) -> str:
+    """The dtype of products."""
+    if said.get("model.fp4"):
+        return "fp4"
+    said.get("model.fp8_recipe")
+    if said.get("model.fp8"):
+        return "fp8"
+    if said.switch("model.bf16"):
+        return "bf16"
+    return "fp16" if said.switch("model.fp16") else "fp32"
+
+
+def held_in(compute: str) -> str:
+    """The dtype of weights beside products in another."""
+    return _HELD[compute]

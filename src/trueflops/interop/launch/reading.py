@@ -1,0 +1,97 @@
+"""Which tool a file is of, by what stands in it; and what it says of a plan.
+
+A script that names a file of settings is read with it, from the folder that the script is in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from trueflops.errors import BadInput, printable
+from trueflops.files import is_file, is_folder, read_file
+from trueflops.interop.launch import accelerate, deepspeed, megatron, nemo, slurm, torchtitan
+from trueflops.interop.launch.settings import Found, Said
+from trueflops.interop.launch.texts import from_flags, from_json, from_toml, from_yaml
+from trueflops.model import Model
+
+_KNOWN: Final = (
+    "a script with Megatron-LM's or torchtitan's flags, torchtitan's job config (TOML), "
+    "DeepSpeed's config (JSON), accelerate's or Megatron-Bridge's (YAML), or a batch script of one"
+)
+
+
+def read_launch(path: Path, model: Model, accelerators: int) -> Found:
+    """What a file with which a tool starts training says of a plan for so many accelerators."""
+    if is_folder(path):
+        path = next((path / n for n in (slurm.FILE, "run.sh") if is_file(path / n)), path)
+    where = printable(path.name)
+    try:
+        text = read_file(path).decode()
+    except UnicodeDecodeError:
+        raise BadInput(f"{where}: not a text; --from reads {_KNOWN}") from None
+    if text.lstrip().startswith("{"):
+        said = from_json(text, where)
+        if not any(key.startswith(("train_", "zero_optim", "bf16", "fp16")) for key in said.values):
+            raise _unknown(where)
+        return deepspeed.read(said, model, accelerators)
+    if text.startswith("#!") or re.search(r"(^|\s)--[\w.-]+", text):
+        return _script(text, path, model, accelerators)
+    if path.suffix == ".toml" or re.search(r"^\s*\[[\w.]+\]\s*(#.*)?$", text, re.MULTILINE):
+        said = from_toml(text, where)
+        if not any(key.startswith(("parallelism.", "training.")) for key in said.values):
+            raise _unknown(where)
+        return torchtitan.read(said, model, accelerators)
+    said = from_yaml(text, where)
+    if "distributed_type" in said.values:
+        return accelerate.read(said, model, accelerators)
+    if any(key.startswith(("model.", "train.")) for key in said.values):
+        return nemo.read(said, model, accelerators)
+    raise _unknown(where)
+
+
+def _script(text: str, path: Path, model: Model, accelerators: int) -> Found:
+    """A shell script, by the program that it starts."""
+    where = printable(path.name)
+    said = from_flags(text, where)
+    if "deepspeed_config_file" in said.values or "deepspeed" in said.values:
+        key = "deepspeed" if "deepspeed" in said.values else "deepspeed_config_file"
+        config = from_json(*_named(said, key, path))
+        return deepspeed.read(config, model, accelerators, said)
+    if "accelerate launch" in text and "config_file" in said.values:
+        config = from_yaml(*_named(said, "config_file", path))
+        return accelerate.read(config, model, accelerators, said)
+    if "job.config_file" in said.values:
+        return torchtitan.read(
+            from_toml(*_named(said, "job.config_file", path)), model, accelerators
+        )
+    if "module" in said.values and any(key.startswith("parallelism.") for key in said.values):
+        return torchtitan.read(said, model, accelerators)
+    if "tensor_model_parallel_size" in said.values or "micro_batch_size" in said.values:
+        return megatron.read(said, model, accelerators)
+    if "config_file" in said.values:
+        return nemo.read(from_yaml(*_named(said, "config_file", path)), model, accelerators)
+    started = slurm.starts(text) if slurm.is_batch(text) else None
+    if started is None or started == path.name:
+        raise _unknown(where)
+    found = read_launch(path.parent / started, model, accelerators)
+    return replace(found, processes=slurm.processes(text) or found.processes)
+
+
+def _named(said: Said, key: str, script: Path) -> tuple[str, str]:
+    """The text of a file that a script names, and what it is called in errors."""
+    value: Any = said.values[key]
+    name = str(value[0] if isinstance(value, list) else value)
+    file = script.parent / re.sub(r"^\$\{?HERE\}?/", "", name)
+    if not is_file(file):
+        raise BadInput(f"{said.place(key)}: no file {printable(name)} beside it; give --from that")
+    try:
+        return read_file(file).decode(), printable(file.name)
+    except UnicodeDecodeError:
+        raise BadInput(f"{printable(file.name)}: not a text") from None
+
+
+def _unknown(where: str) -> BadInput:
+    return BadInput(f"{where}: starts nothing that is known; --from reads {_KNOWN}")

@@ -1,0 +1,205 @@
+"""What a launch file says, whatever its format: values by dotted key, each with its line.
+
+In: a plan to be written, or the text of a file. Out: settings, or what a file says of a plan; one
+sentence that names the field, or the key and its line, where a tool and a Plan have no common word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
+
+from trueflops.catalog import Cluster
+from trueflops.errors import BadInput, join_or, printable
+from trueflops.model import Model
+from trueflops.plan import Plan
+from trueflops.workload import Training
+
+T = TypeVar("T")
+Settings = dict[str, Any]
+"""Values by dotted key, in the order in which they are written; None is left out."""
+
+ALIKE: Final = 0.88  # as similar as two keys are of which one is a slip of the pen
+PLAN_WORDS: Final = re.compile(
+    r"parallel|pipeline|recompute|checkpointing|offload|shard|fsdp|zero|overlap|micro|global_batch"
+    r"|seq_len|fp8|fp4|dtype|precision"
+)
+"""In the names of settings that change how long a step takes or what it keeps."""
+_FLAGS: Final = {"engine": "--dp-engine", "adapters": "--lora", "micro_batch": "--micro-batch"}
+_TRUE: Final = {True: True, "true": True, "yes": True, "1": True}
+_FALSE: Final = {False: False, "false": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a tool is to run."""
+
+    plan: Plan
+    model: Model
+    workload: Training
+    cluster: Cluster
+    framework: str
+    stages: tuple[int, ...] = ()  # layers of each, where they are dealt out: predict/stages.py
+
+    @property
+    def steps(self) -> int:
+        """Steps until all tokens have been seen."""
+        return max(1, -int(-self.workload.tokens // self.workload.tokens_per_step))
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a plan by name, which release reads them, and how one starts it."""
+
+    files: Mapping[str, str]
+    release: str
+    start: str = "run.sh"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a file says: fields of a Plan, of the workload, and what was not understood."""
+
+    tool: str
+    framework: str
+    plan: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    processes: int | None = None  # that it starts, where it says so
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Said:
+    """The settings of a file that was read. It remembers which were asked for."""
+
+    where: str
+    values: Mapping[str, Any]
+    lines: Mapping[str, int]
+    spelt: Mapping[str, str] = field(default_factory=dict)  # keys as the file has them, if not so
+    asked: set[str] = field(default_factory=set)
+
+    def get(self, key: str) -> Any:
+        """The value, or None where the file leaves it out ('auto' is Hugging Face's way to)."""
+        self.asked.add(key)
+        value = self.values.get(key)
+        return None if value == "auto" else value
+
+    def whole(self, key: str, usual: int) -> int:
+        """A whole number."""
+        number = self.real(key, usual)
+        if number != int(number):
+            raise self.wrong(key, "a whole number")
+        return int(number)
+
+    def real(self, key: str, usual: float) -> float:
+        """A number."""
+        value = self.get(key)
+        if value is None:
+            return usual
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            return float(value)
+        except (TypeError, ValueError):
+            raise self.wrong(key, "a number") from None
+
+    def switch(self, key: str, usual: bool = False) -> bool:
+        """On or off."""
+        value = self.get(key)
+        if value is None:
+            return usual
+        word = value.lower() if isinstance(value, str) else value
+        known = _TRUE | _FALSE
+        if not isinstance(word, str | bool) or word not in known:
+            raise self.wrong(key, "true or false")
+        return known[word]
+
+    def choice(self, key: str, words: Mapping[str, T], usual: str) -> T:
+        """One of a tool's words, as ours."""
+        value = self.get(key)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        word = usual if value is None else str(value)
+        if word not in words:
+            raise self.wrong(key, join_or(words))
+        return words[word]
+
+    def wrong(self, key: str, instead: str) -> BadInput:
+        """The error of a value that no plan has."""
+        value = printable(str(self.values.get(key)), 60)
+        return BadInput(f"{self.place(key)}: {self._name(key)} is {value}; it may be {instead}")
+
+    def _name(self, key: str) -> str:
+        return self.spelt.get(key, key)
+
+    def place(self, key: str) -> str:
+        """'run.sh, line 12'."""
+        line = self.lines.get(key)
+        return f"{self.where}, line {line}" if line else self.where
+
+    def unread(self, known: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """What may matter and was not read; a key that nearly is one that is read is refused."""
+        notes = []
+        for key in self.values.keys() - self.asked - known:
+            near = difflib.get_close_matches(key, self.asked, n=1, cutoff=ALIKE)
+            if near and near[0] not in self.values:
+                wrong, meant = self._name(key), self._name(near[0])
+                raise BadInput(f"{self.place(key)}: {wrong} is not read; did you mean {meant}?")
+            if PLAN_WORDS.search(key):
+                note = f"{self.place(key)}: {self._name(key)} is not read"
+                notes.append((self.lines.get(key, 0), note))
+        return tuple(note for _, note in sorted(notes))
+
+
+def canonical(plan: Plan) -> Plan:
+    """The same plan without what has no effect: the schedule of no pipeline, ZeRO of nothing …"""
+    shared = plan.zero and plan.dp_shard * plan.cp > 1
+    return plan.but(
+        sp=plan.sp and plan.tp > 1,
+        zero=plan.zero if shared else 0,
+        dp_replicate=plan.dp_replicate if shared else plan.dp,
+        dp_shard=plan.dp_shard if shared else 1,
+        cp_kind=plan.cp_kind if plan.cp > 1 else "ring",
+        schedule=plan.schedule if plan.pp > 1 else "1f1b",
+        dispatch=plan.dispatch if plan.ep > 1 else "all-to-all",
+        recompute_layers=float("inf") if plan.recompute == "none" else plan.recompute_layers,
+        offload_to=plan.offload_to if plan.offloads else "host",
+    )
+
+
+def check_implied(
+    tool: str, plan: Plan, implied: Mapping[str, Any], stated: frozenset[str]
+) -> None:
+    """Refuse what a tool has no setting for, unless it is what the tool does anyway."""
+    usual = Plan()
+    for each in fields(Plan):
+        value, own = getattr(plan, each.name), implied.get(each.name, getattr(usual, each.name))
+        if each.name not in stated and value != own:
+            raise refused(tool, each.name, value, f"{_spelt(each.name, own)} is what it runs")
+
+
+def implied_by(tool_implies: Mapping[str, Any], stated: frozenset[str]) -> dict[str, Any]:
+    """Every field that no setting states, as the tool has it."""
+    usual = Plan()
+    names = [each.name for each in fields(Plan) if each.name not in stated]
+    return {name: tool_implies.get(name, getattr(usual, name)) for name in names}
+
+
+def refused(tool: str, name: str, value: Any, because: str) -> BadInput:
+    """'--emit torchtitan: it has no setting for --schedule dualpipe (…)'."""
+    return BadInput(f"--emit {tool}: no setting for {_spelt(name, value)} there; {because}")
+
+
+def _spelt(name: str, value: Any) -> str:
+    """A field as a flag; adapters '' is all weights trained."""
+    if name == "adapters":
+        return f"--{value}" if value else "training all weights"
+    flag = _FLAGS.get(name, "--" + name.replace("_", "-"))
+    if isinstance(value, bool):
+        return flag if value else flag.replace("--", "--no-", 1)
+    if isinstance(value, int | float) and (value == float("inf") or (not value and name != "zero")):
+        return f"no {flag}"
+    return f"{flag} {value:g}" if isinstance(value, int | float) else f"{flag} {value or 'none'}"

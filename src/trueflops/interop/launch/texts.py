@@ -1,0 +1,230 @@
+"""Launch files as text: settings to JSON, TOML, YAML or flags, and back with the line of each key.
+
+YAML is read as far as launch files use it: maps by indentation, lists of plain values, comments.
+What goes beyond (anchors, blocks of text, several documents) is refused with its line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from trueflops.errors import BadInput, printable
+from trueflops.interop.launch.settings import Said, Settings
+
+_SCALARS: Final = {
+    "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
+    "null": None, "~": None, "": None,
+}  # fmt: skip
+_PLAIN: Final = re.compile(r"[A-Za-z_][\w./-]*")  # a text that YAML takes for one without quotes
+_SUBCOMMAND: Final = re.compile(r"([a-z_-]+):([a-z-]+)")  # tyro's: activation-checkpoint:full
+_ASSIGNED: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s(]+)\s*$")
+_VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)(?::?[-?]([^}]*))?\}?")
+_REMARK: Final = re.compile(r"""("[^"]*"|'[^']*')|(?:^|\s)#.*""")  # but not within quotes
+_KEY: Final = re.compile(
+    r"""(?:"([^"]*)"|'([^']*)'|([^\s:#'"\[\]{}&*!|>%@`][^:#]*?))\s*:(?=\s|$)"""
+)
+
+
+# ── settings as text ─────────────────────────────────────────────────────────────────────────────
+
+
+def nest(settings: Settings, *, nulls: bool = False) -> dict[str, Any]:
+    """Dotted keys as maps in maps; None is left out, or written where it undoes another value."""
+    top: dict[str, Any] = {}
+    for key, value in settings.items():
+        if value is None and not nulls:
+            continue
+        inner = top
+        *parents, last = key.split(".")
+        for name in parents:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    return top
+
+
+def to_json(settings: Settings) -> str:
+    """A JSON object."""
+    return json.dumps(nest(settings), indent=2) + "\n"
+
+
+def to_yaml(settings: Settings, about: str, *, nulls: bool = False) -> str:
+    """Maps by indentation."""
+    return f"{_comment(about)}{_yaml(nest(settings, nulls=nulls), '')}"
+
+
+def _yaml(values: Mapping[str, Any], indent: str) -> str:
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines.append(f"{indent}{key}:\n{_yaml(value, indent + '  ')}")
+        else:
+            plain = isinstance(value, str) and _scalar(value) == value and _PLAIN.fullmatch(value)
+            lines.append(f"{indent}{key}: {value if plain else json.dumps(value)}\n")
+    return "".join(lines)
+
+
+def to_toml(settings: Settings, about: str) -> str:
+    """Sections, each with its keys."""
+    sections: dict[str, list[str]] = {}
+    for key, value in settings.items():
+        if value is not None:
+            section, _, name = key.rpartition(".")
+            sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}")
+    parts = ["\n".join([f"[{name}]", *lines]) for name, lines in sections.items()]
+    return _comment(about) + "\n\n".join(parts) + "\n"
+
+
+def _comment(about: str) -> str:
+    return "".join(f"# {line}\n" for line in about.splitlines())
+
+
+# ── text as settings ─────────────────────────────────────────────────────────────────────────────
+
+
+def from_json(text: str, where: str) -> Said:
+    """A JSON object by dotted key."""
+    try:
+        read = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise BadInput(f"{where}{line}: not JSON ({error})") from None
+    if not isinstance(read, dict):
+        raise BadInput(f"{where}: holds no JSON object; name a file of settings")
+    values = dict(_flat(read))
+    starts = {key: _line_of(text, rf'"{re.escape(key.rpartition(".")[2])}"\s*:') for key in values}
+    return Said(where, values, starts)
+
+
+def from_toml(text: str, where: str) -> Said:
+    """A TOML file by dotted key."""
+    try:
+        read = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{where}: not TOML ({error})") from None
+    lines, section = {}, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"\s*\[([^\[\]]+)\]", line):
+            section = found[1].strip() + "."
+        elif found := re.match(r"\s*([\w.-]+)\s*=", line):
+            lines[section + found[1]] = number
+    return Said(where, dict(_flat(read)), lines)
+
+
+def from_yaml(text: str, where: str) -> Said:
+    """A YAML file by dotted key."""
+    values: Settings = {}
+    lines: dict[str, int] = {}
+    open_maps: list[tuple[int, str]] = []  # indentation and dotted key of the maps that we are in
+    for number, indent, line in _yaml_lines(text, where):
+        if line.startswith("- "):  # an item of the list that the last key opened
+            key = next((k for i, k in reversed(open_maps) if i <= indent), "")
+            if not key or not isinstance(values.setdefault(key, []), list):
+                raise BadInput(f"{where}, line {number}: a list where no key asked for one")
+            values[key].append(_scalar(line[2:].strip()))
+            continue
+        found = _KEY.match(line)
+        if not found:
+            raise BadInput(f"{where}, line {number}: not 'key: value', all that is read of YAML")
+        while open_maps and open_maps[-1][0] >= indent:
+            open_maps.pop()
+        name = next(part for part in found.groups() if part is not None).strip()
+        key = ".".join([*(k for _, k in open_maps[-1:]), name])
+        rest = line[found.end() :].strip()
+        if rest[:1] in ("&", "*", "!", "|", ">"):
+            raise BadInput(
+                f"{where}, line {number}: {rest[:1]} of YAML is not read; write it plain"
+            )
+        lines[key] = number
+        if rest:
+            values[key] = _scalar(rest)
+        else:
+            open_maps.append((indent, key))
+    return Said(where, values, lines)
+
+
+def _yaml_lines(text: str, where: str) -> Iterator[tuple[int, int, str]]:
+    """Number, indentation and content of the lines that say something."""
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = _REMARK.sub(lambda found: found[1] or "", line).rstrip()
+        if not bare or bare == "---":
+            continue
+        content = bare.lstrip(" ")
+        if content.startswith("\t"):
+            raise BadInput(f"{where}, line {number}: YAML is indented by spaces, not tabs")
+        yield number, len(bare) - len(content), content
+
+
+def _scalar(text: str) -> Any:
+    """A value of YAML: a list, a quoted text, a switch, a number, or else a text."""
+    if text.startswith("[") and text.endswith("]"):
+        return [_scalar(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+    if text == "{}":
+        return None
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    if text.lower() in _SCALARS:
+        return _SCALARS[text.lower()]
+    for kind in (int, float):
+        if re.fullmatch(r"[+-]?[\d.]+(?:e[+-]?\d+)?", text, re.IGNORECASE):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    return text
+
+
+def from_flags(text: str, where: str) -> Said:
+    """The flags of every command in a shell script, variables that it sets filled in.
+
+    `--a-b 1` is a_b = 1, `--a-b` alone true. Quotes, brackets of arrays and line ends are nothing.
+    """
+    values: Settings = {}
+    lines: dict[str, int] = {}
+    variables: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        last = ""  # a flag and its values stand on one line
+        bare = re.sub(r"(^|\s)#.*", "", line).replace('"', " ").replace("'", " ").strip()
+        bare = _VARIABLE.sub(lambda found: _filled(found, variables), bare)
+        if found := _ASSIGNED.match(bare):
+            variables[found[1]] = found[2]
+            continue
+        for word in re.sub(r"(?<![\w/])[()\\]|[()\\](?=\s|$)", " ", bare).split():
+            name, equals, value = word.partition("=")
+            subcommand = _SUBCOMMAND.fullmatch(word)
+            if word.startswith("--") and len(word) > 2:
+                last = name[2:].replace("-", "_")
+                values[last], lines[last] = (value if equals else True), number
+            elif subcommand:
+                values[subcommand[1].replace("-", "_")] = subcommand[2]
+                lines[subcommand[1].replace("-", "_")] = number
+            elif last:
+                before = values[last]
+                values[last] = word if before is True else [*_as_list(before), word]
+    return Said(where, values, lines)
+
+
+def _filled(found: re.Match[str], variables: Mapping[str, str]) -> str:
+    """A variable that the script sets, else its default, else as it stands."""
+    value = variables.get(found[1], found[2])
+    return found[0] if value is None else value
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{printable(key)}.")
+        else:
+            yield prefix + printable(key), value
+
+
+def _line_of(text: str, pattern: str) -> int:
+    found = re.search(pattern, text)
+    return text.count("\n", 0, found.start()) + 1 if found else 0

@@ -1,0 +1,146 @@
+"""What files of DeepSpeed and accelerate leave to the program: flags of TRL's SFT; and back.
+
+As of TRL 1.16.0 (trl/scripts/sft.py: SFTConfig and ModelConfig) and transformers 5.22.2
+(training_args.py). A Trainer of one's own takes the same flags, but for --max_length.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Final
+
+from trueflops.interop.launch.settings import Asked, Said, Settings, refused
+from trueflops.profile.frameworks import habits
+
+PROGRAM: Final = "-m trl.scripts.sft"
+RELEASE: Final = "TRL 1.16.0"
+STATES: Final = frozenset(
+    [
+        "micro_batch",
+        "recompute",
+        "recompute_layers",
+        "optimizer",
+        "flash",
+        "implementation",
+        "adapters",
+        "lora_rank",
+        "lora_targets",
+        "lora_dropout",
+    ]
+)
+BEFORE: Final = (
+    "# Weights and data are no part of a plan: MODEL is a checkpoint, DATASET one of the hub.",
+    ": ${MODEL:?set MODEL to a checkpoint} ${DATASET:?set DATASET to a dataset}",
+)
+_OPTIMIZERS: Final = {
+    "adamw_torch_fused": "adamw",
+    "adamw_torch": "adamw",
+    "adamw_bnb_8bit": "adamw-8bit",
+    "adamw_8bit": "adamw-8bit",
+    "sgd": "sgd",
+}
+_ATTENTION: Final = {
+    "sdpa": True,
+    "flash_attention_2": True,
+    "flash_attention_3": True,
+    "flex_attention": True,
+    "eager": False,
+}
+_TARGETS: Final = {"attention": "q,k,v,o", "all-linear": ""}
+
+
+def program_words(tool: str, asked: Asked, *, checkpoints: bool) -> list[str]:
+    """The flags of a plan; `checkpoints`: whether the Trainer itself recomputes."""
+    plan = asked.plan
+    if plan.recompute not in ("none", "full") or plan.recompute_layers != inf:
+        what = "recompute" if plan.recompute not in ("none", "full") else "recompute_layers"
+        raise refused(
+            tool, what, getattr(plan, what), "--recompute none, or full of all layers, is"
+        )
+    if plan.optimizer == "muon":
+        raise refused(tool, "optimizer", plan.optimizer, "--optimizer adamw, adamw-8bit or sgd is")
+    eager = habits(asked.framework).implementation
+    if plan.implementation not in (eager, "compiled"):
+        own = f"--implementation {eager} or compiled is"
+        raise refused(tool, "implementation", plan.implementation, own)
+    kept = "adamw" if plan.optimizer == "adamw-bf16" else plan.optimizer
+    together = int(plan.micro_batch * plan.dp)
+    said: Settings = {
+        "max_length": asked.workload.seq,
+        "packing": True,
+        "max_steps": asked.steps,
+        "per_device_train_batch_size": int(plan.micro_batch),
+        "gradient_accumulation_steps": asked.workload.global_batch // together,
+        "gradient_checkpointing": plan.recompute == "full" and checkpoints,
+        "bf16": plan.compute == "bf16" and plan.parameter_dtype != "bf16",
+        "fp16": plan.compute == "fp16",
+        "dtype": {"bf16": "bfloat16", "fp16": "float16"}.get(plan.parameter_dtype, "float32"),
+        "optim": next(theirs for theirs, ours in _OPTIMIZERS.items() if ours == kept),
+        "attn_implementation": "sdpa" if plan.flash else "eager",
+        "torch_compile": plan.implementation == "compiled",
+        **_adapters(tool, asked),
+    }
+    model = '--model_name_or_path "$MODEL" --dataset_name "$DATASET"'
+    return [model, *(f"--{key} {value}" for key, value in said.items())]
+
+
+def _adapters(tool: str, asked: Asked) -> Settings:
+    plan = asked.plan
+    if not plan.adapters:
+        return {}
+    if "qkv" in plan.lora_targets:
+        raise refused(tool, "lora_targets", plan.lora_targets, "q,k,v,o,gate,up,down are")
+    layers = [
+        name for name in _TARGETS.get(plan.lora_targets, plan.lora_targets).split(",") if name
+    ]
+    return {
+        "use_peft": True,
+        "load_in_4bit": plan.adapters == "qlora",
+        "lora_r": plan.lora_rank,
+        "lora_dropout": plan.lora_dropout,
+        "lora_target_modules": " ".join(f"{name}_proj" for name in layers) or "all-linear",
+    }
+
+
+def read_program(said: Said, framework: str, plan: dict[str, Any]) -> dict[str, Any]:
+    """Fields that the flags say into `plan`; the workload as far as they say it."""
+    plan["micro_batch"] = said.whole("per_device_train_batch_size", 8)
+    checkpoints = said.switch("gradient_checkpointing", usual=True)  # SFTConfig's own default
+    plan["recompute"] = "full" if checkpoints or plan.get("recompute") == "full" else "none"
+    plan["recompute_layers"] = inf
+    kept = said.choice("optim", _OPTIMIZERS, "adamw_torch_fused")
+    if plan.get("optimizer", "adamw") == "adamw":
+        plan["optimizer"] = kept
+    plan["flash"] = said.choice("attn_implementation", _ATTENTION, "sdpa")
+    compiled = said.switch("torch_compile")
+    plan["implementation"] = "compiled" if compiled else habits(framework).implementation
+    plan |= _read_adapters(said)
+    replicas = plan["dp_replicate"] * plan["dp_shard"]
+    steps = said.whole("gradient_accumulation_steps", 1)
+    seq = said.whole("max_length", 1024)
+    batch = plan["micro_batch"] * steps * replicas
+    return {"seq": seq, "global_batch": batch, "tokens": said.whole("max_steps", 0) * batch * seq}
+
+
+def missing(program: Said | None) -> tuple[str, ...]:
+    """What to say where a config was read without the script that starts a program with it."""
+    if program is not None:
+        return ()
+    return ("lengths, recomputation and adapters are the program's: give its script, or flags",)
+
+
+def _read_adapters(said: Said) -> dict[str, Any]:
+    packed = said.switch("load_in_4bit")
+    names = said.get("lora_target_modules") or "all-linear"
+    if not said.switch("use_peft"):
+        return {}
+    layers = ",".join(
+        n.removesuffix("_proj") for n in ([names] if isinstance(names, str) else names)
+    )
+    own = {theirs: ours for ours, theirs in _TARGETS.items()}
+    return {
+        "adapters": "qlora" if packed else "lora",
+        "lora_rank": said.whole("lora_r", 16),
+        "lora_dropout": said.real("lora_dropout", 0.05),
+        "lora_targets": own.get(layers, layers),
+    }
