@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trueflops.catalog import cluster
+from trueflops.catalog.fabric import UNMEASURED
+from trueflops.catalog.links import link
 from trueflops.clock.collectives import collective_transfer
 from trueflops.graph.kinds import CollectiveKind
-from trueflops.profile import Curve
+from trueflops.model import read_model
+from trueflops.plan import Plan
+from trueflops.predict import Trainer
+from trueflops.profile import Curve, profile_of
+from trueflops.workload import Training
 
 # A law without latency, so that only bandwidth is left of each formula.
 PURE = Curve(
@@ -25,6 +33,10 @@ PURE = Curve(
     "test",
 )
 GIGABYTE = 64e9  # large enough that hops do not count
+NDR, ROCE = (
+    link(name).values["reached"] for name in ("InfiniBand NDR (4x port)", "RoCE v2 400GbE")
+)
+"""What collectives reach of these networks, whatever they reach inside of a node."""
 
 
 def seconds(kind: str, n: float, payload: float, on: str = "64xH100", stride: float = 1.0) -> float:
@@ -47,14 +59,47 @@ def test_ring_formulas_inside_a_node(n: int) -> None:
 def test_whole_nodes_leave_through_all_their_ports_together() -> None:
     """64 ranks in 8 full nodes: 8 × 50 GB/s out of each, a little less than NVLink."""
     inside, outside = seconds("all_gather", 8, GIGABYTE), seconds("all_gather", 64, GIGABYTE)
-    assert outside == pytest.approx(63 / 64 * GIGABYTE / 400e9, rel=0.05)
+    assert outside == pytest.approx(63 / 64 * GIGABYTE / (NDR * 400e9), rel=0.05)
     assert outside > inside
 
 
 def test_one_rank_a_node_leaves_through_its_own_port() -> None:
     assert seconds("all_gather", 8, GIGABYTE, stride=8) == pytest.approx(
-        7 / 8 * GIGABYTE / 50e9, rel=0.01
+        7 / 8 * GIGABYTE / (NDR * 50e9), rel=0.01
     )
+
+
+def test_a_network_is_no_slower_for_what_is_lost_inside_of_a_node() -> None:
+    lossy = replace(PURE, values={**PURE.values, "rate_simple": 0.5, "rate_ll128": 0.4})
+    gather, tiers = CollectiveKind.ALL_GATHER, cluster("64xH100").tiers
+    inside, outside = (
+        [float(collective_transfer(gather, 8, GIGABYTE, stride, tiers, law).seconds)
+         for law in (PURE, lossy)]
+        for stride in (1.0, 8.0)
+    )  # fmt: skip
+    assert inside[1] == pytest.approx(2.0 * inside[0], rel=0.01)
+    assert outside[1] == pytest.approx(outside[0], rel=0.01)
+
+
+def test_a_network_that_nobody_measured_says_so_in_its_width() -> None:
+    known, unknown = cluster("64xH100"), cluster("2xFrontier-node")
+    measured, slingshot = known.tiers[-1].network, unknown.tiers[-1].network
+    assert measured is not None
+    assert measured.error < UNMEASURED.error
+    assert slingshot == UNMEASURED
+    assert all(tier.network is None for tier in known.tiers[:-1])
+    steps = []
+    for network in (measured, UNMEASURED):
+        where = replace(known, tiers=(*known.tiers[:-1], replace(known.tiers[-1], network=network)))
+        asked = Trainer(
+            read_model("Llama-3.1-8B"),
+            Training(2048, 64, 1e9),
+            where,
+            profile_of(where.accelerator),
+        )
+        step = asked.predict_one(Plan(dp_replicate=64)).step["exposed communication"].estimate
+        steps.append(float(step.high) / float(step.low))
+    assert steps[0] < steps[1]
 
 
 def test_small_messages_cost_latency_and_prefer_trees() -> None:
@@ -85,7 +130,7 @@ def test_thin_links_between_pods_show() -> None:
     """A reduction crosses pods once; an all-to-all sends most of its bytes across."""
     inside = seconds("all_to_all", 384, GIGABYTE, "Meta-24k-RoCE", stride=8)
     between = seconds("all_to_all", 3072, GIGABYTE, "Meta-24k-RoCE", stride=8)
-    assert between == pytest.approx(7 / 8 * GIGABYTE / (50e9 / 7), rel=0.01)
+    assert between == pytest.approx(7 / 8 * GIGABYTE / (ROCE * 50e9 / 7), rel=0.01)
     assert between > 6 * inside
 
 

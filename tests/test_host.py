@@ -17,10 +17,14 @@ from trueflops.catalog import cluster
 from trueflops.clock import Clock
 from trueflops.clock.host import host_class
 from trueflops.graph.alignment import FULL
+from trueflops.graph.build import Pass
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
 from trueflops.graph.passes.compiled import padded
+from trueflops.graph.program import compile_program
 from trueflops.graph.variants import EagerKernel, ProductKernel
+from trueflops.model import read_model
+from trueflops.plan import Plan
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import price_events
 from trueflops.profile import CurveKey, Profile, of_host, profile_of
@@ -196,3 +200,23 @@ def test_the_gradient_of_bags_is_sorted_row_by_row() -> None:
     assert found.variant is EagerKernel.TABLE_GRADIENT
     assert found.facts["pieces"] == 64 * 8
     assert not any("by their bytes" in text for text in recording.warnings)
+
+
+def test_each_expert_is_a_launch_and_a_hook_under_megatron() -> None:
+    """GroupedLinear: one product and one weight for each expert."""
+    where = cluster("8xH100")
+    host = Clock(where, profile_of(where.accelerator, "megatron")).host
+    law, mixtral = host.law, read_model("Mixtral-8x7B")
+    program = compile_program(mixtral, Plan(), Pass(1.0, 4096.0))
+    grouped = [
+        op
+        for op in program.blocks[0]
+        if isinstance(op, Op)
+        and op.kind in (Kind.MATMUL, Kind.WGRAD)
+        and (op.of or op).inputs[0].has("routed")
+    ]
+    assert {op.kind for op in grouped} == {Kind.MATMUL, Kind.WGRAD}
+    for op in grouped:
+        hooks = 8 * law["ddp"] if op.kind is Kind.WGRAD else 0.0
+        taken = host.node_seconds(op, "forward")
+        assert taken == pytest.approx(law["modules"] + 7 * law["launch"] + hooks)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trueflops.catalog import cluster
 from trueflops.graph.build import Pass
@@ -154,3 +158,56 @@ def test_tensor_and_sequence_parallelism_halve_what_a_layer_keeps(
     assert sum(two.values()) == pytest.approx(0.5 * sum(alone.values()))
     if recompute == "full":
         assert list(alone) == list(two) == ["block.in"]
+
+
+def written(model: str, **fields: Any) -> list[Op]:
+    plan = Plan(implementation="eager", flash=False, **fields)
+    program = compile_program(read_model(model), plan, Pass(1.0, 128.0))
+    return [node for node in program.blocks[0].forward if isinstance(node, Op)]
+
+
+class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Calls of ATen ops that move numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name not in ("t", "transpose", "view", "_unsafe_view", "expand", "detach"):
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_gpt2s_activation_is_as_many_kernels_as_its_code_calls() -> None:
+    activation = pytest.importorskip("transformers.activations").NewGELUActivation()
+    x = torch.ones(4)
+    with Counted() as counted:
+        activation(x)
+    kernels = [op for op in written("GPT-2") if op.name.startswith("ffn.act")]
+    assert len(kernels) == len(counted.names) == 8
+    lifted = {"mixed": "autocast", "parameter_dtype": "fp32"}
+    kernels = [op for op in written("GPT-2", **lifted) if op.name.startswith("ffn.act")]
+    assert len(kernels) == 8 + 2  # a power is one of autocast's fp32 ops
+    assert sum(op.outputs[0].bits == 32.0 for op in kernels) == 8  # all but ½x and the last
+    assert len([op for op in written("OPT-125M") if op.name.startswith("ffn.act")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "code"), [("GPT-2", "gpt2.modeling_gpt2"), ("Llama-3.1-8B", "llama.modeling_llama")]
+)
+def test_unfused_attention_is_as_many_kernels_as_its_code_calls(model: str, code: str) -> None:
+    pytest.importorskip("transformers")
+    attend = import_module(f"transformers.models.{code}").eager_attention_forward
+    module = SimpleNamespace(num_key_value_groups=1, training=True)
+    q = torch.ones(1, 2, 8, 4, dtype=torch.bfloat16)
+    mask = torch.zeros(1, 1, 8, 8, dtype=torch.bfloat16)
+    with Counted() as counted:
+        attend(module, q, q, q, mask, scaling=0.5, dropout=0.0)
+    laid_out = "clone"  # for the product that follows, of which a graph has no op
+    called = [name for name in counted.names if name != laid_out]
+    core = [op for op in written(model) if op.part == "core" and op.kind is not Kind.DROPOUT]
+    assert len(core) == len(called), called

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trueflops.catalog import cluster
 from trueflops.model import Model, read_model
-from trueflops.plan import Plan
+from trueflops.plan import BYTES, Plan
 from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
 from trueflops.predict.schedule import SlowestStage, bubble_seconds, in_flight
 from trueflops.predict.stages import deal, representative_stages
@@ -208,6 +210,25 @@ def test_offload_frees_memory_and_takes_time() -> None:
     nvme = asked.predict_one(plan.but(offload_optimizer=1.0, offload_to="nvme"))
     assert host.memory["optimizer states"].value == 0
     assert plain.step.value < host.step.value < nvme.step.value
+
+
+def test_states_in_host_memory_are_updated_by_the_cores_of_the_node() -> None:
+    """Every accelerator of a node waits for one memory: bytes over what all of them share."""
+    usual, model = cluster("8xH100"), read_model("Llama-3.1-8B")
+    plan = Plan(dp_shard=8, zero=1, offload_optimizer=1.0)
+
+    def waited(bandwidth: float) -> float:
+        where = replace(usual, node_memory_bandwidth=bandwidth, host_bandwidth=1e15)
+        asked = Trainer(model, Training(4096, 8, 1e9), where, profile_of(where.accelerator))
+        step = asked.predict_one(plan)
+        assert step.step["optimizer"].value < 1e-3  # launches, and nothing to do
+        return float(step.step["offload"].value)
+
+    # fp32 gradient and states, and the bf16 weights that are made of them
+    share = profile_of(usual.accelerator).curve("host_memory")["share"]
+    moved = model.parameter_count * (BYTES[plan.summed_dtype] + 2.0 * plan.state_bytes + 2.0)
+    assert waited(400e9) == pytest.approx(moved / (400e9 * share), rel=0.01)
+    assert waited(200e9) == pytest.approx(2.0 * waited(400e9), rel=0.01)
 
 
 def test_what_does_not_fit_gets_advice_that_fits() -> None:

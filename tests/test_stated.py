@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import trueflops as tf
 from trueflops.catalog.networks import noted_network, read_network, with_network
 from trueflops.errors import BadInput
-from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, unstated
+from trueflops.plan import Plan
+from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, laid_out, layouts, unstated
 from trueflops.predict.guessed import widened
 from trueflops.profile.frameworks import chosen_by
 from trueflops.verify.profiles import best_known, leaving_out
+from trueflops.verify.training import Predictor, read_case
 
 MODEL = tf.read_model("Llama-3.2-1B")
 
@@ -124,3 +128,50 @@ def test_many_plans_of_one_depth_are_each_alone() -> None:
     many = tf.Plan(dp_shard=8, zero=np.array([1, 2, 3]), micro_batch=np.array([1, 2, 4]))
     alone = [asked.predict_one(many.pick(i)).memory.value for i in range(3)]
     assert np.allclose(asked.predict(many).memory.value, alone)
+
+
+class TestLayouts:
+    """Rows that do not say how a model was split."""
+
+    def test_a_node_first_and_then_stages(self) -> None:
+        found = list(layouts(64, 8, 96))
+        assert found[:5] == [(1, 1), (2, 1), (4, 1), (8, 1), (8, 2)]
+        assert all(96 % pp == 0 and 64 % (tp * pp) == 0 for tp, pp in found)
+        assert list(layouts(3, 8, 7)) == [(1, 1)]
+
+    def test_replicas_keep_what_they_share(self) -> None:
+        shared = Plan(dp_shard=64, zero=1)
+        assert laid_out(shared, 8, 2) == {"tp": 8, "pp": 2, "dp_shard": 4, "dp_replicate": 1}
+        whole = laid_out(Plan(dp_replicate=64), 8, 2)
+        assert whole == {"tp": 8, "pp": 2, "dp_shard": 1, "dp_replicate": 4}
+
+    def test_a_guess_is_said_and_has_neighbours(self) -> None:
+        plan = Plan(tp=8, pp=2, dp_shard=4, zero=1)
+        (guess,) = unstated(plan, EVERY_FIELD - {"layout"}, "nemo", experts=False)
+        assert str(guess) == "tp 8, pp 2: the fewest ranks that hold the model"
+        degrees = [(other["tp"], other["pp"], other["dp_shard"]) for other in guess.others]
+        assert degrees == [(16, 2, 2), (8, 4, 2), (4, 2, 8), (8, 1, 8)]
+
+    def test_a_model_is_spread_until_it_fits(self) -> None:
+        row = {
+            "id": "a", "source_key": "somewhere", "year": "2023", "model": "GPT3-175B",
+            "params_b": "174.56", "layers": "96", "hidden": "12288", "heads": "96",
+            "ffn": "49152", "vocab": "50304", "seq_len": "2048", "accelerator": "A100-80GB",
+            "n_devices": "64", "dtype": "bf16", "global_batch": "2048", "framework": "NeMo",
+            "tokens_per_s_per_gpu": "117",
+        }  # fmt: skip
+        predictor = Predictor(best_known)
+        step = predictor.predict(read_case(row, "a"))
+        assert step.plan.tp == 8
+        assert step.plan.pp > 1
+        assert not step.surely_too_full
+        # said to be one, it is not touched, and surely too full
+        said = predictor.predict(read_case({**row, "tp": "1", "pp": "1"}, "a"))
+        assert (said.plan.tp, said.plan.pp) == (1, 1)
+        # as many replicas as sequences, and no more
+        few = read_case({**row, "global_batch": "16"}, "a")
+        assert few.plan.dp <= 16
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no layout is tried that leaves replicas idle
+            fitted = predictor.predict(few).plan
+        assert fitted.dp <= 16

@@ -25,7 +25,7 @@ from trueflops.verify.recognise import READERS, verify_tables
 from trueflops.verify.run_measured import counted_flop
 from trueflops.verify.run_model import read_run_model
 from trueflops.verify.score import overall, summary
-from trueflops.verify.training import read_case
+from trueflops.verify.training import Predictor, read_case
 from trueflops.workload import Training
 
 Row = dict[str, str]
@@ -63,6 +63,8 @@ COLUMNS = [
     "global_batch",
     "recompute",
     "flash_attention",
+    "attention",
+    "attention_kernel",
     "framework",
     "step_time_s",
     "step_time_derived_s",
@@ -306,6 +308,47 @@ class TestReading:
         assert case.cluster.count == 32
         assert (case.plan.tp, case.plan.dp) == (4, 8)
         assert case.step_seconds == 8 * 8192 / (64 * 6000)
+
+    def test_autocast_over_wide_weights(self) -> None:
+        cells = {"framework": "PyTorch DDP + torch.compile", "dtype": "bf16"}
+        plain = read_case(run_of(**cells), "a").plan
+        said = read_case(run_of(**cells, notes="autocast bf16 over fp32 weights; AdamW"), "a").plan
+        assert (plain.parameter_dtype, plain.optimizer) == ("bf16", "adamw-bf16")
+        assert (said.parameter_dtype, said.optimizer) == ("fp32", "adamw")
+        assert said.autocasts
+        assert said.gradient_dtype == "fp32"
+
+    def test_attention_texts(self) -> None:
+        for said, flash, kernel in (
+            ("", True, ""),
+            ("GQA", True, ""),
+            ("flash", True, "fa2"),
+            ("Flash_Attention_2", True, "fa2"),
+            ("cuDNN", True, "cudnn"),
+            ("sdpa", True, ""),
+            ("eager", False, ""),
+        ):
+            case = read_case(run_of(attention=said, flash_attention="y"), "a")
+            assert (case.plan.flash, case.attention) == (flash, kernel), said
+        assert read_case(run_of(attention_kernel="fa2", flash_attention="n"), "a").plan.flash
+
+    def test_a_stated_kernel_is_the_one_that_runs(self) -> None:
+        cells = {"framework": "Megatron-LM", "seq_len": "32768", "global_batch": "8"}
+        predictor = Predictor(best_known)
+        best, flash = (
+            predictor.predict(read_case(run_of(attention=said, **cells), "a"))
+            for said in ("sdpa", "flash")
+        )
+        assert flash.step.value > best.step.value  # a Hopper runs faster ones than that
+
+    def test_how_context_is_split(self) -> None:
+        for notes, kind in (
+            ("", "ring"),
+            ("context parallel mode p2p", "ring"),
+            ("context parallel mode a2a", "all-to-all"),
+            ("DeepSpeed Ulysses", "all-to-all"),
+        ):
+            assert read_case(run_of(notes=notes), "a").plan.cp_kind == kind, notes
 
     def test_the_network_of_the_notes_is_used(self) -> None:
         row = run_of(accelerator="A100", n_devices="16", global_batch="16", notes="4x100Gb RoCE")

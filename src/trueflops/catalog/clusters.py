@@ -41,6 +41,7 @@ class Cluster:
     tiers: tuple[Tier, ...]
     host_bandwidth: float | None  # accelerator to host memory, one direction
     node_memory_bytes: float | None
+    node_memory_bandwidth: float | None  # of all sockets: what their cores can read and write
     node_nvme_bandwidth: float | None
     watts: float | None  # a whole node at its maximum, divided over its accelerators
     usd_per_hour: float | None = None  # of the user's file
@@ -116,6 +117,7 @@ def cluster_measured(chip: Accelerator, count: int) -> Cluster:
         tiers=joined,
         host_bandwidth=None,
         node_memory_bytes=None,
+        node_memory_bandwidth=None,
         node_nvme_bandwidth=None,
         watts=None,
     )
@@ -184,6 +186,7 @@ def _assemble(
         tiers=tiers(chip, host, nodes, per_node, given),
         host_bandwidth=given.get("host.bandwidth") or host_bandwidth(chip, host),
         node_memory_bytes=values.get("host.memory"),
+        node_memory_bandwidth=values.get("host.memory_bandwidth"),
         node_nvme_bandwidth=values.get("host.nvme_bandwidth"),
         watts=_share(values.get("power.maximum"), host, per_node),
         usd_per_hour=given.get("price"),
@@ -209,6 +212,7 @@ _TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "scale_out": {"bandwidth": "bytes_per_second", "latency": "seconds"},
     "host": {
         "memory": "bytes",
+        "memory_bandwidth": "bytes_per_second",
         "bandwidth": "bytes_per_second",
         "nvme_bandwidth": "bytes_per_second",
     },

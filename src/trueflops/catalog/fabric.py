@@ -24,6 +24,30 @@ Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Network:
+    """What large collectives over a kind of network reach of its bandwidth, and how surely.
+
+    That of the links inside a node is part of the law that is fitted there.
+    """
+
+    reached: float
+    error: float
+
+
+UNMEASURED: Final = Network(reached=0.8, error=0.35)
+"""Of a kind of network over which no collective is known to have been timed. Assumed: as inside of
+nodes that were not measured (profile/data/assumed.toml), from half to all of it."""
+
+
+def network_of(name: str) -> Network:
+    """What is known of a kind of network, by its link."""
+    values = link(name).values if name else {}
+    if "reached" not in values:
+        return UNMEASURED
+    return Network(values["reached"], values["reached_error"])
+
+
+@dataclass(frozen=True)
 class Tier:
     """One level of the fabric. Bandwidth is one direction, per accelerator."""
 
@@ -35,6 +59,7 @@ class Tier:
     origin: Origin
     unconfirmed: bool = False  # whether no source is at hand for some of it
     in_switch: str = ""  # what sums in its switches, as SHARP; empty: nothing does
+    network: Network | None = None  # what its collectives reach, where it leaves the node
 
 
 def tiers(
@@ -134,6 +159,7 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
         origin,
         unconfirmed,
         link(wire).in_switch if wire else "",
+        network_of(host.link_name("scale_out.link") if host else ""),
     )
 
 

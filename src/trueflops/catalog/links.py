@@ -18,6 +18,8 @@ _QUANTITIES = {
     "latency_ll": "seconds",
     "latency_ll128": "seconds",
     "latency_simple": "seconds",
+    "reached": "count",
+    "reached_error": "count",
 }
 
 

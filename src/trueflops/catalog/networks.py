@@ -12,6 +12,7 @@ from typing import Final
 
 from trueflops import units
 from trueflops.catalog.clusters import Cluster
+from trueflops.catalog.fabric import UNMEASURED
 from trueflops.errors import BadInput, shorten
 
 _RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s|E)?\b")
@@ -39,9 +40,13 @@ def read_network(text: str) -> float:
 
 
 def with_network(cluster: Cluster, node_bytes_per_second: float, sharing: int) -> Cluster:
-    """The same cluster over another network, which so many accelerators of a node share."""
+    """The same cluster over another network, which so many accelerators of a node share.
+
+    Of its kind nothing is known: a cloud's Ethernet is not the InfiniBand of the usual node.
+    """
     if not cluster.tiers or cluster.tiers[-1].reach != inf:
         return cluster
     *inner, outer = cluster.tiers
-    outer = replace(outer, bandwidth=node_bytes_per_second / sharing, origin="assumed")
+    bandwidth = node_bytes_per_second / sharing
+    outer = replace(outer, bandwidth=bandwidth, origin="assumed", network=UNMEASURED)
     return replace(cluster, tiers=(*inner, outer))

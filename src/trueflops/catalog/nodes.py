@@ -24,6 +24,7 @@ _DIMENSIONS: Final = {
     "scale_up.bandwidth": "bytes_per_second",
     "scale_out.bandwidth": "bytes_per_second",
     "host.memory": "bytes",
+    "host.memory_bandwidth": "bytes_per_second",
     "host.nvme": "bytes",
     "host.nvme_bandwidth": "bytes_per_second",
     "power.maximum": "watts",

@@ -36,6 +36,7 @@ from trueflops.clock.works import (
     pricing_of,
     roads_of,
     stack,
+    steps_of,
 )
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
@@ -127,6 +128,9 @@ class Clock:
             kind, curve = pricing.kind, self.profile.curve(pricing.key)
             asked = law_work(pricing, alike, works)
             seconds: Array = law_of(pricing.key).seconds(asked, self.silicon, curve)
+            if kind.startswith("attention"):
+                times, seconds = align(stack([steps_of(op) for op in alike]), seconds)
+                seconds = times * seconds
             least = np.zeros(())
             if kind not in MOVING:
                 peak = self.chip.peak_flop_per_second(dtype)
@@ -216,6 +220,14 @@ class Clock:
             bandwidth = min(bandwidth, node / self.cluster.per_node)
         return moved_bytes / (bandwidth * self.profile.curve("host")["efficiency"])
 
+    def host_update(self, moved_bytes: Size) -> Size:
+        """Seconds in which the cores of a node read and write bytes of its own memory, for all of
+        its accelerators at once.
+        """
+        node = self.cluster.node_memory_bandwidth or _MEMORY_PER_NODE
+        reached = node * self.profile.curve("host_memory")["share"] / self.cluster.per_node
+        return moved_bytes / reached
+
     def stream(self, moved_bytes: Size, kind: str, kernels: float = 1.0) -> Size:
         """Seconds of memory-bound work that is not in a graph, such as the optimizer's step."""
         asked = StreamWork(moved_bytes / kernels)
@@ -271,6 +283,9 @@ def _choose(where: Array, priced: PricedOp, other: PricedOp | None) -> PricedOp:
     return other._replace(seconds=np.where(where, priced.seconds, other.seconds))
 
 
+# Bytes a second of a node's memory. Assumed: two sockets of eight channels of DDR4-3200, as servers
+# with A100s have (a DGX A100's EPYC 7742); a DGX H100's have half as much again.
+_MEMORY_PER_NODE = 2 * 204.8e9
 # Bytes a second of a node's drives. Assumed: four data-centre drives on PCIe 4, striped, at 6 GB/s
 # each. Of the catalog's nodes only Frontier's publishes a figure (two drives, 5.5 GB/s).
 _NVME_PER_NODE = 24e9

@@ -5,6 +5,7 @@
     tree  all-reduce      2 · bytes / bus        + 2·log₂(nodes) hops between, plus those within
     hierarchy             scatter within, reduce between, gather within
 The bus of a ring that leaves the node is what all of the node's members carry out together.
+What they reach of a network is its own (catalog/data/links.toml), not that of a node's links.
 Ring latencies and protocol rates are NCCL's own tuning constants (src/graph/tuning.cc).
 """
 
@@ -198,6 +199,9 @@ REACH: Final = (
 )  # of a landmark: three doublings of the bytes, one and a half of the ranks
 
 
+_OF_SIMPLE: Final = {"ll": 0.5, "ll128": 0.92, "simple": 1.0}  # NCCL's own: src/graph/tuning.cc
+
+
 def levels(
     group: Size, payload: Size, stride: Size, tiers: tuple[Tier, ...], law: Curve
 ) -> tuple[Levels, Array, Array]:
@@ -215,7 +219,11 @@ def levels(
     detour: list[Size] = []
     for tier, members in zip(tiers, members_by_tier(group, stride, tiers), strict=True):
         sizes.append(members)
-        bus.append(bandwidth_of(tier, members))
+        whole = bandwidth_of(tier, members)
+        if tier.network:  # the law's rates are those of the links inside a node
+            own = [tier.network.reached * _OF_SIMPLE[p] for p in PROTOCOLS]
+            whole = whole * np.array(own).reshape(deep) / rate
+        bus.append(whole)
         detour.append(_detour(tier, members))
     hops = [np.array([tier.latency[p] for p in PROTOCOLS]).reshape(deep) for tier in tiers]
     if "hop_ll" in law.values and tiers[0].origin != "assumed":  # measured inside the node

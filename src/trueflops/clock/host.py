@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Phase
-from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS
+from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 
@@ -64,8 +64,40 @@ class HostLaw:
         """Seconds between two kernels of a graph in a full queue, where they are PyTorch's own."""
         return self.law["gap"] if self.by_calls or self.by_generated else 0.0
 
-    def node_seconds(self, node: Node, phase: Phase) -> float:
-        """Seconds of host work for one node of a graph."""
+    def node_seconds(self, node: Node, phase: Phase) -> Size:
+        """Seconds of host work for one node of a graph, as often as it runs.
+
+        The further kernels of a ring, and those that merge its steps, are calls inside of one op:
+        no module and no autograd stands around them.
+        """
+        launch = self._launch_seconds(node, phase)
+        if isinstance(node, Collective):
+            rounds = np.maximum(node.group - 1.0, 1.0) if node.hides else 1.0
+            return OF_A_COLLECTIVE * launch * rounds
+        if self.by_modules and node.kind in PRODUCTS:
+            return launch + self._of_experts(node)
+        if "steps" not in node.facts:
+            return launch
+        call = self.law["issue"] * self.alone_seconds(node)
+        return node.facts["steps"] * call + (launch - call if node.outputs else 0.0)
+
+    def _of_experts(self, op: Op) -> Size:
+        """What the products of experts need more than one product does, under megatron-core.
+
+        TransformerEngine's GroupedLinear has a weight for each expert (weight0, weight1 …) and
+        launches a product for each (pytorch/module/grouped_linear.py; common/gemm/cublaslt_gemm.cu,
+        multi_stream_cublas_gemm); megatron-core's DistributedDataParallel hangs a hook on the
+        gradient of every one of them.
+        """
+        weights = (op.of or op).weights
+        experts = dict(weights[0].dims).get("experts") if weights else None
+        if experts is None:
+            return 0.0
+        hooks = experts * self.law["ddp"] if op.kind is Kind.WGRAD else 0.0
+        return (experts - 1.0) * self.law["launch"] + hooks
+
+    def _launch_seconds(self, node: Node, phase: Phase) -> float:
+        """Of an op that is one kernel."""
         if not (self.by_calls or self.by_generated or self.by_modules):
             launch = self.framework["launch"]
         elif self.by_generated:
@@ -75,11 +107,11 @@ class HostLaw:
         else:
             views = VIEWS_AGAIN if phase == "recompute" else VIEWS_A_CALL
             launch = self.call_seconds([node] if isinstance(node, Op) else [], views)
-        return OF_A_COLLECTIVE * launch if isinstance(node, Collective) else launch
+        return launch
 
-    def graph_seconds(self, graph: Graph) -> dict[str, float]:
+    def graph_seconds(self, graph: Graph) -> dict[str, Size]:
         """Seconds of host work by phase; a checkpoint stores and restores the generators' state."""
-        found: dict[str, float] = {}
+        found: dict[str, Size] = {}
         for phase, node in graph.phases():
             found[phase] = found.get(phase, 0.0) + self.node_seconds(node, phase)
         if self.by_calls:

@@ -66,6 +66,7 @@ _CLASSES: Final[dict[Kind, str]] = {
     **dict.fromkeys(EAGER_KINDS, "eager"),
 }
 ONE_ROAD: Final[Mapping[str, Array | None]] = {"": None}
+_RINGS: Final = (Kind.ATTENTION, Kind.ATTENTION_BACKWARD)  # what runs in steps: passes/ring.py
 EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
@@ -238,14 +239,23 @@ def _particular(made: MatmulWork, ops: Sequence[Op], works: Sequence[Work]) -> M
     return made._replace(loads=loads, stores=stores, window=window, turned=turned)
 
 
+def steps_of(op: Op) -> Size:
+    """How often the kernel of an attention runs: once, or for each block that a ring brings by."""
+    return op.facts.get("steps", 1.0) if op.kind in _RINGS else 1.0
+
+
 def _attention(ops: Sequence[Op], works: Sequence[Work]) -> AttentionWork:
+    """Of an attention in steps, one of them: all queries, and of the keys an equal share."""
     rows = []
     for op, done in zip(ops, works, strict=True):
         others = done.activation_bytes + done.bytes_written
         products = 2.5 if op.kind is Kind.ATTENTION_BACKWARD else 1.0
-        cache = done.bytes_read + done.bytes_written - others
+        steps, whole = steps_of(op), done.shape
+        assert isinstance(whole, AttentionShape)
+        cache = (done.bytes_read + done.bytes_written - others) / steps
         drawing = op.facts.get("drawn", 0.0) * _DRAWING.get(op.kind, 0.0)
-        rows.append((*done.shape, cache, others, products, drawing))
+        one = whole._replace(keys=whole.keys / steps, seen=whole.seen / steps)
+        rows.append((*one, cache, others, products, drawing))
     *shape, cached, moved, times, drawing = _columns(rows)
     asked = AttentionShape(*shape)
     widths = _WIDTHS.get((ops[0].variant, ops[0].kind))

@@ -23,7 +23,8 @@ MOVING: Final = (
     EagerKernel.CAT, EagerKernel.GATHER, EagerKernel.TABLE_GRADIENT, EagerKernel.LOSS,
 )  # fmt: skip
 _BY_ROWS: Final = (
-    EagerKernel.SOFTMAX, EagerKernel.LOG_SOFTMAX_BACKWARD, EagerKernel.NORM,
+    EagerKernel.SOFTMAX, EagerKernel.SOFTMAX_BACKWARD, EagerKernel.LOG_SOFTMAX_BACKWARD,
+    EagerKernel.NORM,
     EagerKernel.NORM_BACKWARD, EagerKernel.GATHER, EagerKernel.TABLE_GRADIENT,
 )  # fmt: skip
 POINTWISE: Final = (
@@ -144,9 +145,10 @@ def _scale_backward(op: Op) -> tuple[Op, ...]:
 
 
 def _activation_backward(op: Op) -> tuple[Op, ...]:
-    kept = op.outputs[0] if op.function is Function.RELU else op.inputs[0]
+    by_result = op.function in (Function.RELU, Function.TANH)
+    kept = op.outputs[0] if by_result else op.inputs[0]
     dy = op.outputs[0].gradient()
-    kernel = EagerKernel.VECTOR if op.function is Function.RELU else EagerKernel.GELU
+    kernel = EagerKernel.VECTOR if by_result else EagerKernel.GELU
     return (_back(op, "slope", kernel, dy, kept, made=op.inputs[0].gradient()),)
 
 
@@ -265,6 +267,11 @@ def _lookup_backward(op: Op) -> tuple[Op, ...]:
     return made, _back(op, "both", EagerKernel.VECTOR, table, named(table, "head"), made=table)
 
 
+def _softmax_backward(op: Op) -> tuple[Op, ...]:
+    y, dx = op.outputs[0], op.inputs[0].gradient()
+    return (_back(op, "gradient", EagerKernel.SOFTMAX_BACKWARD, y.gradient(), y, made=dx),)
+
+
 def _log_softmax_backward(op: Op) -> tuple[Op, ...]:
     """What was picked of each row has a gradient, and all else zeros."""
     y, dx = op.outputs[0], op.inputs[0].gradient()
@@ -286,6 +293,7 @@ DERIVATIVES: Final[dict[Function | None, Derivative]] = {
     Function.SCALE: Derivative(_nothing, _scale_backward),
     Function.SILU: Derivative(_inputs, _activation_backward),
     Function.RELU: Derivative(lambda op: op.outputs, _activation_backward),
+    Function.TANH: Derivative(lambda op: op.outputs, _activation_backward),
     Function.MEAN: Derivative(_nothing, _mean_backward),
     Function.INVERSE_ROOT: Derivative(lambda op: op.outputs, _inverse_root_backward),
     Function.SCALE_ROWS: Derivative(_inputs, _scale_rows_backward),
@@ -296,5 +304,6 @@ DERIVATIVES: Final[dict[Function | None, Derivative]] = {
     Function.BY_COSINE: Derivative(_nothing, _by_cosine_backward),
     Function.REPEAT: Derivative(_nothing, _repeat_backward),
     Function.LOOKUP: Derivative(_inputs, _lookup_backward),
+    Function.SOFTMAX: Derivative(lambda op: op.outputs, _softmax_backward),
     Function.LOG_SOFTMAX: Derivative(lambda op: op.outputs, _log_softmax_backward),
 }

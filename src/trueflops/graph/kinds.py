@@ -101,6 +101,7 @@ class Function(StrEnum):
     SCALE = "scale"  # by one number
     SILU = "silu"  # and any other activation that keeps its input
     RELU = "relu"
+    TANH = "tanh"
     MEAN = "mean"  # of a row
     INVERSE_ROOT = "inverse_root"
     SCALE_ROWS = "scale_rows"  # each row by a number
@@ -111,4 +112,5 @@ class Function(StrEnum):
     BY_COSINE = "by_cosine"
     REPEAT = "repeat"  # keys and values, for every head of a group
     LOOKUP = "lookup"
+    SOFTMAX = "softmax"
     LOG_SOFTMAX = "log_softmax"

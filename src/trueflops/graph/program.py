@@ -27,6 +27,7 @@ from trueflops.graph.passes import (
     differentiate,
     format_named,
     fuse,
+    merge_steps,
     quantise,
     recompute,
     shard,
@@ -121,8 +122,15 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
         if plan.autocasts and run.training:
             graph = autocast(graph, apart=written)
         if written:
-            graph = write_out(graph, compiled=compiled)
-        return differentiate(graph, eager=written, carries=carries) if run.training else graph
+            graph = write_out(
+                graph,
+                compiled=compiled,
+                autocast=plan.autocasts,
+                wide_softmax=model.blocks[0].attention.rope,
+            )
+        if run.training:
+            graph = differentiate(graph, eager=written, carries=carries)
+        return merge_steps(graph)
 
     blocks = tuple(
         lower(build_block(model, block, run, f"block {i}", tuning), carries=not block.frozen)

@@ -41,9 +41,12 @@ class AttentionKernel(StrEnum):
 
 
 class Activation(StrEnum):
-    """An activation function that keeps something else for its gradient than its input."""
+    """An activation function that keeps something else for its gradient than its input, or that
+    plain code writes in several calls.
+    """
 
     RELU = "relu"  # its slope is seen from what came out
+    NEW_GELU = "gelu_new"  # GPT-2's tanh approximation, function by function
 
 
 class EagerKernel(StrEnum):

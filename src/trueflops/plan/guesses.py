@@ -6,11 +6,12 @@ interval by what the alternatives would have given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from trueflops.plan.plan import Plan
+from trueflops.sizes import divisors
 
 Changes = Mapping[str, Any]
 
@@ -50,6 +51,7 @@ class Rule:
     matters: Callable[[Asked], bool]
     taken: Callable[[Plan], str]
     others: Callable[[Plan], tuple[Changes, ...]]
+    because: str = ""  # the rule by which it was taken; "": the framework's default
 
 
 def unstated(
@@ -59,10 +61,35 @@ def unstated(
     asked = Asked(plan, framework, experts)
     because = f"the default of {framework}"
     return tuple(
-        Guess(rule.taken(plan), because, rule.others(plan))
+        Guess(rule.taken(plan), rule.because or because, rule.others(plan))
         for rule in RULES
         if rule.field not in stated and rule.matters(asked)
     )
+
+
+def layouts(ranks: int, node: int, layers: int) -> Iterator[tuple[int, int]]:
+    """Tp and pp of so many ranks, the cheapest first, where nobody said them: tp as far as a node
+    reaches, then pp as far as the layers go. Who trains spreads a model no farther than it must.
+    """
+    inside = [tp for tp in divisors(node) if ranks % tp == 0]
+    yield from ((tp, 1) for tp in inside)
+    widest = inside[-1]
+    yield from ((widest, pp) for pp in divisors(layers)[1:] if ranks % (widest * pp) == 0)
+
+
+def laid_out(plan: Plan, tp: int, pp: int) -> Changes:
+    """The fields of a plan whose ranks are split so; its replicas share what they shared."""
+    dp = int(plan.tp * plan.pp * plan.dp) // (tp * pp)
+    shard = dp if plan.zero else 1
+    return {"tp": tp, "pp": pp, "dp_shard": shard, "dp_replicate": dp // shard}
+
+
+def _other_layouts(plan: Plan) -> tuple[Changes, ...]:
+    """Half and twice the degrees."""
+    tp, pp, dp = int(plan.tp), int(plan.pp), int(plan.dp)
+    both = ((2 * tp, pp), (tp, 2 * pp)) if dp % 2 == 0 else ()
+    fewer = [(tp // 2, pp)] * (tp % 2 == 0) + [(tp, pp // 2)] * (pp % 2 == 0)
+    return tuple(laid_out(plan, *degrees) for degrees in (*both, *fewer))
 
 
 def _other_sums(plan: Plan) -> tuple[Changes, ...]:
@@ -107,6 +134,14 @@ def _switched(words: str, field: str) -> Callable[[Plan], str]:
 _NARROW: Final = ("bf16", "fp16")
 
 RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "layout",
+        "run",
+        lambda a: bool(a.plan.zero < 3 and a.plan.tp * a.plan.pp * a.plan.dp > 1),
+        lambda plan: f"tp {plan.tp:g}, pp {plan.pp:g}",
+        _other_layouts,
+        "the fewest ranks that hold the model",
+    ),
     Rule(
         "gradient_dtype",
         "framework",

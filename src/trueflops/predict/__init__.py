@@ -11,6 +11,7 @@ upkeep.py         weights, gradients, states: casts, sums, the update (foreach.p
 memory.py         parameters and activations of a stage
 held/             what each implementation of data parallelism holds, from its code
 moments.py        a stage's memory at the fullest moment; peaks.py: who counts which bytes
+slowest_chip.py   waiting for the slowest of all ranks
 step_terms.py     the step's parts as a tree
 training.py       the step of one plan, or of a million (training_step.py: the answer)
 guessed.py        answers as wide as what was guessed makes them

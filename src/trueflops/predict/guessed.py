@@ -31,8 +31,11 @@ def widened(trainer: Trainer, step: TrainingStep, guesses: Iterable[Guess]) -> T
 
 
 def _tried(trainer: Trainer, step: TrainingStep, change: Changes) -> TrainingStep | None:
+    plan = step.plan.but(**change)
+    if plan.micro_batches(trainer.workload.global_batch) < 1:  # replicas without a sequence
+        return None
     try:
-        other = trainer.predict_one(step.plan.but(**change))
+        other = trainer.predict_one(plan)
     except TrueflopsError:
         return None
     return None if other.surely_too_full else other

@@ -1,10 +1,12 @@
 """A training step as a tree of terms: what computes, what communicates, what waits.
 
-step = m · mean stage + uneven stages + bubble + exposed communication + optimizer + offload
+step = m · mean stage + uneven stages + bubble + exposed communication + stragglers + optimizer
+       + offload
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot
 
 import numpy as np
@@ -15,6 +17,7 @@ from trueflops.plan import Plan
 from trueflops.predict.communication import Communication, Exchange
 from trueflops.predict.pipeline import USEFUL, Pipeline
 from trueflops.predict.schedule import dual_path
+from trueflops.predict.slowest_chip import waiting_for_slowest
 from trueflops.predict.upkeep import Upkeep
 from trueflops.profile import Curve, Profile
 from trueflops.runtime import (
@@ -44,17 +47,20 @@ def step_term(
     profile, usual = clock.profile, pipeline.usual.total
     uneven = m * (np.maximum(pipeline.slow.total, usual) - usual)
     compute = _compute(plan, pipeline, m, upkeep.moved, profile)
-    communication = _communication(plan, pipeline, m, sent, profile)
+    communication = _communication(plan, pipeline, m, sent, clock)
     # The host link is its own: compute, other communication and the bubble all hide it.
     beside = compute.value + communication.value + uneven + bubble
     streamed = upkeep.streamed
     waited = upkeep.waited + (np.maximum(streamed - beside, 0.0) if plan.overlap else streamed)
+    ranks = plan.tp * plan.cp * plan.pp * plan.dp
+    late_ranks = waiting_for_slowest(ranks, compute.value, m * pipeline.usual.capped)
     matmul, software = profile.curve("matmul"), profile.curve("framework")
     terms = (
         compute,
         communication,
         leaf("uneven stages", uneven, matmul, "matmul"),
         leaf("pipeline bubble", bubble, matmul, "matmul"),
+        leaf("stragglers", late_ranks, profile.curve("power"), "power"),
         upkeep.update,
         leaf("offload", waited, profile.curve("host"), "host"),
         leaf("host, once a step", software["step"], software, "framework"),
@@ -111,8 +117,10 @@ def _compute(plan: Plan, pipeline: Pipeline, m: Size, moved: Size, profile: Prof
 
 
 def _communication(
-    plan: Plan, pipeline: Pipeline, m: Size, sent: Communication, profile: Profile
+    plan: Plan, pipeline: Pipeline, m: Size, sent: Communication, clock: Clock
 ) -> Term:
+    profile = clock.profile
+    outside = _over_network(clock)
     law, mean, handed = profile.curve("collective"), pipeline.mean, sent.stages.exposed
     inside = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
     own = summed(mean.by_cause.values()) - summed(inside.values())
@@ -132,9 +140,20 @@ def _communication(
     return total(
         "exposed communication",
         *(leaf(label, waited[axis], law, "collective") for axis, label in COMMUNICATION.items()),
-        leaf("data parallel", _between_replicas(sent.replicas, busy, profile), law, "collective"),
-        leaf("pipeline sends", handed, law, "collective"),
+        leaf(
+            "data parallel", _between_replicas(sent.replicas, busy, profile), outside, "collective"
+        ),
+        leaf("pipeline sends", handed, outside, "collective"),
     )
+
+
+def _over_network(clock: Clock) -> Curve:
+    """The law of collectives with the error that it has where ranks of several nodes take part:
+    the network's own, beside that of the links inside.
+    """
+    law = clock.profile.curve("collective")
+    errors = [tier.network.error for tier in clock.cluster.tiers if tier.network]
+    return replace(law, error=max(law.error, *errors)) if errors else law
 
 
 def _between_replicas(sent: Exchange, busy: Size, profile: Profile) -> Size:

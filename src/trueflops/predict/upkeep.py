@@ -101,7 +101,7 @@ def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, S
     that move.
     """
     if updates_by_lists(clock.profile, plan):
-        seconds, moved = update_by_lists(clock, plan, held.states)
+        seconds, moved = update_by_lists(clock, plan, _updated_here(plan, held))
         return leaf("optimizer", seconds, clock.profile.curve("eager"), "eager"), moved
     seconds, moved = _fused_update(clock, plan, held)
     law = clock.profile.curve("memory")
@@ -119,27 +119,40 @@ def _fused_update(clock: Clock, plan: Plan, held: Held) -> Update:
     each = clipping + gradient + weight + 2.0 * plan.state_bytes
     if not plan.has_master:
         each += weight  # the weights themselves are read and updated
-    moved = held.states * each
+    moved = _updated_here(plan, held) * each
     return Update(clock.stream(moved, "optimizer", kernels=3.0), moved)
 
 
+def _updated_here(plan: Plan, held: Held) -> Size:
+    """Parameters whose states the accelerator holds: the others are updated on the host."""
+    return held.states * (1.0 - plan.offload_optimizer)
+
+
 def _offload(clock: Clock, plan: Plan, held: Held, m: Size) -> dict[str, Size]:
-    """What travels to host memory or drives and back: states are waited for; weights, activations,
-    and gradients on their way out can hide.
+    """What lives in host memory or on drives: states are updated there, and waited for; weights,
+    activations, and gradients on their way out can hide.
+
+    Adam runs on the host's cores (DeepSpeedCPUAdam, ZeRO-Offload, arXiv 2101.06840 §4.1): it reads
+    the gradient, reads and writes the states, and writes weights that travel back meanwhile.
     """
     if not plan.offloads:
         return dict.fromkeys(("waited", "streamed", "lane_bytes", "host_bytes"), 0.0)
     nvme = plan.offload_to == "nvme"
-    states = held.states * plan.state_bytes * plan.offload_optimizer
+    updated = held.states * plan.offload_optimizer
+    states, made = updated * plan.state_bytes, updated * BYTES[plan.trained_dtype]
     gradients = held.gradients * BYTES[plan.summed_dtype] * plan.offload_optimizer
     weights = held.weights * BYTES[plan.trained_dtype] + held.own_frozen_bytes
     weights = weights * plan.offload_parameters
     activations = held.kept_bytes * plan.offload_activations
-    waited = clock.host_copy(2.0 * states + gradients, nvme)  # the update needs the sums
+    read = updated * BYTES[plan.summed_dtype]
+    adam = clock.host_update(read + 2.0 * states + made)
+    waited = np.maximum(adam, clock.host_copy(made))
+    if nvme:  # states are fetched from the drives and put back
+        waited = waited + clock.host_copy(2.0 * states, nvme)
     passed = m / weight_copies(plan)  # micro-batches that pass each of the stages held here
     streamed = clock.host_copy(passed * (2.0 * weights + gradients) + m * 2.0 * activations, nvme)
-    out = states + m * activations + passed * gradients
-    back = states + gradients + m * activations + passed * 2.0 * weights  # forward and backward
+    out = m * activations + passed * gradients
+    back = made + m * activations + passed * 2.0 * weights  # for forward and backward
     return {
         "waited": waited,
         "streamed": streamed,

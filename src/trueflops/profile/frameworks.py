@@ -33,7 +33,7 @@ _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
-    "vendors", "lacks", "schedules", "like", "fitted", "held_by",
+    "vendors", "lacks", "schedules", "like", "fitted", "unfitted", "held_by",
 )  # fmt: skip
 
 
@@ -138,9 +138,10 @@ def under(
     `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums;
     `without` leaves out settings that were chosen with runs of this source alone.
     """
-    left_out = chosen_by(framework, without)
-    kept = {name: value for name, value in _section(framework).items() if name not in left_out}
-    said = {**_settings()[USUAL], **kept}
+    left_out, section = chosen_by(framework, without), _section(framework)
+    kept = {name: value for name, value in section.items() if name not in left_out}
+    known = {name: v for name, v in section.get("unfitted", {}).items() if name in left_out}
+    said = {**_settings()[USUAL], **kept, **known}
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
     numbers |= {f"hooks_{whose}": float(said.get("hooks") == whose) for whose in HOOKS}
@@ -186,6 +187,15 @@ def under(
             if key.kind == "cast" and key.format:
                 free = replace(cast, values={"start_cycles": 0.0, "bandwidth": 1.0})
                 curves[key] = free.because(f"{framework} casts inside the kernel before")
+    return profile.having(curves)
+
+
+def attending_by(profile: Profile, kernel: str, why: str) -> Profile:
+    """The same profile where another kernel than the framework's own runs all attention."""
+    curves = {}
+    for kind in ("attention", "attention_backward"):
+        own = profile.curve(CurveKey(kind, kernel=kernel))
+        curves[CurveKey(kind)] = own.because(f"{kernel}: {why}")
     return profile.having(curves)
 
 

@@ -61,7 +61,8 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
         ("+ uneven stages", float(tree["uneven stages"].value), "the slowest sets the pace"),
         ("+ pipeline bubble", float(tree["pipeline bubble"].value), "stages that wait"),
         ("+ optimizer", float(tree["optimizer"].value), "updating the weights"),
-        ("+ offload", float(tree["offload"].value), "to the host and back"),
+        ("+ stragglers", part(tree, "stragglers"), "the slowest of all chips at its cap"),
+        ("+ offload", float(tree["offload"].value), "updated on the host, there and back"),
     ):
         spent += seconds
         if seconds > 0.002 * spent:

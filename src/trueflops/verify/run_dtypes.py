@@ -67,4 +67,5 @@ def _kept(row: Row, said: str, wide: str, framework: str, *, all_narrow: bool) -
         return wide, usual
     if "fsdp" in text(row, "zero_or_fsdp").casefold() and wide == "bf16":
         return "fp32", "engine"
-    return ("fp32" if "amp" in said or wide == "fp16" else wide), usual
+    stated = "amp" in said or "over fp32 weights" in text(row, "notes").casefold()
+    return ("fp32" if stated or wide == "fp16" else wide), usual

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy as np
 from trueflops.catalog import Cluster
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.guesses import layouts
 from trueflops.profile.frameworks import habits
 from trueflops.records.tables import Row
 from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, degree, noted, number, text, whole
+from trueflops.verify.run_attention import read_attention
 from trueflops.verify.run_cluster import Machine, slices
 from trueflops.verify.run_dtypes import read_dtypes
 from trueflops.verify.run_tuning import read_tuning, stated_tuning
@@ -26,11 +29,12 @@ from trueflops.verify.run_tuning import read_tuning, stated_tuning
 ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
 GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d{1,9})"
 MICRO_BATCH: Final = r"\bMBS[ =:]*(\d{1,9})"
+EXPERT_TP: Final = r"\b(?:expert tp|ETP)[ =:]*(\d{1,4})\b"
 FIRST_WITH_SP: Final = 2023  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
+SWAPS_HEADS: Final = re.compile(r"\b(?:context parallel mode a2a|ulysses)\b")
 CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
-FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ def read_degrees(row: Row, machine: Machine) -> Degrees:
         batch = micro * dp * (noted(row, ACCUMULATION) or 1)
     if micro > batch:  # no micro-batch is larger than its batch: the two were swapped
         micro, batch = batch, micro
+    if batch < dp and not text(row, "tp") and not text(row, "pp"):
+        # No rank is without work: a model is spread until every replica has a sequence.
+        spread = layouts(devices // cp, machine.cluster.per_node, whole(row, "layers") or 1)
+        tp, pp = next((way for way in spread if devices // (cp * prod(way)) <= batch), (tp, pp))
+        dp = devices // (tp * pp * cp)
     if batch < dp:
         empty = [column for column in ("tp", "pp", "cp") if not text(row, column)]
         why = f"{', '.join(empty)} empty: " if empty else ""
@@ -87,14 +96,15 @@ def read_plan(
         "tp": degrees.tp,
         "pp": degrees.pp,
         "cp": degrees.cp,
+        "cp_kind": "all-to-all" if SWAPS_HEADS.search(notes) else "ring",
         "vpp": _interleaved(row, degrees.pp, model.layers),
         "dp_replicate": degrees.dp // shard,
         "dp_shard": shard,
         "zero": zero,
-        "ep": _expert_degree(row, degrees, model),
+        **_expert_degrees(row, degrees, model),
         "micro_batch": degrees.micro_batch,
         "sp": _sequence_parallel(row, degrees.tp, model, framework, year),
-        "flash": _flash(row, year),
+        "flash": read_attention(row).flash,
         "fused": habits(framework).fused,
         "loss": _stated_loss(row) or habits(framework).loss,
         "implementation": habits(framework).implementation,
@@ -115,6 +125,7 @@ def stated_fields(row: Row) -> frozenset[str]:
     software = f"{text(row, 'framework')} {notes}".casefold()
     said = {
         "gradient_dtype": text(row, "grad_dtype") or "amp" in text(row, "dtype").casefold(),
+        "layout": text(row, "tp") or text(row, "pp"),
         "zero": _stage(text(row, "zero_or_fsdp").casefold()) is not None,
         "recompute": text(row, "recompute").casefold() not in ("", "unknown", "?"),
         "loss": _stated_loss(row),
@@ -193,13 +204,16 @@ def _interleaved(row: Row, pp: int, layers: int) -> int:
     return vpp
 
 
-def _expert_degree(row: Row, degrees: Degrees, model: Model) -> int:
-    """ep, where the model has experts to spread and ranks to spread them over."""
-    ep = degree(row, "ep")
+def _expert_degrees(row: Row, degrees: Degrees, model: Model) -> dict[str, Any]:
+    """ep, where the model has experts to spread and ranks to spread them over; and how many ranks
+    share one of them, where the notes say so.
+    """
     if not model.is_moe:
-        return 1
-    ranks = degrees.tp * degrees.cp * degrees.dp
-    return max(d for d in divisors(ranks) if d <= ep)
+        return {"ep": 1}
+    ep, ranks = degree(row, "ep"), degrees.tp * degrees.cp * degrees.dp
+    ep = max(d for d in divisors(ranks) if d <= ep)
+    etp = noted(row, EXPERT_TP) or 1
+    return {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
 
 
 def _sequence_parallel(row: Row, tp: int, model: Model, framework: str, year: int) -> bool:
@@ -211,13 +225,6 @@ def _sequence_parallel(row: Row, tp: int, model: Model, framework: str, year: in
     if "no sequence parallel" in notes:
         return False
     return habits(framework).sp and year >= FIRST_WITH_SP
-
-
-def _flash(row: Row, year: int) -> bool:
-    said = text(row, "flash_attention").casefold()
-    if said in ("n", "no", "false", "0"):
-        return False
-    return said in ("y", "yes", "true", "1") or year >= FIRST_WITH_FLASH
 
 
 def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ refused only where an input is really missing; rows of doubtful worth are shown 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
@@ -15,22 +15,24 @@ from trueflops.catalog import Cluster
 from trueflops.errors import TrueflopsError
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.plan.guesses import Guess, unstated
+from trueflops.plan.guesses import Guess, laid_out, layouts, unstated
 from trueflops.predict import Estimate, Trainer, TrainingStep
 from trueflops.predict.guessed import widened
 from trueflops.predict.peaks import BEYOND, PeakKind
-from trueflops.profile.frameworks import on_vendor
+from trueflops.profile.frameworks import attending_by, habits, lacking, on_vendor
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, text
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, TrainingRow
 from trueflops.verify.frameworks import framework_key, knows_framework
 from trueflops.verify.profiles import Profiles
+from trueflops.verify.run_attention import read_attention
 from trueflops.verify.run_cluster import read_machine
 from trueflops.verify.run_measured import peak_bytes, step_seconds
 from trueflops.verify.run_model import read_run_model
 from trueflops.verify.run_plan import read_degrees, read_plan
 from trueflops.workload import Training
 
+SHARES_ALL: Final = 3  # the ZeRO stage at which a model need not be spread to be held
 COLUMNS: Final = ("model", "accelerator", "n_devices", "seq_len", "global_batch", "framework")
 
 
@@ -50,6 +52,7 @@ class Case:
     step_seconds: float | None
     peak_bytes: float | None
     peak_kind: PeakKind = "device"
+    attention: str = ""  # whose kernel, where the row states it: verify/run_attention.py
 
 
 class Predictor:
@@ -93,16 +96,19 @@ class Predictor:
 
     def _fitting(self, trainer: Trainer, case: Case) -> TrainingStep:
         """A published run did fit its memory. Where even the lower end of the interval would not,
-        and the row does not say that they were not, states are taken to be shared, and as many
-        layers of each stage recomputed as that needs.
+        and the row does not say that they were not, states are taken to be shared, the model to be
+        spread over the fewest ranks that hold it, and as many layers of each stage recomputed as
+        that needs.
         """
         step = trainer.predict_one(case.plan)
         if step.surely_too_full and "zero" not in case.stated and not case.plan.zero:
             plan = case.plan.but(zero=1, dp_replicate=1, dp_shard=case.plan.dp)
             step = trainer.predict_one(plan)
+        if step.surely_too_full and "layout" not in case.stated and step.plan.zero < SHARES_ALL:
+            step = next(_spread(trainer, step, case), step)
         if "recompute" in case.stated or not step.surely_too_full:
             return step
-        layers = ceil(case.model.layers / float(case.plan.pp))
+        layers = ceil(case.model.layers / float(step.plan.pp))
         whole = trainer.predict_one(step.plan.but(recompute="full", recompute_layers=layers))
         saved = float(step.memory.value) - float(whole.memory.value)
         over = float(step.memory.estimate.low) - step.capacity_bytes
@@ -111,10 +117,30 @@ class Predictor:
 
     def _trainer(self, case: Case) -> Trainer:
         profile = self.profiles(case.cluster.accelerator, case.framework, case.about.source)
-        key = (case.model, case.workload, id(case.cluster), id(profile))
+        key = (case.model, case.workload, id(case.cluster), id(profile), case.attention)
         if key not in self._trainers:
+            if case.attention:
+                profile = attending_by(profile, case.attention, "the row states it")
             self._trainers[key] = Trainer(case.model, case.workload, case.cluster, profile)
         return self._trainers[key]
+
+
+def _spread(trainer: Trainer, step: TrainingStep, case: Case) -> Iterator[TrainingStep]:
+    """The same run in layouts that hold the model, the cheapest first."""
+    plan, lacks = step.plan, lacking(case.framework)
+    ranks = int(plan.tp * plan.pp * plan.dp)
+    for tp, pp in layouts(ranks, case.cluster.per_node, case.model.layers):
+        if tp * pp < plan.tp * plan.pp:  # spread as far already, for the sake of the batch
+            continue
+        if pp > 1 and "pp" in lacks:
+            return
+        sp = habits(case.framework).sp and tp > 1
+        try:
+            other = trainer.predict_one(plan.but(**laid_out(plan, tp, pp), sp=sp))
+        except TrueflopsError:  # heads or layers that these degrees do not divide
+            continue
+        if not other.surely_too_full:
+            yield other
 
 
 def verify_training(table: Table, profiles: Profiles) -> Findings:
@@ -179,6 +205,7 @@ def read_case(row: Row, name: str) -> Case:
         step_seconds=measured,
         peak_bytes=memory,
         peak_kind=peak_kind(row),
+        attention=read_attention(row).kernel,
     )
 
 

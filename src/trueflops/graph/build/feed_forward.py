@@ -15,7 +15,7 @@ from trueflops.model import Block, Experts
 def feed_forward(at: Layout, block: Block, x: Tensor) -> Tensor:
     """Dense or routed, as the block says."""
     if block.ffn:
-        act = Activation.RELU if block.ffn.activation == "relu" else None
+        act = next((kind for kind in Activation if kind == block.ffn.activation), None)
         return _ffn(at, "ffn", x, gated=block.ffn.gated, width=block.ffn.width, act=act)
     assert block.experts is not None
     return _experts(at, block.experts, x)

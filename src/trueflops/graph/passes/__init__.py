@@ -7,6 +7,7 @@ autocast       fp32 streams, a cast before every product
 write_out      ops as the PyTorch functions that a program calls
 fuse           flash attention and pointwise chains
 differentiate  backward ops, and what must be kept for them
+merge_steps    what a ring of attention adds up
 recompute      drop and run again
 compile_graph  written ops as a compiler fuses them; compiled: which ones it merges
 """
@@ -23,6 +24,7 @@ from trueflops.graph.passes.fuse import fuse as fuse
 from trueflops.graph.passes.fuse import traffic_bytes as traffic_bytes
 from trueflops.graph.passes.quantise import quantise as quantise
 from trueflops.graph.passes.recompute import recompute as recompute
+from trueflops.graph.passes.ring import merge_steps as merge_steps
 from trueflops.graph.passes.shard import Degrees as Degrees
 from trueflops.graph.passes.shard import shard as shard
 from trueflops.graph.passes.written import write_out as write_out

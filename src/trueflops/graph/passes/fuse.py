@@ -67,6 +67,10 @@ def _fuse_attention(nodes: list[Node], decoding: bool) -> list[Node]:
     rows = tuple((n, s) for n, s in mixed.dims if n != "value_dim")
     normaliser = Tensor("mixed.logsumexp", rows, STATISTIC_BITS, role=Role.INDEX)
     facts = {name: first.facts[name] for name in ("keys", "seen", "key_bits")}
+    if "steps" in first.facts:
+        facts["steps"] = first.facts["steps"]
+    if any(op.kind is Kind.DROPOUT for op in core):
+        facts["drawn"] = 1.0  # a random number for each pair of query and key
     flash = Op(
         "attention.core",
         Kind.ATTENTION_DECODE if decoding else Kind.ATTENTION,

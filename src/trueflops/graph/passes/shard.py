@@ -81,7 +81,7 @@ class _Sharder:
         if op.part == "core" and self.by.cp_kind == "all-to-all":
             inputs = self._swap_in(op, inputs)
         elif op.kind in LAID_OUT_ATTENTION:
-            self._ring(op, inputs)
+            self._ring(op, inputs, facts)
         if op.kind in _OVER_VOCABULARY:
             inputs = self._over_vocabulary(op, inputs, outputs)
         weights = tuple(self._local(w, layout) for w in op.weights)
@@ -190,17 +190,21 @@ class _Sharder:
         self._emit(CollectiveKind.ALL_REDUCE, "tp", tp, three, three, three)
         return inputs
 
-    def _ring(self, op: Op, inputs: tuple[Tensor, ...]) -> None:
+    def _ring(self, op: Op, inputs: tuple[Tensor, ...], facts: dict[str, Size]) -> None:
         """Ring attention (arXiv 2310.01889): keys and values of all ranks pass by each one, beside
         the products with them; a windowed layer needs only the blocks its window reaches.
         """
+        cp = self.by.cp
+        if not isinstance(cp, np.ndarray) and cp == 1:
+            return
+        local, window = dict(inputs[1].dims)["seq"], op.facts["window"]
+        others = np.maximum(local * (cp - 1.0), 1.0)
+        needed = np.minimum(window / others, 1.0) if np.any(window) else 1.0
+        facts["steps"] = 1.0 + (cp - 1.0) * needed
         if op.kind is Kind.SCORES:
             self.keys = inputs[1]
             return
-        k, v, cp = self.keys, inputs[1], self.by.cp
-        others = np.maximum(dict(k.dims)["seq"] * (cp - 1.0), 1.0)
-        window = op.facts["window"]
-        needed = np.minimum(window / others, 1.0) if np.any(window) else 1.0
+        k, v = self.keys, inputs[1]
         both = Tensor("kv.ring", (("elements", (k.elements + v.elements) * needed),), k.bits)
         self._emit(CollectiveKind.SEND_RECV, "cp", cp, both, both, both, part="core", hides=True)
 

@@ -2,7 +2,9 @@
 
 A hand-written kernel norms a row in one pass; Hugging Face's `LlamaRMSNorm` is eight functions on
 fp32 copies, its rotation five, its loss a cast, a log-softmax and a pick, and its projections are
-products of their own (transformers/models/llama/modeling_llama.py, loss/loss_utils.py). Their
+products of their own (transformers/models/llama/modeling_llama.py, loss/loss_utils.py). GPT-2's
+activation is eight functions (activations.py, NewGELUActivation), and an attention that is not
+fused scales, masks and narrows its scores (`eager_attention_forward` of each model). Their
 gradients follow from those of the functions, as autograd's do. Run before differentiating.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from trueflops.graph.functions import call, half, named, rows_of
@@ -46,10 +49,22 @@ class _Code:
         return made
 
 
-def write_out(graph: Graph, *, compiled: bool) -> Graph:
-    """Every op that a program writes in more than one call, or in a call of its own class."""
+def write_out(
+    graph: Graph, *, compiled: bool, autocast: bool = False, wide_softmax: bool = False
+) -> Graph:
+    """Every op that a program writes in more than one call, or in a call of its own class.
+
+    `autocast`: powers and softmaxes are computed in fp32 (torch 2.11 on an H200: their results).
+    `wide_softmax`: the model asks for that itself, as Llama's code does.
+    """
     nodes: list[Node] = []
-    table = {**_WRITTEN, Kind.ATTENTION: _masked} if compiled else _WRITTEN
+    table: dict[Kind, Callable[[Op], list[Op]]] = {
+        **_WRITTEN,
+        Kind.ACTIVATION: partial(_activation, wide=autocast),
+        Kind.SOFTMAX: partial(_softmax, wide=autocast or wide_softmax),
+    }
+    if compiled:
+        table[Kind.ATTENTION] = _masked
     for node in graph.forward:
         write = table.get(node.kind) if isinstance(node, Op) else None
         nodes += write(node) if write and isinstance(node, Op) else [node]
@@ -144,10 +159,66 @@ def _masked(op: Op) -> list[Op]:
     return [*code.calls, replace(op, inputs=(q, *repeated), facts=facts)]
 
 
-def _activation(op: Op) -> list[Op]:
+def _activation(op: Op, *, wide: bool) -> list[Op]:
     if op.variant is Activation.RELU:
         return _as(op, VECTOR, Function.RELU)
+    if op.variant is Activation.NEW_GELU:
+        return _new_gelu(op, wide=wide)
     return _as(op, EagerKernel.MATH, Function.SILU)
+
+
+def _new_gelu(op: Op, *, wide: bool) -> list[Op]:
+    """½x · (1 + tanh(√(2/π) · (x + 0.044715·x³))); autocast has the power in fp32, and what
+    follows from it.
+    """
+    (x,), (y,), code = op.inputs, op.outputs, _Code(op)
+    bits = STATISTIC_BITS if wide else x.bits
+
+    def made(name: str) -> Tensor:
+        return named(x, f"{op.name}.{name}", bits)
+
+    lifted = code("widen", WIDEN, Function.CAST, (x,), made("wide")) if wide else x
+    cube = code("cube", VECTOR, Function.SQUARE, (lifted,), made("cube"))
+    small = code("small", VECTOR, Function.SCALE, (cube,), made("small"))
+    inner = code("inner", VECTOR, Function.ADD, (x, small), made("inner"))
+    scaled = code("scale", VECTOR, Function.SCALE, (inner,), made("scaled"))
+    bent = code("tanh", EagerKernel.MATH, Function.TANH, (scaled,), made("bent"))
+    shifted = code("shift", VECTOR, Function.ADD, (bent,), made("shifted"))
+    halved = code("half", VECTOR, Function.SCALE, (x,), named(x, f"{op.name}.halved"))
+    last = made("product") if wide else y
+    code("multiply", VECTOR, Function.MULTIPLY, (halved, shifted), last)
+    if wide:
+        code("narrow", VECTOR, Function.CAST, (last,), y)
+    return code.calls
+
+
+def _scores(op: Op) -> list[Op]:
+    """A product, a scale, and a mask that is added: the same for every head."""
+    (scores,), code = op.outputs, _Code(op)
+    raw = named(scores, "raw")
+    scaled = code("scale", VECTOR, Function.SCALE, (raw,), named(scores, "scaled"))
+    code("mask", STRIDED, Function.ADD, (scaled,), scores)
+    return [replace(op, outputs=(raw,)), *code.calls]
+
+
+def _softmax(op: Op, *, wide: bool) -> list[Op]:
+    """Of the scores, in their dtype or in fp32, and then narrowed for the product with values.
+
+    Only fp16 is widened inside of the kernel: one kernel on an H200 for softmax(dtype=float32) of
+    fp16, two of bf16 (torch 2.11, as its profiler shows them).
+    """
+    scores, weights = op.inputs[0], op.outputs[0]
+    if op.weights or scores.bits >= STATISTIC_BITS:  # with sinks: a code of its own
+        return [op]
+    code = _Code(op)
+    made = named(weights, "wide", STATISTIC_BITS) if wide else weights
+    if wide and op.dtype != "fp16":
+        to = named(scores, "wide", STATISTIC_BITS)
+        scores = code("widen", WIDEN, Function.CAST, (scores,), to)
+    code("softmax", EagerKernel.SOFTMAX, Function.SOFTMAX, (scores,), made)
+    if wide:
+        code("narrow", VECTOR, Function.CAST, (made,), weights)
+    return code.calls
 
 
 def _add(op: Op) -> list[Op]:
@@ -175,7 +246,7 @@ _WRITTEN: Final[dict[Kind, Callable[[Op], list[Op]]]] = {
     Kind.MATMUL: _products,
     Kind.NORM: _norm,
     Kind.ROPE: _rotation,
-    Kind.ACTIVATION: _activation,
+    Kind.SCORES: _scores,
     Kind.MULTIPLY: lambda op: _as(op, VECTOR, Function.MULTIPLY),
     Kind.SCALE: lambda op: _as(op, VECTOR, Function.SCALE),
     Kind.CAST: _cast,

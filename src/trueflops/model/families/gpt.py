@@ -14,7 +14,12 @@ def gpt2(c: Config, name: str) -> Model:
     dim = head_dim(c, hidden, heads)
     block = Block(
         Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True),
-        Ffn(c.size("n_inner", default=4 * hidden), gated=False, bias=True, activation="gelu"),
+        Ffn(
+            c.size("n_inner", default=4 * hidden),
+            gated=False,
+            bias=True,
+            activation=c.text("activation_function", default="gelu_new"),
+        ),
         None,
         norm="layer",
         norm_bias=True,

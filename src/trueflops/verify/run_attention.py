@@ -1,0 +1,48 @@
+"""Whose attention a row ran, where it says so: its column `attention_kernel`, or a kernel's name in
+the column `attention`, which else has the structure (MLA, GQA).
+
+A row that states nothing runs its framework's kernels, or an unfused attention if it is older than
+any other (`flash_attention`, `year`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trueflops.records.tables import Row
+from trueflops.verify.cells import number, text
+
+FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
+UNFUSED: Final = ("eager", "math", "unfused", "local", "naive")
+FUSED: Final = ("sdpa", "fa3", "flash3", "flash-attn-3")  # whichever is the chip's best
+KERNELS: Final = {
+    **dict.fromkeys(("fa2", "flash", "flash2", "flash-attn", "flash-attn-2", "flash-2"), "fa2"),
+    **dict.fromkeys(("flash-attention", "flash-attention-2"), "fa2"),
+    **dict.fromkeys(("cudnn", "fused"), "cudnn"),  # TransformerEngine calls cuDNN's fused
+    **dict.fromkeys(("efficient", "mem-efficient", "memory-efficient", "xformers"), "efficient"),
+}
+"""Names that frameworks and papers use, and the profile's name of that kernel."""
+
+
+@dataclass(frozen=True)
+class AttentionRun:
+    """What a row ran."""
+
+    flash: bool  # no s×s matrix was written
+    kernel: str = ""  # as the profile names it; "": the framework's own
+
+
+def read_attention(row: Row) -> AttentionRun:
+    """The row's attention; a stated kernel says more than `flash_attention` or the year does."""
+    for column in ("attention_kernel", "attention"):
+        said = text(row, column).casefold().replace("_", "-").replace(" ", "-")
+        if said in UNFUSED:
+            return AttentionRun(flash=False)
+        if said in FUSED or said in KERNELS:
+            return AttentionRun(flash=True, kernel=KERNELS.get(said, ""))
+    said = text(row, "flash_attention").casefold()
+    if said in ("n", "no", "false", "0"):
+        return AttentionRun(flash=False)
+    recent = int(number(row, "year") or 9999) >= FIRST_WITH_FLASH
+    return AttentionRun(flash=said in ("y", "yes", "true", "1") or recent)
