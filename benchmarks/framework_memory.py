@@ -2,6 +2,7 @@
 
     python benchmarks/framework_memory.py capture [WORD…]   with the frameworks that are installed
     python benchmarks/framework_memory.py compare           anywhere, from truth/captured/memory.csv
+    python benchmarks/framework_memory.py reserve           likewise: what PyTorch's allocator keeps
 Scripts of framework_programs/ run on tensors without data as one rank of an H100 cluster; bytes are
 those at the step's peak of allocated memory. Cases whose framework is missing are left as they are
 in the table, and one line says so.
@@ -15,15 +16,18 @@ import multiprocessing
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 import trueflops as tf
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.predict.peaks import peak_of
+from trueflops.profile import CurveKey
 from trueflops.units import GIBI
 
 HERE: Final = Path(__file__).parent
@@ -380,6 +384,11 @@ FRAMEWORKS: Final = {
     "alone": "transformers", "ddp": "transformers", "fsdp1": "fsdp", "fsdp2": "fsdp2",
     "deepspeed": "deepspeed", "trainer": "trainer", "megatron": "megatron",
 }  # fmt: skip
+KEEPERS: Final = {
+    "alone": "torch", "ddp": "torch", "trainer": "torch", "fsdp1": "fsdp1", "fsdp2": "fsdp2",
+    "deepspeed": "deepspeed", "megatron": "megatron",
+}  # fmt: skip
+"""Whose code holds what: cases of one share their settings of the allocator."""
 
 
 def model_of(case: Case) -> tf.Model:
@@ -431,16 +440,29 @@ def plan_of(case: Case) -> tf.Plan:
     )
 
 
-def predicted(case: Case) -> dict[str, float]:
-    """What `trueflops train` says of the rank's stage, in the table's parts."""
+def trainer_of(case: Case, **allocator: float) -> tf.Trainer:
+    """Who predicts a case, with these settings of the allocator in place of its framework's."""
     nodes, each = max(case.world // 8, 1), min(case.world, 8)
     where = tf.cluster(f"{nodes}x{each}xH100")
     profile = tf.profile_of(where.accelerator, FRAMEWORKS[case.engine])
+    law = profile.curve("allocator")
+    own = {CurveKey("allocator"): replace(law, values={**law.values, **allocator})}
     dp = case.world // (case.tp * case.pp)
     batch = case.micro_batch * case.accumulation * dp
     asked = tf.Training(seq=case.seq, global_batch=batch, tokens=1e9)
-    trainer = tf.Trainer(model_of(case), asked, where, profile)
-    memory = trainer.memory_by_stage(plan_of(case))[case.rank * case.pp // case.world]
+    return tf.Trainer(
+        model_of(case), asked, where, replace(profile, curves={**profile.curves, **own})
+    )
+
+
+def stage_of(case: Case) -> int:
+    """The pipeline stage of the case's rank."""
+    return case.rank * case.pp // case.world
+
+
+def predicted(case: Case) -> dict[str, float]:
+    """What `trueflops train` says of the rank's stage, in the table's parts."""
+    memory = trainer_of(case).memory_by_stage(plan_of(case))[stage_of(case)]
     held = {part.name: float(part.value) for part in peak_of(memory, "allocated").parts}
     peak = sum(held.values())
     parts = {
@@ -473,9 +495,40 @@ def compare() -> None:
         print(f"{engine:10} {len(found):6} {mean:5.1f} % {worst:5.1f} %")
 
 
+def cached(case: Case, **allocator: float) -> float:
+    """Bytes that the allocator is predicted to keep beside the peak, slack included."""
+    stored = trainer_of(case, slack=0.0, **allocator).stored_by_stage(plan_of(case))
+    sizes = np.broadcast_to(stored.cached, np.shape(stored.memory.value))
+    return float(sizes[stage_of(case)].item())
+
+
+def reserve() -> None:
+    """Captured reserved memory beside predicted, and which settings would miss it by least."""
+    found: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for row in rows():
+        own, passing = cached(row.case), cached(row.case, cached=1.0, unshared=0.0)
+        apart = cached(row.case, cached=0.0, unshared=1.0)
+        captured, peak = row.parts["reserved"], row.parts["peak"]
+        miss = (peak + own) / captured - 1.0
+        print(f"{100.0 * miss:+6.1f} %  {row.case.name}")
+        found[KEEPERS[row.case.engine]].append((captured - peak, passing, apart, captured, miss))
+    print("keeper     cases   mean   bias  without     cached, unshared that miss by least")
+    for keeper, cases in found.items():
+        extra, passing, apart, captured, miss = np.array(cases).T
+        without, mean, bias = (np.mean(v) for v in (extra / captured, np.abs(miss), miss))
+        shares = ((c / 100.0, u / 20.0) for c in range(41) for u in range(31))
+        best = min(
+            shares, key=lambda s: np.mean(np.abs(s[0] * passing + s[1] * apart - extra) / captured)
+        )
+        numbers = f"{100 * mean:5.1f} % {100 * bias:+5.1f} % {100 * without:6.1f} %"
+        print(f"{keeper:10} {len(cases):6} {numbers}     {best[0]:.2f}, {best[1]:.2f}")
+
+
 if __name__ == "__main__":
     command, *words = sys.argv[1:] or ["compare"]
     if command == "capture":
         capture_all(words)
+    elif command == "reserve":
+        reserve()
     else:
         compare()

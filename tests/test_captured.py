@@ -26,6 +26,7 @@ from trueflops.records.recording import (
     Allocated,
     Began,
     Call,
+    Emptied,
     Freed,
     RecordedTensor,
     Recording,
@@ -125,6 +126,20 @@ def test_the_peak_is_that_of_the_recorded_step() -> None:
     assert memory.peak_allocated_bytes == (16 + 32 + 64 + 16 + 4) * 2**20
     assert memory.by("category")["activations"] == 64 * 2**20
     assert memory.peak_reserved_bytes >= memory.peak_allocated_bytes
+
+
+def test_what_a_program_gives_back_is_no_longer_reserved() -> None:
+    mib = 2**20
+
+    def came(storage: int, phase: Any) -> Allocated:
+        return Allocated(storage, 64 * mib * storage, 0, phase, "", "aten.empty.memory_format")
+
+    def reserved(*between: Any) -> int:
+        whole = [came(1, "build"), Freed(1), *between, Began("step"), came(2, "forward")]
+        return captured_memory(Recording(whole)).peak_reserved_bytes
+
+    assert reserved() == (64 + 128) * mib
+    assert reserved(Emptied()) == 128 * mib
 
 
 def test_what_does_not_fit_says_what_is_alive_and_what_would_help(

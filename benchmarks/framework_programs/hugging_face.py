@@ -86,11 +86,14 @@ def alone(case: Case) -> None:
 
 
 def by_fsdp2(case: Case) -> None:
-    """fully_shard of each layer and of the root, mixed precision by its policy."""
+    """fully_shard of each layer and of the root, mixed precision by its policy; as its tutorial
+    says, of a model without memory, so that no rank ever holds it whole.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    model = llama(case).cuda()
+    with torch.device("meta"):
+        model = llama(case)
     mesh = init_device_mesh("cuda", (case["world"],))
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16, reduce_dtype=DTYPES[case["gradient_dtype"]]
@@ -98,6 +101,9 @@ def by_fsdp2(case: Case) -> None:
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+    model.to_empty(device="cuda")
+    model.tie_weights()
+    model.init_weights()
     loop(case, model, lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
 
 

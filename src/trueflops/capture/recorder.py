@@ -44,6 +44,7 @@ from trueflops.records.recording import (
     Allocated,
     Began,
     Call,
+    Emptied,
     Event,
     Freed,
     RecordedTensor,
@@ -344,6 +345,11 @@ class Recorder(TorchDispatchMode):
             self._events.append(Waited(waiting, awaited, at))
         elif self.listening:
             self._events.append(Waited(waiting, awaited, max(0, at - self._begun)))
+
+    def empties(self) -> None:
+        """The allocator gives back what it had kept; while a graph is captured it may not."""
+        if self.launches.captured is None:
+            self.recording.events.append(Emptied(self.stream))
 
     def replay(self, events: list[Event]) -> None:
         """A CUDA graph is launched: all of its calls at once."""

@@ -366,6 +366,9 @@ class PlainAllocator:
         self.peak_reserved_bytes = self.peak_allocated_bytes
         return self._next
 
+    def empty_cache(self) -> None:
+        """Nothing is kept that could be given back."""
+
     def free(self, handle: int) -> None:
         """Give them back."""
         self.allocated_bytes -= self._sizes.pop(handle)

@@ -1,16 +1,17 @@
 """Memory of every pipeline stage on one accelerator, part by part, at the step's fullest moment.
 
-In: Costs, a Plan, the Stages, Held. Out: a Term [stage, plan] whose parts sum. Activations are what
-differentiation keeps, times the micro-batches in flight; from block to block they shrink as evenly
-as gradients grow, so the fullest moment is at an end: the loss, the first or the last block's
-backward, the embedding's, the optimizer's step, or where a bucket of gradients is full. What is
-held beside activations is the framework's (predict/held/).
+In: Costs, a Plan, the Stages, Held. Out: Stored, a Term [stage, plan] whose parts sum, and what the
+allocator keeps beside. Activations, what differentiation keeps of the micro-batches in flight,
+shrink from block to block as evenly as gradients grow, so the fullest moment is at an end: the
+loss, the first or the last block's backward, the embedding's, the optimizer's step, or where a
+bucket of gradients is full. What is held beside activations is the framework's (predict/held/).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from trueflops.predict.held import Backward, Holding, Keeper, Rank, keeper_of
 from trueflops.predict.memory import Held
 from trueflops.predict.schedule import in_flight, weight_copies
 from trueflops.predict.stages import Stages
-from trueflops.profile import Profile
+from trueflops.profile import Curve, Profile
 from trueflops.runtime.terms import Term, exact, leaf, total
 from trueflops.sizes import Size
 
@@ -50,6 +51,21 @@ class Moment:
         return self.activations + self.logits + self.working + beside
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Memory of every stage, and what PyTorch's allocator keeps of other moments, [stage, plan]."""
+
+    memory: Term
+    cached: Size  # bytes
+
+    def where_fullest(self) -> tuple[Term, Size]:
+        """Both of the stage whose memory is largest, plan by plan."""
+        size = np.asarray(self.memory.value)
+        at = np.argmax(size, axis=0)[None]
+        cached = np.take_along_axis(np.broadcast_to(self.cached, size.shape), at, axis=0)[0]
+        return self.memory.where_largest(), cached
+
+
 def stage_memory(
     costs: Costs,
     plan: Plan,
@@ -58,7 +74,8 @@ def stage_memory(
     micro_batches: Size,
     profile: Profile,
     workspace_bytes: float = 0.0,
-) -> Term:
+    per_node: int = 1,
+) -> Stored:
     """Everything one accelerator of each stage holds at its fullest moment."""
     law, tensors = profile.curve("allocator"), profile.curve("activations")
     by_lists = updates_by_lists(profile, plan)
@@ -67,13 +84,11 @@ def stage_memory(
     stay = _inputs_that_stay(costs, plan, stages, profile)
     stage = _Stage(costs, plan, stages, rank, keeper, stay)
     standing = keeper.standing(rank)
-    peak = _fullest(list(stage.moments()))
+    moments = list(stage.moments())
+    peak = _fullest(moments)
     all_held = standing + peak.held + _frozen(plan, held)
-    groups: Size = 0.0
-    for degree in (plan.tp, plan.cp, plan.pp, plan.dp, plan.ep):
-        groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
     passing = peak.activations + peak.working + peak.logits + all_held.buffers
-    return total(
+    memory = total(
         "memory",
         exact("weights", all_held.weights, "bytes"),
         exact("gradients", all_held.gradients, "bytes"),
@@ -84,12 +99,55 @@ def stage_memory(
         leaf("communication buffers", all_held.buffers, law, "allocator", "bytes"),
         leaf("library workspaces", HANDLES * workspace_bytes, law, "allocator", "bytes"),
         leaf("allocator slack", passing * law["slack"], law, "allocator", "bytes"),
-        leaf("communicators", groups * law["communicator"], law, "allocator", "bytes"),
+        leaf("communicators", _communicators(plan, law, per_node), law, "allocator", "bytes"),
         leaf("context", law["context"], law, "allocator", "bytes"),
         unit="bytes",
         cause="allocator",
         spread=law["whole"],
     )
+    # What comes and goes, as above, and what other moments need more of.
+    kept = law["cached"] * passing + law["unshared"] * _apart(moments, peak)
+    return Stored(memory, np.maximum(kept - passing * law["slack"], 0.0))
+
+
+def _apart(moments: list[Moment], peak: Moment) -> Size:
+    """By how much the kinds' own maxima, each at its moment, exceed the maximum of their sum.
+
+    Blocks that were cut for one kind, or on another stream, seldom suit another kind: what the
+    forward left in the cache, the optimizer's step asks the device for once more.
+    """
+    each: Size = 0.0
+    for of in zip(*(_kinds(moment) for moment in moments), strict=True):
+        each = each + reduce(np.maximum, of)
+    return np.maximum(each - sum(_kinds(peak)), 0.0)
+
+
+def _kinds(moment: Moment) -> tuple[Size, ...]:
+    """What comes and goes at a moment, by what it is for."""
+    held = moment.held
+    return moment.activations + moment.working, moment.logits, held.gradients, held.buffers
+
+
+def _communicators(plan: Plan, law: Curve, per_node: int) -> Size:
+    """NCCL's kernels and buffers: one communicator for every degree above 1, those that the
+    framework makes anyway, and a connection to every further rank of a node that takes part in
+    all-to-alls (a ring has one).
+    """
+    groups: Size = law["communicators"]
+    # Of a framework's own one is that of data-parallel ranks.
+    for degree in (
+        plan.tp,
+        plan.cp,
+        plan.pp,
+        plan.ep,
+        *(() if law["communicators"] else (plan.dp,)),
+    ):
+        groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
+    direct = plan.dispatch == "all-to-all"
+    near = np.minimum(plan.ep, np.maximum(per_node // np.asarray(plan.tp), 1.0))
+    peers = np.maximum(near - 2.0, 0.0) * direct
+    kernels = np.where(np.asarray(groups) > 0.0, law["collectives"], 0.0)
+    return kernels + groups * law["communicator"] + peers * law["connection"]
 
 
 def _frozen(plan: Plan, held: Held) -> Holding:

@@ -23,7 +23,7 @@ from trueflops.predict.communication import Communication, communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.hooks import hooked
 from trueflops.predict.memory import Held, hold
-from trueflops.predict.moments import stage_memory
+from trueflops.predict.moments import Stored, stage_memory
 from trueflops.predict.pipeline import Pipeline, run_pipeline
 from trueflops.predict.schedule import bubble_seconds, weight_copies
 from trueflops.predict.stages import Stages, every_stage, representative_stages
@@ -118,7 +118,7 @@ class Trainer:
         )
         if np.any(pipeline.work.peak_seconds > PHYSICS * np.asarray(step.value)):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
-        memory = self._memory(laid.costs, plan, laid.stages, laid.held, m).where_largest()
+        memory, cached = self._memory(laid.costs, plan, laid.stages, laid.held, m).where_fullest()
         return TrainingStep(
             model=self.model,
             plan=plan,
@@ -127,6 +127,7 @@ class Trainer:
             profile=self.profile,
             step=step,
             memory=memory,
+            cached_bytes=cached,
             capacity_bytes=self.capacity,
             micro_batches=m,
             work=pipeline.work,
@@ -162,20 +163,25 @@ class Trainer:
         stages = representative_stages(self.as_trained(plan), plan)
         m = plan.micro_batches(self.workload.global_batch)
         held = hold(costs, plan, stages)
-        return self._memory(costs, plan, stages, held, m).where_largest()
+        return self._memory(costs, plan, stages, held, m).memory.where_largest()
 
     def memory_by_stage(self, plan: Plan) -> list[Term]:
         """The memory of every pipeline stage of a single plan."""
+        memory = self.stored_by_stage(plan).memory
+        return [memory.pick(stage) for stage in range(np.shape(memory.value)[0])]
+
+    def stored_by_stage(self, plan: Plan) -> Stored:
+        """The same, with what the allocator keeps beside it."""
         costs = self.keyed_costs(plan).spread()
         stages: Stages = every_stage(self.as_trained(plan), plan)
         m = plan.micro_batches(self.workload.global_batch)
-        held = hold(costs, plan, stages)
-        memory = self._memory(costs, plan, stages, held, m)
-        return [memory.pick(stage) for stage in range(stages.index.shape[0])]
+        return self._memory(costs, plan, stages, hold(costs, plan, stages), m)
 
-    def _memory(self, costs: Costs, plan: Plan, stages: Stages, held: Held, m: Size) -> Term:
+    def _memory(self, costs: Costs, plan: Plan, stages: Stages, held: Held, m: Size) -> Stored:
         workspace = self.cluster.accelerator.architecture.blas_workspace_bytes
-        return stage_memory(costs, plan, stages, held, m, self.profile, float(workspace))
+        return stage_memory(
+            costs, plan, stages, held, m, self.profile, float(workspace), self.cluster.per_node
+        )
 
     def fusion_savings(self, plan: Plan) -> FusionSavings:
         """Kernels and memory traffic of one layer with and without the fuse pass."""

@@ -13,7 +13,7 @@ from trueflops.plan import Plan
 from trueflops.predict.peaks import PeakKind, peak_of
 from trueflops.predict.pipeline import StepWork
 from trueflops.profile import Profile
-from trueflops.runtime.terms import Term
+from trueflops.runtime.terms import Term, leaf
 from trueflops.sizes import Size
 from trueflops.workload import Training
 
@@ -29,6 +29,7 @@ class TrainingStep:
     profile: Profile
     step: Term
     memory: Term  # of the fullest stage
+    cached_bytes: Size  # that the allocator keeps there of other moments, as long as there is room
     capacity_bytes: float
     micro_batches: Size
     work: StepWork
@@ -50,7 +51,10 @@ class TrainingStep:
 
     def peak(self, kind: PeakKind) -> Term:
         """What PyTorch calls allocated or reserved, or what the device reports: with its parts."""
-        return peak_of(self.memory, kind)
+        room = np.maximum(self.capacity_bytes - np.asarray(self.memory.value), 0.0)
+        cached = np.minimum(self.cached_bytes, room)
+        law = self.profile.curve("allocator")
+        return peak_of(self.memory, kind, leaf("cached blocks", cached, law, "allocator", "bytes"))
 
     @property
     def surely_too_full(self) -> Any:
@@ -67,5 +71,6 @@ class TrainingStep:
             memory=self.memory.pick(index),
             micro_batches=m,
             work=self.work.pick(index),
+            cached_bytes=float(np.ravel(self.cached_bytes)[index % np.size(self.cached_bytes)]),
             host_bytes=float(np.ravel(self.host_bytes)[index % np.size(self.host_bytes)]),
         )

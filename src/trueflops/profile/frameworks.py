@@ -33,7 +33,8 @@ _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
-    "vendors", "lacks", "schedules", "like", "fitted", "unfitted", "held_by",
+    "vendors", "lacks", "schedules", "like", "fitted", "unfitted", "held_by", "communicators",
+    "cached", "unshared",
 )  # fmt: skip
 
 
@@ -149,6 +150,7 @@ def under(
     slack = profile.curve("allocator")
     shares = {k: float(v) for k, v in said.items() if k not in (*_OF_THE_STEP, *_WORDS)}
     held = {"slack": float(said["slack"]), "whole": float(said["memory_error"])}
+    held |= {name: float(said[name]) for name in ("communicators", "cached", "unshared")}
     key = CurveKey("framework")
     lineage = Lineage("framework", framework, key)
     curves = {

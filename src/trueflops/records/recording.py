@@ -106,13 +106,19 @@ class Waited(NamedTuple):
     at: int  # how many events of the step had been seen when the awaited mark was set
 
 
+class Emptied(NamedTuple):
+    """Free memory that the allocator had kept went back to the device (torch.cuda.empty_cache)."""
+
+    stream: int = 0  # on which the host stood
+
+
 class Began(NamedTuple):
     """A part of the run begins: building, the warmup_steps step, the recorded step."""
 
     part: str
 
 
-Event = Call | Allocated | Freed | Waited | Began
+Event = Call | Allocated | Freed | Waited | Emptied | Began
 
 
 @dataclass

@@ -7,6 +7,7 @@ training.py    published training runs, row by row a Case; vtrain.py: iteration 
   run_plan.py    its plan                        run_measured.py what it measured, as seconds
   run_tuning.py  what of it was trained          run_dtypes.py   in which dtypes
   frameworks.py  free texts as keys              run_attention.py whose attention it ran
+  run_scripts.py what its script says beside
 inference.py   published tokens per second and latencies; serving.py: points of loaded servers
   served_model.py a model by its name            stand_in.py     one of which only the size is known
   run_format.py  free text to formats and engine

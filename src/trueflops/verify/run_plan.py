@@ -24,6 +24,7 @@ from trueflops.verify.cells import Missing, degree, noted, number, text, whole
 from trueflops.verify.run_attention import read_attention
 from trueflops.verify.run_cluster import Machine, slices
 from trueflops.verify.run_dtypes import read_dtypes
+from trueflops.verify.run_scripts import scripted_plan
 from trueflops.verify.run_tuning import read_tuning, stated_tuning
 
 ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
@@ -115,6 +116,7 @@ def read_plan(
         **read_dtypes(row, cluster.accelerator, framework),
         **_recompute(row, model.layers // degrees.pp, framework),
         **read_tuning(row, zero),
+        **scripted_plan(row),
     }
     return Plan(**fields), stated_fields(row)
 
@@ -133,7 +135,8 @@ def stated_fields(row: Row) -> frozenset[str]:
         "overlap": "overlap" in notes,
         "dispatch": text(row, "dispatch"),
     }
-    return frozenset(field for field, there in said.items() if there) | stated_tuning(row)
+    by_row = frozenset(field for field, there in said.items() if there)
+    return by_row | stated_tuning(row) | frozenset(scripted_plan(row))
 
 
 def _stated_loss(row: Row) -> str:

@@ -30,6 +30,7 @@ from trueflops.verify.run_cluster import read_machine
 from trueflops.verify.run_measured import peak_bytes, step_seconds
 from trueflops.verify.run_model import read_run_model
 from trueflops.verify.run_plan import read_degrees, read_plan
+from trueflops.verify.run_scripts import scripted_model
 from trueflops.workload import Training
 
 SHARES_ALL: Final = 3  # the ZeRO stage at which a model need not be spread to be held
@@ -178,7 +179,7 @@ def read_case(row: Row, name: str) -> Case:
     machine = read_machine(row, framework)
     framework = on_vendor(framework, machine.cluster.accelerator.vendor)
     degrees = read_degrees(row, machine)
-    model = read_run_model(row, framework)
+    model = scripted_model(row, read_run_model(row, framework))
     workload = Training(seq, degrees.global_batch, float(seq * degrees.global_batch))
     measured = step_seconds(row, model, workload, machine.devices)
     memory = peak_bytes(row)

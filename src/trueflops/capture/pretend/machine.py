@@ -269,6 +269,9 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
     def synchronize(*_: Any) -> None:
         recorder.waits(-1, -1, recorder.now)
 
+    def empty_cache(*_: Any) -> None:
+        recorder.empties()
+
     def nothing(*_: Any, **__: Any) -> None:
         return None
 
@@ -312,7 +315,7 @@ def _cuda(machine: Machine, recorder: Recorder) -> dict[str, Any]:
         "reset_peak_memory_stats": nothing,
         "reset_max_memory_allocated": nothing,
         "reset_accumulated_memory_stats": nothing,
-        "empty_cache": nothing,
+        "empty_cache": empty_cache,
         "ipc_collect": nothing,
         "set_per_process_memory_fraction": nothing,
         "utilization": zero,

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllocator
-from trueflops.records.recording import Allocated, Began, Call, Freed, Recording
+from trueflops.records.recording import Allocated, Began, Call, Emptied, Freed, Recording
 
 PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
 _USUALLY: Final = {
@@ -86,6 +86,8 @@ def captured_memory(
             allocator.reset_peaks()
             begun, peak, peak_at, at_peak = i, allocator.allocated_bytes, 0, dict(alive)
             timeline.clear()
+        elif isinstance(event, Emptied):
+            allocator.empty_cache()
         elif isinstance(event, Freed):
             if event.storage in handles:
                 allocator.free(handles.pop(event.storage))

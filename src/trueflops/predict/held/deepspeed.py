@@ -18,6 +18,7 @@ from trueflops.sizes import Size
 
 BUCKET: Final = 5e8  # elements: config.py, reduce_bucket_size
 MAX_LIVE: Final = 2.0 * BUCKET  # parameters: config.py, stage3_max_live_parameters
+SUB_GROUP: Final = 2.0 * BUCKET  # parameters that ZeRO-3 updates at a time: sub_group_size
 _WIDE: Final = BYTES["fp32"]
 
 
@@ -41,7 +42,7 @@ class DeepSpeed:
             np.where(
                 third, own, np.where(np.asarray(plan.zero) == 2, own * rank.accumulates, summed)
             ),
-            rank.states,
+            rank.states + self._own_weights(rank),
             np.where(third | (rank.accumulates > 0.0), self._bucket(rank), 0.0),
         )
 
@@ -70,13 +71,17 @@ class DeepSpeed:
         return found + Holding(buffers=copied * rank.replicated)
 
     def step(self, rank: Rank) -> Holding:
-        """A share of the gradients as it was, flattened, and widened; what stages 1 and 2 had
-        accumulated is then part of it, and their bucket is gone.
+        """A share of the gradients as it was, flattened, and widened where the optimizer has wide
+        weights; what stages 1 and 2 had accumulated is then part of it, and their bucket is gone.
+        ZeRO-3 goes through its share in groups (_prepare_fp32_grad_for_sub_group).
         """
         zero, before = np.asarray(rank.plan.zero), self.standing(rank)
         third = zero >= 3
         narrow = np.where(third, 1.0, 2.0) * rank.compute_bytes
-        widened = rank.parameters.states * rank.on_device * (narrow + _WIDE)
+        wide = _WIDE if rank.plan.has_master else 0.0
+        share = rank.parameters.states
+        at_once = np.where(third, np.minimum(share, SUB_GROUP), share)
+        widened = at_once * rank.on_device * (narrow + wide)
         return Holding(
             gradients=widened - np.where(third, 0.0, before.gradients),
             buffers=rank.temporaries - np.where(third, 0.0, before.buffers),
@@ -86,6 +91,14 @@ class DeepSpeed:
         """Once it is full; stage 1 sums at the end of the backward."""
         full = np.minimum(self._bucket(rank) / rank.compute_bytes, rank.parameters.all)
         return np.where(np.asarray(rank.plan.zero) >= 2, full, rank.parameters.all)
+
+    def _own_weights(self, rank: Rank) -> Size:
+        """The optimizer's flat copy of its share of the weights, where these are narrow and it is
+        no wider (fp32_partitioned_groups_flat, with bf16_master_weights_and_grads).
+        """
+        narrow = rank.compute_bytes < _WIDE and not rank.plan.has_master
+        copied = rank.compute_bytes if narrow and not rank.plan.adapters else 0.0
+        return rank.parameters.states * copied * rank.on_device
 
     def _bucket(self, rank: Rank) -> Size:
         return (rank.plan.reduce_bucket or BUCKET) * rank.compute_bytes

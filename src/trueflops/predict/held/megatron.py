@@ -3,14 +3,22 @@
 core/distributed/param_and_grad_buffer.py (_ParamAndGradBuffer) makes a contiguous buffer of all
 gradients, fp32 with grad_reduce_in_fp32, and under the distributed optimizer one of the weights;
 core/optimizer/distrib_optimizer.py divides fp32 weights and moments by dp·cp. Products add their
-weight gradients into the buffer (gradient_accumulation_fusion).
+weight gradients into the buffer (gradient_accumulation_fusion). Where products are narrower than
+16 bits, Transformer Engine keeps narrow copies of their weights from the first micro-batch on, as
+they are for the forward and transposed for the backward (transformer_engine/pytorch/module/
+linear.py: weight_fp8, weight_t_fp8, since 2.0 rowwise and columnwise data of one workspace, cached
+as core/extensions/transformer_engine.py passes is_first_microbatch).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from trueflops.predict.held.rank import Backward, Holding, Rank
 from trueflops.predict.schedule import weight_copies
 from trueflops.sizes import Size
+
+NARROW: Final = {"fp8": 1.0, "fp4": 0.5}  # bytes of a number
 
 
 class Megatron:
@@ -23,8 +31,10 @@ class Megatron:
     def standing(self, rank: Rank) -> Holding:
         """Everything."""
         held, copies = rank.parameters, weight_copies(rank.plan)
+        in_blocks = held.all - held.embedding - held.head  # the head's product stays wide
+        narrow = in_blocks * 2.0 * NARROW.get(rank.plan.compute, 0.0)
         return Holding(
-            held.weights * rank.weight_bytes * copies,
+            (held.weights * rank.weight_bytes + narrow) * copies,
             held.all * rank.gradient_bytes * copies,
             rank.states * copies,
         )

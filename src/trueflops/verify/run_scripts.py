@@ -1,0 +1,69 @@
+"""What the script of a published run sets, or leaves at its framework's default, and its row omits.
+
+In: a row, whose `source` names the document that the script lies beside. Out: fields of its plan,
+and its model as that script builds it. Read off the scripts; never chosen by what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trueflops.model import Model
+from trueflops.records.tables import Row
+from trueflops.verify.cells import text, whole
+
+MEGATRON_DROPOUT: Final = 0.1  # megatron/training/arguments.py: --hidden-dropout
+
+
+@dataclass(frozen=True)
+class Script:
+    """Words by which a row is known to have run it, all of them, and what it says."""
+
+    words: tuple[str, ...]
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    bare: bool = False  # Megatron-LM without the flags that would make a Llama of its GPT
+
+
+SCRIPTS: Final = (
+    # vuiseng9/megatron-tutorials, Makefile: calls scripts/2-*.sh with SP at its default, 0.
+    Script(("megatron-tutorials 02-tp-sp.md", "weak scaling"), {"sp": False}),
+    Script(("megatron-tutorials 02-tp-sp.md", "strong scaling"), {"sp": False}),
+    # deepspeedai/DeepSpeedExamples, training/bf16_master_weight/configs/*.json
+    Script(("training/bf16_master_weight",), {"reduce_bucket": 5e7}),
+    # FlagOpen/FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json
+    Script(("llama2_7b-deepspeed",), {"reduce_bucket": 1e7}),
+    # FlagOpen/FlagPerf, training/benchmarks/llama3_{8,70}B/megatron/pretrain_llama3.sh: neither
+    # --untie-embeddings-and-output-weights nor --position-embedding-type, --disable-bias-linear or
+    # --hidden-dropout.
+    Script(("flagperf", "llama3_8b-megatron"), {"sp": True}, bare=True),
+    Script(("flagperf", "llama3_70b-megatron"), {"sp": True}, bare=True),
+)
+
+
+def _script(row: Row) -> Script:
+    said = f"{text(row, 'source')} {text(row, 'notes')}".casefold()
+    return next((s for s in SCRIPTS if all(word in said for word in s.words)), Script(()))
+
+
+def scripted_plan(row: Row) -> Mapping[str, Any]:
+    """Fields of the plan that the script of a row sets."""
+    return _script(row).plan
+
+
+def scripted_model(row: Row, model: Model) -> Model:
+    """The model as the script of a row builds it."""
+    if not _script(row).bare:
+        return model
+    blocks = tuple(
+        replace(
+            block,
+            attention=replace(block.attention, rope=False, qkv_bias=True, out_bias=True),
+            ffn=replace(block.ffn, bias=True) if block.ffn else None,
+            dropout=MEGATRON_DROPOUT,
+            attention_dropout=MEGATRON_DROPOUT,
+        )
+        for block in model.blocks
+    )
+    return replace(model, blocks=blocks, tied=True, learned_positions=whole(row, "seq_len") or 0)

@@ -1,0 +1,43 @@
+"""What frameworks hold beside activations, where it was read off their code and not captured."""
+
+from __future__ import annotations
+
+import pytest
+
+import trueflops as tf
+
+
+def held(framework: str, plan: tf.Plan, model: str = "Llama-3.1-8B") -> dict[str, float]:
+    where = tf.cluster("4xB200")
+    asked = tf.Training(seq=512, global_batch=4, tokens=1e9)
+    profile = tf.profile_of(where.accelerator, framework)
+    memory = tf.Trainer(tf.read_model(model), asked, where, profile).predict_one(plan).memory
+    return {part.name: float(part.value) for part in memory.parts}
+
+
+@pytest.mark.parametrize(("compute", "each"), [("fp8", 2.0), ("fp4", 1.0)])
+def test_transformer_engine_keeps_narrow_weights_and_their_transposes(
+    compute: str, each: float
+) -> None:
+    model = tf.read_model("Llama-3.1-8B")
+    blocks = model.parameter_count - 2 * model.vocab * model.hidden
+    wide = held("megatron", tf.Plan(dp_replicate=4))["weights"]
+    narrow = held("megatron", tf.Plan(dp_replicate=4, compute=compute))["weights"]
+    assert narrow - wide == pytest.approx(each * blocks, rel=1e-3)
+
+
+def test_zero_3_updates_a_billion_parameters_at_a_time() -> None:
+    shared = tf.Plan(dp_shard=4, zero=3, recompute="full", reduce_bucket=5e7)
+    found = held("deepspeed", shared)
+    own = tf.read_model("Llama-3.1-8B").parameter_count / 4
+    assert own > 1e9
+    # A share of 16-bit gradients, and of a billion of them a flat and a wide copy.
+    assert found["gradients"] == pytest.approx(2.0 * own + 6e9, rel=1e-3)
+
+
+def test_deepspeed_keeps_a_copy_of_the_weights_however_narrow() -> None:
+    """DeepSpeedExamples, training/bf16_master_weight: 2N of master weights and 4N of moments."""
+    narrow = tf.Plan(dp_shard=4, zero=3, recompute="full", optimizer="adamw-bf16")
+    own = tf.read_model("Llama-3.1-8B").parameter_count / 4
+    assert held("deepspeed", narrow)["optimizer states"] == pytest.approx(6.0 * own, rel=1e-3)
+    assert held("fsdp2", narrow)["optimizer states"] == pytest.approx(4.0 * own, rel=1e-3)
