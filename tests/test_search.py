@@ -5,16 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trueflops.catalog import cluster
+from trueflops.catalog import accelerator, cluster
 from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan
 from trueflops.predict import Trainer
 from trueflops.predict.costs import KeyedCosts
 from trueflops.profile import profile_of
-from trueflops.search import OFFLOADS, Found, Space, legal_plans, search_plans
+from trueflops.search import OFFLOADS, Found, Limits, Space, legal_plans, search_plans
 from trueflops.search.best import surely_too_large
 from trueflops.search.bounds import bounds_of
-from trueflops.workload import Training
+from trueflops.search.buying import (
+    GOALS,
+    TOO_SLOW,
+    Market,
+    Run,
+    Wish,
+    chips_for_serving,
+    chips_for_training,
+)
+from trueflops.units import SECONDS_PER_DAY
+from trueflops.workload import Serving, Training
 
 
 def trainer(name: str, on: str, seq: int, batch: int, framework: str = "usual") -> Trainer:
@@ -159,3 +169,48 @@ def test_uneven_stages_are_tried() -> None:
         "Llama-3.2-1B", "4xH100", 2048, 64, Space(pp=(4,), vpp=(1,), schedule=("1f1b",))
     )
     assert 0 < found.best[0].plan.last_stage_layers < 4
+
+
+class TestChips:
+    """`--on any`: which chips, and how many."""
+
+    chips = tuple(accelerator(name) for name in ("H100", "A100-SXM4-80GB", "RTX 4090"))
+
+    def market(self, wish: Wish) -> Market[Run]:
+        model = read_model("Llama-3.2-1B")
+
+        def training(count: int) -> Training:
+            return Training(4096, max(count, 256), 20e9)
+
+        return chips_for_training(model, training, self.chips, wish)
+
+    def test_offers_meet_the_wish_and_come_in_its_order(self) -> None:
+        within = 2.0 * SECONDS_PER_DAY
+        for goal in GOALS:
+            offers = self.market(Wish(within, minimise=goal)).offers
+            assert offers
+            assert all(float(offer.result.bill.seconds.value) <= within for offer in offers)
+            assert [o.value for o in offers] == sorted(o.value for o in offers)
+
+    def test_less_time_never_costs_less(self) -> None:
+        loose, tight = (self.market(Wish(days * SECONDS_PER_DAY)).offers[0] for days in (20.0, 0.5))
+        assert tight.value >= loose.value
+
+    def test_what_nobody_can_do_has_no_offer(self) -> None:
+        market = self.market(Wish(within=1.0))
+        assert not market.offers
+        assert set(market.without.values()) == {TOO_SLOW}
+
+    def test_a_budget_is_kept(self) -> None:
+        cheapest = self.market(Wish()).offers[0]
+        fast = self.market(Wish(budget=2.0 * cheapest.value, minimise="time"))
+        for offer in fast.offers:
+            assert offer.result.bill.usd is not None
+            assert float(offer.result.bill.usd.value) <= 2.0 * cheapest.value
+
+    def test_users_are_served_in_time(self) -> None:
+        model, asked = read_model("Llama-3.1-8B"), Serving(1024, 256, 256)
+        limits = Limits(ttft_seconds=1.0, tpot_seconds=1 / 30)
+        market = chips_for_serving(model, asked, limits, self.chips[:2], "usd")
+        assert market.offers
+        assert all(limits.met(offer.result) for offer in market.offers)

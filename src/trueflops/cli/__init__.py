@@ -3,7 +3,8 @@
 arguments/    the commands and their flags      main.py     errors, exit codes
 planning.py   from flags to a workload, a plan  question.py what train and infer share
 searching.py  a search as flags describe it     operation.py how a cluster is run and paid for
-launching.py  --emit and --from of train        demo.py     what `make demo` runs
+launching.py  --emit and --from of train        buying.py   which chips, and how many
+demo.py       what `make demo` runs
 One command each: train.py, infer.py, sweep.py, compare.py, catalog.py, explain.py, ops.py,
 capture.py, guard.py, diagnose.py, collective.py, stragglers.py, measure.py, calibrate.py and
 verify.py.

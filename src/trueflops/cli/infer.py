@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trueflops import units
+from trueflops.cli.buying import asks_for_chips, buy_serving, check_wishes
 from trueflops.cli.question import (
     check_length,
     cluster_of,
@@ -47,6 +48,10 @@ class Answer(NamedTuple):
 
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if it does not fit or not in time."""
+    if asks_for_chips(options):
+        model = read_model(options.model)
+        return buy_serving(options, model, _asked(options, model), _limits(options))
+    check_wishes(options)
     server, points, limits, more = ask(options)
     if options.provenance:
         found = serving_provenance(server, points[0])
@@ -79,7 +84,7 @@ def ask(options: argparse.Namespace) -> Answer:
         pue=pue_of(options),
         rent=rent_of(options, where),
     )
-    limits = Limits(*(_seconds(options, name) for name in ("ttft", "tpot")))
+    limits = _limits(options)
     if options.tp or options.pp or options.ep:
         points = [server.predict(given_plan(options, server))]
     else:
@@ -87,6 +92,10 @@ def ask(options: argparse.Namespace) -> Answer:
             points = search_serving(server, limits, options.top)
     more = {"weights_why": weights.why, "engine": software._asdict(), "notes": notes}
     return Answer(server, points, limits, more)
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    return Limits(*(_seconds(options, name) for name in ("ttft", "tpot")))
 
 
 def _asked(options: argparse.Namespace, model: Model) -> Serving:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trueflops import units
 from trueflops.catalog import Price
+from trueflops.cli.buying import asks_for_chips, buy_training, check_wishes
 from trueflops.cli.launching import Launch
 from trueflops.cli.operation import operation_of
 from trueflops.cli.planning import (
@@ -70,6 +71,9 @@ from trueflops.search.what_helps import Help, what_helps
 
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if nothing fits."""
+    if asks_for_chips(options):
+        return buy_training(options)
+    check_wishes(options)
     answer, step, found = ask(options)
     if isinstance(step, str):
         return say_none_fits(step, answer.options)
@@ -206,7 +210,9 @@ class Answer:
 
         def best(there: Hardware) -> TrainingStep | None:
             elsewhere = Trainer(step.model, step.workload, *there)
-            return next(iter(search_plans(elsewhere, space or Space(), most=1).best), None)
+            return next(
+                iter(search_plans(elsewhere, space or Space(), most=1, with_front=False).best), None
+            )
 
         with Waiting("what would help") as wait:
             return what_helps(step, best if space else None, say=wait.say)

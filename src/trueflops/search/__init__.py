@@ -5,6 +5,7 @@ families.py   every legal plan of a space, as keys × choices
 bounds.py     what a plan takes at least
 best.py       the best of them, exactly, without predicting most; front.py: time against memory
 chips.py      the same model on chips of different kinds, at equal counts
+buying.py     which chips, and how many, at the least of something
 serving.py    how to cut a cluster into replicas
 advice.py     what would make a plan fit
 what_helps.py the gain from more of each resource, and why one chip beats another

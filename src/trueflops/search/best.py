@@ -25,7 +25,7 @@ from trueflops.predict import Trainer, TrainingStep
 from trueflops.predict.costs import KeyedCosts
 from trueflops.search.bounds import Bounds, bounds_of
 from trueflops.search.families import Family, Legal, Rows, legal_plans
-from trueflops.search.front import Front
+from trueflops.search.front import PARTS, Front
 from trueflops.search.space import Offload, Space
 from trueflops.sizes import Array
 
@@ -69,11 +69,13 @@ def search_plans(
     most: int = 5,
     *,
     at_least: float = 0.0,
+    with_front: bool = True,
     say: Callable[[Progress], None] = lambda progress: None,
 ) -> Found:
     """Rank by step time among the plans that fit at the upper end of their memory's interval.
 
-    Plans faster than `at_least` seconds are all predicted, however many are better.
+    Plans faster than `at_least` seconds are all predicted, however many are better; without the
+    front of time and memory fewer are.
 
     >>> import trueflops as tf
     >>> from trueflops.search import Space
@@ -87,7 +89,8 @@ def search_plans(
     legal = Legal((), Counter())
     if not surely_too_large(trainer, space):
         legal = legal_plans(trainer.model, trainer.workload, trainer.cluster, space)
-    return _Search(trainer, legal, space, most, at_least, say).run()
+    search = _Search(trainer, legal, space, most, at_least, say)
+    return search.run(with_front)
 
 
 def surely_too_large(trainer: Trainer, space: Space) -> bool:
@@ -132,12 +135,12 @@ class _Search:
         self.misses: list[tuple[float, float, Plan]] = []  # bytes, seconds
         self.decided = self.too_large = self.slower = self.fitting = self.forbidden = 0
 
-    def run(self) -> Found:
+    def run(self, with_front: bool) -> Found:
         """All of it, or as much as there was time for."""
         branches = list(_branches(self.trainer, self.legal.families))
         complete = True
         try:
-            self._first_look(branches)
+            self._first_look(branches, self.front.budgets[:: -1 if with_front else -PARTS])
             for branch, rows in _in_order(branches, self.trainer.capacity):
                 self._decide(branch, rows)
                 self.say(Progress(self.decided, self.legal.count, self._best_seconds))
@@ -145,9 +148,9 @@ class _Search:
             complete = False
         return self._found(branches, complete)
 
-    def _first_look(self, branches: list[_Branch]) -> None:
-        """Find good plans within every part of the memory, by which most others are passed over."""
-        for budget in self.front.budgets[::-1]:
+    def _first_look(self, branches: list[_Branch], budgets: Array) -> None:
+        """Find good plans within parts of the memory, by which most others are passed over."""
+        for budget in budgets:
             ahead = []
             for branch in branches:
                 again = branch.bounds.fewest_again(LEEWAY * budget)
@@ -162,7 +165,7 @@ class _Search:
                 at, columns = at.ravel(), columns.ravel()
                 layers = branch.legal_again(rows, again)
                 self._predict(branch, rows[at], layers[at], columns)
-        self.front.seek_found()
+        self.front.seek(budgets)
         self.forbidden = 0  # of plans that are counted when they are decided
 
     def _decide(self, branch: _Branch, keys: Rows) -> None:

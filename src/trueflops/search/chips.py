@@ -133,22 +133,31 @@ def fewest_that_train(model: Model, chip: Accelerator, seq: int) -> Outcome[Trai
 
 def best_training(model: Model, seq: int, on: Hardware) -> TrainingStep | None:
     """The best plan that fits some hardware, as chips are compared by; None: none does."""
-    where, chip = on.cluster, on.cluster.accelerator
-    dtype = next((d for d in ("bf16", "fp16") if chip.computes(d)), "")
-    if not dtype:
-        raise TrueflopsError("no 16-bit matmul rate known")
+    count = on.cluster.count
+    batch = max(BATCH_TOKENS // seq // count, 1) * count
+    return best_plan(model, Training(seq, batch, float(BATCH_TOKENS)), on)
+
+
+def best_plan(model: Model, asked: Training, on: Hardware) -> TrainingStep | None:
+    """Of the plans that most runs are made by, which are few enough to try on many clusters."""
+    dtype = narrowest(on.cluster.accelerator)
     base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
-    zero = (1, 3) if where.count > 1 else (0,)  # one chip alone has nobody to share with
+    zero = (1, 3) if on.cluster.count > 1 else (0,)  # one chip alone has nobody to share with
     space = Space(
         vpp=(1,), zero=zero, micro_batch=(1, 2), recompute=("none", "full"), base=base,
         recompute_layers=(inf,), first_stage_layers=(0,), schedule=("1f1b",), sp=(True,),
         cp_kind=("ring",), dispatch=("all-to-all",), etp=(1,),
     )  # fmt: skip
-    batch = max(BATCH_TOKENS // seq // where.count, 1) * where.count
-    asked = Training(seq, batch, float(BATCH_TOKENS))
-    trainer = Trainer(model, asked, where, on.profile)
-    found = search_plans(trainer, space, most=1)
+    found = search_plans(Trainer(model, asked, *on), space, most=1, with_front=False)
     return found.best[0] if found.best else None
+
+
+def narrowest(chip: Accelerator) -> str:
+    """The 16-bit dtype that a chip trains in."""
+    dtype = next((d for d in ("bf16", "fp16") if chip.computes(d)), "")
+    if not dtype:
+        raise TrueflopsError("no 16-bit matmul rate known")
+    return dtype
 
 
 def _fewest(

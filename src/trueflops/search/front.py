@@ -31,9 +31,9 @@ class Front:
         """What a plan must be faster than to matter, by budget; 0 where none is sought."""
         return np.where(self.sought, self.seconds, 0.0)
 
-    def seek_found(self) -> None:
-        """Improve only on budgets within which there is a plan already."""
-        self.sought = np.isfinite(self.seconds)
+    def seek(self, budgets: Array) -> None:
+        """Improve on some budgets only, within which there is a plan already."""
+        self.sought = np.isfinite(self.seconds) & np.isin(self.budgets, budgets)
 
     def matters(self, seconds: Array, bytes_: Array) -> NDArray[np.bool_]:
         """Whether a plan of that many seconds and bytes would be the fastest within a budget."""
@@ -55,7 +55,7 @@ class Front:
     def plans(self) -> list[Plan]:
         """Fastest first, each once."""
         found: list[Plan] = []
-        for plan in reversed(self._plans):
-            if plan is not None and plan not in found:
+        for plan, sought in zip(reversed(self._plans), reversed(self.sought), strict=True):
+            if sought and plan is not None and plan not in found:
                 found.append(plan)
         return found

@@ -30,7 +30,14 @@ def where_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--on",
         metavar="CLUSTER",
-        help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file",
+        help="64xH100, 16x8xH100 (nodes × chips), 4xDGX-H100, Selene, or a TOML file; to be told "
+        "which chips to take: any, or H100,H200",
+    )
+    p.add_argument(
+        "--minimise",
+        choices=("usd", "time", "kwh", "chips"),
+        default=None,
+        help="with --on any: what is to be least (default: usd)",
     )
     p.add_argument(
         "--network",
@@ -90,6 +97,8 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--global-batch", metavar="N", help="sequences a step (default: about 4 M tokens)"
     )
+    asked.add_argument("--within", metavar="TIME", help="with --on any: at most so long, as 30days")
+    asked.add_argument("--budget", metavar="USD", help="with --on any: at most so much, as 2M$")
     p.add_argument("--plot", metavar="FILE.png", help="draw the waterfall (needs matplotlib)")
     p.add_argument("--trace", metavar="FILE.json", help="the timeline of every stage, for Perfetto")
     what_helps_flag(p)

@@ -1,0 +1,122 @@
+"""`--on any`, or chips without a count: train and infer ask which to take, and how many."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import Any, Final
+
+from trueflops import units
+from trueflops.catalog import Accelerator, accelerator, accelerators
+from trueflops.cli.arguments import wrapped
+from trueflops.cli.planning import USUAL_SEQ, usual_batch
+from trueflops.cli.question import check_length, question_of
+from trueflops.errors import BadInput, shorten
+from trueflops.model import Model, read_model
+from trueflops.report import encode
+from trueflops.report.buying import encode_market, print_runs, print_served
+from trueflops.report.progress import Waiting
+from trueflops.report.tables import console
+from trueflops.search import Limits
+from trueflops.search.buying import Goal, Wish, chips_for_serving, chips_for_training
+from trueflops.workload import Serving, Training
+
+ANY: Final = "any"
+_COUNTED: Final = re.compile(r"\d+\s*x", re.IGNORECASE)
+_DOLLARS: Final = re.compile(r"(?:\$|USD)?\s*([\d.]+)\s*([kKM]?)\s*(?:\$|USD)?", re.IGNORECASE)
+_TIMES: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
+
+
+def asks_for_chips(options: argparse.Namespace) -> bool:
+    """Whether chips and their number are what is sought."""
+    on = options.on or ""
+    return on == ANY or "," in on
+
+
+def check_wishes(options: argparse.Namespace) -> None:
+    """Wishes need a choice of chips."""
+    for name in ("within", "budget", "minimise"):
+        if getattr(options, name, None) is not None:
+            raise BadInput(
+                f"--{name} chooses among chips and counts: write --on any, or --on H100,H200"
+            )
+
+
+def chips_of(text: str) -> list[Accelerator]:
+    """All chips of the catalog, or those that are named."""
+    if text == ANY:
+        return list(accelerators())
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if _COUNTED.match(name):
+            raise BadInput(f"--on {shorten(text)}: name chips without a number, as H100,H200")
+    return [accelerator(name) for name in names]
+
+
+def wish_of(options: argparse.Namespace) -> Wish:
+    """What must hold, and what is to be least."""
+    within, budget = float("inf"), float("inf")
+    if options.within is not None:
+        within = units.parse(options.within, "seconds", what="--within", example="30days")
+    if options.budget is not None:
+        found = _DOLLARS.fullmatch(options.budget.strip())
+        if found is None:
+            raise BadInput(f"--budget {shorten(options.budget)}: write dollars, as 2M$ or $500k")
+        budget = float(found[1]) * _TIMES[found[2]]
+    return Wish(within, budget, options.minimise or "usd")
+
+
+def buy_training(options: argparse.Namespace) -> int:
+    """Answer on stdout; exit 1 if no chip can."""
+    model, wish = read_model(options.model), wish_of(options)
+    seq = min(model.max_positions, USUAL_SEQ)
+    if options.seq is not None:
+        seq = units.parse_count(str(options.seq), what="--seq")
+        check_length(model, seq, "--seq")
+    tokens = 20.0 * model.active_parameter_count
+    if options.tokens is not None:
+        tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
+
+    def training(count: int) -> Training:
+        batch = usual_batch(seq, count)
+        if options.global_batch is not None:
+            batch = units.parse_count(str(options.global_batch), what="--global-batch")
+        return Training(seq, batch, tokens)
+
+    with Waiting("looking at chips") as wait:
+        market = chips_for_training(
+            model, training, chips_of(options.on), wish, options.top, wait.say
+        )
+    if options.json:
+        print(encode.to_json({"question": question_of(options), **encode_market(market)}))
+    elif market.offers:
+        print_runs(console(), model, tokens, wish, market, options.top)
+    return _end(options, bool(market.offers), market.without, wish)
+
+
+def buy_serving(options: argparse.Namespace, model: Model, asked: Serving, limits: Limits) -> int:
+    """Likewise."""
+    goal: Goal = options.minimise or "usd"
+    with Waiting("looking at chips") as wait:
+        market = chips_for_serving(model, asked, limits, chips_of(options.on), goal, wait.say)
+    if options.json:
+        print(encode.to_json({"question": question_of(options), **encode_market(market)}))
+    elif market.offers:
+        print_served(console(), model, asked, limits, market, options.top)
+    return _end(options, bool(market.offers), market.without, None)
+
+
+def _end(
+    options: argparse.Namespace, found: bool, without: dict[str, str], wish: Wish | None
+) -> int:
+    if found:
+        return 0
+    if not options.json:
+        why: dict[str, Any] = {}
+        for text in without.values():
+            why[text] = why.get(text, 0) + 1
+        said = "; ".join(f"{count} chips: {text}" for text, count in list(why.items())[:4])
+        more = " with more time (--within) or money (--budget) there may be" if wish else ""
+        print(wrapped(f"trueflops: no chip can ({said});{more}"), file=sys.stderr)
+    return 1
