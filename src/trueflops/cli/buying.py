@@ -25,7 +25,7 @@ from trueflops.workload import Serving, Training
 ANY: Final = "any"
 _COUNTED: Final = re.compile(r"\d+\s*x", re.IGNORECASE)
 _DOLLARS: Final = re.compile(r"(?:\$|USD)?\s*([\d.]+)\s*([kKM]?)\s*(?:\$|USD)?", re.IGNORECASE)
-_TIMES: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
+_TIMES: Final = {"": 1.0, "k": units.THOUSAND, "K": units.THOUSAND, "M": units.MILLION}
 
 
 def asks_for_chips(options: argparse.Namespace) -> bool:

@@ -160,7 +160,7 @@ class Answer:
                 "would_fit": [words for words, _ in fit],
             }
             if found is not None:
-                answer |= {"search": encode_found(found)}
+                answer |= encode_found(found)
             if pipeline:
                 answer["pipeline"] = encode_pipeline(pipeline)
             if self.options.what_helps:

@@ -2,6 +2,7 @@
 
 plan.py   Plan: one plan or a million; Optimizer
 serving.py  the plans of servers
+asked.py  what a rule may look at
 rules.py  which plans are possible, and what would fit where one is not
 tuning.py the same of adapters
 guesses.py  what nobody said of a run, and what else it may have been

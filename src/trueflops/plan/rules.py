@@ -8,36 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.errors import ImpossiblePlan, join_or
 from trueflops.model import Model
+from trueflops.plan.asked import Ask, Mask, expert_ffns, experts, ffns, heads, kv_heads
 from trueflops.plan.plan import Plan
 from trueflops.plan.tuning import has_targets, sizes_suit, targets_advice, widths_suit
 from trueflops.sizes import divisors
 from trueflops.workload import Training
-
-Mask = NDArray[np.bool_] | bool
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Everything a rule may look at. `training` is None when the plan is for serving."""
-
-    plan: Plan
-    model: Model
-    accelerators: int
-    training: Training | None
-
-    def every(self, sizes: set[int], degree: Any) -> Mask:
-        """Whether a degree divides all of these sizes."""
-        fine: Mask = True
-        for size in sizes:
-            fine = fine & (size % np.asarray(degree) == 0)
-        return fine
 
 
 @dataclass(frozen=True)
@@ -88,37 +69,16 @@ def possible(
     return broken_rules(plan, model, accelerators, training) < 0
 
 
-# ── what the model divides into ──────────────────────────────────────────────────────────────────
-
-
-def _heads(ask: Ask) -> set[int]:
-    return {b.attention.heads for b in ask.model.blocks}
-
-
-def _kv_heads(ask: Ask) -> set[int]:
-    return {b.attention.kv_heads for b in ask.model.blocks if not b.attention.latent}
-
-
-def _ffns(ask: Ask) -> set[int]:
-    dense = {b.ffn.width for b in ask.model.blocks if b.ffn}
-    return dense | {b.experts.shared_width for b in ask.model.blocks if b.experts} - {0}
-
-
-def _experts(ask: Ask) -> set[int]:
-    return {b.experts.count for b in ask.model.blocks if b.experts}
-
-
-def _expert_ffns(ask: Ask) -> set[int]:
-    return {b.experts.width for b in ask.model.blocks if b.experts}
+# ── what each rule asks ─────────────────────────────────────────────────────────────────────────
 
 
 def _kv_heads_divide(ask: Ask) -> Mask:
     """Training needs whole key/value heads on each rank; servers may repeat one on several."""
     tp = np.asarray(ask.plan.tp)
     fine: Mask = True
-    for heads in _kv_heads(ask):
-        whole = heads % tp == 0
-        fine = fine & (whole | ((tp % heads == 0) & (ask.training is None)))
+    for count in kv_heads(ask):
+        whole = count % tp == 0
+        fine = fine & (whole | ((tp % count == 0) & (ask.training is None)))
     return fine
 
 
@@ -151,7 +111,7 @@ def _heads_swap(ask: Ask) -> Mask:
     """All-to-all context parallelism gives each rank whole heads of the whole sequence."""
     if ask.plan.cp_kind == "ring":
         return True
-    return ask.every(_heads(ask) | _kv_heads(ask), np.asarray(ask.plan.tp) * ask.plan.cp)
+    return ask.every(heads(ask) | kv_heads(ask), np.asarray(ask.plan.tp) * ask.plan.cp)
 
 
 def _positive(ask: Ask) -> Mask:
@@ -227,7 +187,7 @@ def _fit(what: str, degree: str, get: Callable[[Ask], set[int]]) -> Callable[[As
     def advice(ask: Ask) -> str:
         asked = int(np.ravel(getattr(ask.plan, degree))[0])
         sizes = sorted(get(ask))
-        whole = sizes if degree != "tp" else [*_heads(ask), *_kv_heads(ask), *_ffns(ask)]
+        whole = sizes if degree != "tp" else [*heads(ask), *kv_heads(ask), *ffns(ask)]
         shared = int(np.gcd.reduce(whole or sizes))
         fits = [d for d in divisors(shared) if ask.accelerators % d == 0]
         near = sorted(sorted(fits, key=lambda d: abs(d - asked))[:4])
@@ -337,14 +297,14 @@ RULES: tuple[Rule, ...] = (
         lambda a: (np.asarray(a.plan.ep * a.plan.etp) == 1) | a.model.is_moe,
         _always("{model.name} has no experts: ep and etp must be 1"),
     ),
-    Rule("TP_HEADS", lambda a: a.every(_heads(a), a.plan.tp), _fit("heads", "tp", _heads)),
-    Rule("TP_KV_HEADS", _kv_heads_divide, _fit("key/value heads", "tp", _kv_heads)),
-    Rule("TP_FFN", lambda a: a.every(_ffns(a), a.plan.tp), _fit("FFN columns", "tp", _ffns)),
-    Rule("EP_EXPERTS", lambda a: a.every(_experts(a), a.plan.ep), _fit("experts", "ep", _experts)),
+    Rule("TP_HEADS", lambda a: a.every(heads(a), a.plan.tp), _fit("heads", "tp", heads)),
+    Rule("TP_KV_HEADS", _kv_heads_divide, _fit("key/value heads", "tp", kv_heads)),
+    Rule("TP_FFN", lambda a: a.every(ffns(a), a.plan.tp), _fit("FFN columns", "tp", ffns)),
+    Rule("EP_EXPERTS", lambda a: a.every(experts(a), a.plan.ep), _fit("experts", "ep", experts)),
     Rule(
         "ETP_FFN",
-        lambda a: a.every(_expert_ffns(a), a.plan.etp),
-        _fit("columns of an expert", "etp", _expert_ffns),
+        lambda a: a.every(expert_ffns(a), a.plan.etp),
+        _fit("columns of an expert", "etp", expert_ffns),
     ),
     Rule(
         "PP_LAYERS",

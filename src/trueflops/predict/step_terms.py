@@ -48,12 +48,12 @@ def step_term(
     uneven = m * (np.maximum(pipeline.slow.total, usual) - usual)
     compute = _compute(plan, pipeline, m, upkeep.moved, profile)
     communication = _communication(plan, pipeline, m, sent, clock)
-    # The host link is its own: compute, other communication and the bubble all hide it.
-    beside = compute.value + communication.value + uneven + bubble
-    streamed = upkeep.streamed
-    waited = upkeep.waited + (np.maximum(streamed - beside, 0.0) if plan.overlap else streamed)
     ranks = plan.tp * plan.cp * plan.pp * plan.dp
     late_ranks = waiting_for_slowest(ranks, compute.value, m * pipeline.usual.capped)
+    # The host link is its own: compute, other communication and all waiting hide it.
+    beside = compute.value + communication.value + uneven + bubble + late_ranks
+    streamed = upkeep.streamed
+    waited = upkeep.waited + (np.maximum(streamed - beside, 0.0) if plan.overlap else streamed)
     matmul, software = profile.curve("matmul"), profile.curve("framework")
     terms = (
         compute,

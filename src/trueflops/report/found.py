@@ -61,7 +61,7 @@ def _miss(near: TrainingStep, best: TrainingStep) -> str:
     faster = 100.0 * (1.0 - float(near.step.value) / float(best.step.value))
     needed = float(near.memory.estimate.high)
     lacks = units.show(max(needed - near.capacity_bytes, 0.0), "memory")
-    changes = changed_flags(best.plan, near.plan)
+    changes = changed_flags(best.plan, near.plan) or describe_plan(near.plan)
     return (
         f"Nearest miss: {changes} would be {faster:.1f} % faster and lacks {lacks} to fit surely "
         f"({units.show(float(near.memory.value), 'memory')}, up to {units.show(needed, 'memory')})."
@@ -80,12 +80,14 @@ def encode_found(found: Found) -> dict[str, Any]:
 
     return {
         "best": [short(step) for step in found.best],
-        "front": [short(step) for step in found.front],
-        "nearest_miss": short(found.nearest) if found.nearest is not None else None,
-        "legal": found.legal,
-        "refused": dict(found.refused),
-        "too_large": found.too_large,
-        "slower": found.slower,
-        "predicted": found.fitting,
-        "complete": found.complete,
+        "search": {
+            "front": [short(step) for step in found.front],
+            "nearest_miss": short(found.nearest) if found.nearest is not None else None,
+            "legal": found.legal,
+            "refused": dict(found.refused),
+            "too_large": found.too_large,
+            "slower": found.slower,
+            "predicted": found.fitting,
+            "complete": found.complete,
+        },
     }

@@ -52,6 +52,7 @@ class Found:
     too_large: int  # plans that surely need, or may need, more memory than there is
     slower: int  # plans whose bound already says that they cannot be among these
     fitting: int  # plans that were predicted, and surely fit
+    faster: int  # of these, plans faster than was asked about
     complete: bool  # False: it was interrupted
 
 
@@ -134,6 +135,7 @@ class _Search:
         self.front = Front(trainer.capacity)
         self.misses: list[tuple[float, float, Plan]] = []  # bytes, seconds
         self.decided = self.too_large = self.slower = self.fitting = self.forbidden = 0
+        self.faster = 0  # than `at_least`
 
     def run(self, with_front: bool) -> Found:
         """All of it, or as much as there was time for."""
@@ -166,7 +168,7 @@ class _Search:
                 layers = branch.legal_again(rows, again)
                 self._predict(branch, rows[at], layers[at], columns)
         self.front.seek(budgets)
-        self.forbidden = 0  # of plans that are counted when they are decided
+        self.forbidden = self.faster = 0  # such plans are counted when they are decided
 
     def _decide(self, branch: _Branch, keys: Rows) -> None:
         """Predict those of some keys' plans whose bounds leave it open."""
@@ -222,6 +224,7 @@ class _Search:
         seconds = np.broadcast_to(step.step.value, open_.shape)
         inside = fits[open_] & step.fits  # and what is offloaded fits the host
         taken = np.where(inside, seconds, np.inf)
+        self.faster += int(np.count_nonzero(taken < self.at_least))
         self.front.add(taken, needed[open_], plans)
         self._remember_kinds(plans, taken)
         self._remember_miss(plans, np.where(missing[open_], seconds, np.inf), needed[open_])
@@ -271,6 +274,7 @@ class _Search:
             too_large=self.too_large,
             slower=self.slower,
             fitting=self.fitting,
+            faster=self.faster,
             complete=complete,
         )
 

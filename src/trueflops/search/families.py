@@ -30,6 +30,10 @@ from trueflops.search.space import Space
 from trueflops.sizes import Array, divisors
 from trueflops.workload import Training
 
+MOST_MICRO_BATCH: Final = 16  # sequences; beyond this kernels gain nothing and activations grow
+LEAST_TOKENS: Final = 512  # of a sequence on each rank of cp; below this kernels are too small
+MOST_PIECES: Final = 8  # of a stage where they are uneven
+"""What is tried where a dimension is left open; a flag opens it further."""
 FEWER_AT_THE_ENDS: Final = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2))
 """Layers that the first and last stage have less than others, for the embedding and the head."""
 
@@ -195,7 +199,8 @@ class _Grids:
         every = divisors(self.count)
         self.tps = [d for d in every if d in space.tp or (not space.tp and heads % d == 0)]
         self.pps = [d for d in every if d in space.pp or (not space.pp and d <= model.layers)]
-        whole = [d for d in every if d == 1 or training.seq % (2 * d) == 0]
+        longest = training.seq // LEAST_TOKENS
+        whole = [d for d in every if d == 1 or (training.seq % (2 * d) == 0 and d <= longest)]
         self.cps = [d for d in every if d in (space.cp or whole)]
         self.eps = space.ep or [d for d in divisors(experts) if self.count % d == 0]
 
@@ -235,8 +240,8 @@ class _Grids:
             [cp],
             space.vpp or self._pieces(fields["schedule"], pp),
             [e for e in self.eps if (tp * cp * dp) % e == 0],
-            space.etp or (divisors(tp) if self.model.is_moe else [1]),
-            space.micro_batch or divisors(each),
+            space.etp or [1],
+            space.micro_batch or [d for d in divisors(each) if d <= MOST_MICRO_BATCH],
             range(len(ends := self._ends(pp))),
         )
         if not all(axes):
@@ -257,7 +262,7 @@ class _Grids:
         if pp == 1 or schedule != "1f1b":
             return [1]
         even = [v for v in range(2, most + 1) if -layers % (pp * v) <= 2]
-        return [1, *(even or range(2, most + 1))]
+        return [1, *(even or range(2, min(most, MOST_PIECES) + 1))]
 
     def family(self, keys: Plan, choices: Choices) -> Family:
         """The keys with how many of their layers may run again."""

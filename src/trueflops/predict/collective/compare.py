@@ -35,7 +35,7 @@ LIBRARY: Final[Mapping[CollectiveKind, tuple[Algorithm, ...]]] = {
 """What the clock chooses from."""
 FLOORS: Final = frozenset({Algorithm.HOST_SERVER})
 """Whose time is only the least that it can be: what a CPU takes to add is not known."""
-NUDGE: Final = 0.01  # by which a link is made faster to see what hangs on it
+NUDGE: Final = 1e-4  # by which a link is made faster to see what hangs on it: before another binds
 LATENCY: Final = "latency"
 HOST_LINK: Final = "host link"
 
