@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trueflops.catalog import accelerator, cluster
+from trueflops.catalog.networks import read_network, with_network
 from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan
 from trueflops.predict import Trainer
@@ -214,3 +215,17 @@ class TestChips:
         market = chips_for_serving(model, asked, limits, self.chips[:2], "usd")
         assert market.offers
         assert all(limits.met(offer.result) for offer in market.offers)
+
+
+def test_no_chatty_traffic_crosses_a_slow_network() -> None:
+    """Over 1 GbE a node keeps its tensors and its contexts, and pipelines are not interleaved."""
+    where = cluster("2x8xA100")
+    where = with_network(where, read_network("1x1Gb"), where.per_node)
+    model, asked = read_model("Llama-3.2-1B"), Training(2048, 64, 1e9)
+    slow = Trainer(model, asked, where, profile_of(where.accelerator))
+    space = Space(micro_batch=(1, 2), recompute=("none",), sp=(True,), first_stage_layers=(0,))
+    for step in search_plans(slow, space).best:
+        plan = step.plan
+        assert plan.tp * plan.cp <= 8
+        assert plan.vpp == 1 or plan.pp * plan.tp * plan.cp * plan.dp <= 8
+        assert float(step.step.value) >= float(step.step.least)

@@ -30,7 +30,7 @@ from trueflops.search.space import Space
 from trueflops.sizes import Array, divisors
 from trueflops.workload import Training
 
-MOST_MICRO_BATCH: Final = 16  # sequences; beyond this kernels gain nothing and activations grow
+MOST_MICRO_BATCH: Final = 8  # sequences; beyond this kernels gain nothing and activations grow
 LEAST_TOKENS: Final = 512  # of a sequence on each rank of cp; below this kernels are too small
 MOST_PIECES: Final = 8  # of a stage where they are uneven
 """What is tried where a dimension is left open; a flag opens it further."""
