@@ -100,8 +100,10 @@ def surely_too_large(trainer: Trainer, space: Space) -> bool:
 
 
 def states_bytes(trainer: Trainer, space: Space) -> float:
-    """Weights and optimizer states of a whole model, which every plan holds at least once."""
-    if space.base.adapters:
+    """Weights and optimizer states of a whole model, which every plan holds at least once; not
+    counted where only a part of it is trained.
+    """
+    if space.base.adapters or space.base.freeze_layers:
         return 0.0
     each = BYTES[space.base.trained_dtype] + space.base.state_bytes
     return trainer.model.parameter_count * each
@@ -114,7 +116,8 @@ def _room_bytes(trainer: Trainer, space: Space) -> float:
     if all(offload == Offload() for offload in space.offload):
         return room
     host = cluster.node_memory_bytes
-    return inf if host is None else room + host * cluster.nodes
+    drives = space.base.offload_to == "nvme"
+    return inf if drives or host is None else room + host * cluster.nodes
 
 
 class _Search:
