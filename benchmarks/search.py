@@ -53,9 +53,9 @@ CASES = (
         2048,
         1536,
         published=(
-            Plan(tp=8, pp=16, vpp=6, dp_replicate=12, recompute="full", gradient_dtype="fp32"),
+            Plan(tp=8, pp=12, dp_replicate=16, recompute="full", gradient_dtype="fp32"),
         ),
-        source="SC21, arXiv 2104.04473 table 1 and §5.1: tp 8, pp 16, interleaved",
+        source="SC21, arXiv 2104.04473 table 2: 96 ranks a replica",
     ),
     Case(
         "Llama-3.1-405B",
