@@ -21,7 +21,7 @@ def flags(command: str) -> list[str]:
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [
-        ("--quux", None),  # --plot, once
+        ("--polar", None),  # near --lora and --plot, and neither
         ("--model", None),
         ("--foo", None),
         ("--gpus", "--on"),

@@ -23,7 +23,6 @@ SECONDS_PER_DAY: Final = 86400.0
 JOULES_PER_KWH: Final = 3.6e6
 MOST_COUNTED: Final = 1e15  # tokens, sequences, requests: more is a slip of the keyboard
 BITS_PER_BYTE: Final = 8.0
-THOUSAND: Final = 1e3
 MILLION: Final = 1e6
 GIGA: Final = 1e9
 TERA: Final = 1e12

@@ -23,23 +23,25 @@ from trueflops.search.buying import Goal, Wish, chips_for_serving, chips_for_tra
 from trueflops.workload import Serving, Training
 
 ANY: Final = "any"
+WISHES: Final = ("within", "budget", "minimise")
 _COUNTED: Final = re.compile(r"\d+\s*x", re.IGNORECASE)
-_DOLLARS: Final = re.compile(r"(?:\$|USD)?\s*([\d.]+)\s*([kKM]?)\s*(?:\$|USD)?", re.IGNORECASE)
-_TIMES: Final = {"": 1.0, "k": units.THOUSAND, "K": units.THOUSAND, "M": units.MILLION}
+_DOLLARS: Final = re.compile(r"\$|USD|\s", re.IGNORECASE)
 
 
 def asks_for_chips(options: argparse.Namespace) -> bool:
-    """Whether chips and their number are what is sought."""
+    """Whether chips and their number are what is sought: of any, of several, or with a wish."""
     on = options.on or ""
-    return on == ANY or "," in on
+    wished = any(getattr(options, name, None) is not None for name in WISHES)
+    return on == ANY or "," in on or (wished and bool(on) and not _COUNTED.match(on))
 
 
 def check_wishes(options: argparse.Namespace) -> None:
     """Wishes need a choice of chips."""
-    for name in ("within", "budget", "minimise"):
+    for name in WISHES:
         if getattr(options, name, None) is not None:
             raise BadInput(
-                f"--{name} chooses among chips and counts: write --on any, or --on H100,H200"
+                f"--{name} chooses among chips and counts: write --on any, or --on H100 without "
+                f"a number"
             )
 
 
@@ -60,10 +62,11 @@ def wish_of(options: argparse.Namespace) -> Wish:
     if options.within is not None:
         within = units.parse(options.within, "seconds", what="--within", example="30days")
     if options.budget is not None:
-        found = _DOLLARS.fullmatch(options.budget.strip())
-        if found is None:
-            raise BadInput(f"--budget {shorten(options.budget)}: write dollars, as 2M$ or $500k")
-        budget = float(found[1]) * _TIMES[found[2]]
+        try:
+            budget = units.parse(_DOLLARS.sub("", options.budget), "count", what="--budget")
+        except BadInput:
+            said = shorten(options.budget)
+            raise BadInput(f"--budget {said}: write dollars, as 2M$ or $500k") from None
     return Wish(within, budget, options.minimise or "usd")
 
 

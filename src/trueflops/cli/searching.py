@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -77,7 +78,7 @@ def look(trainer: Trainer, space: Space, most: int) -> tuple[Found, list[str]]:
     found = _watched(trainer, space, most)
     if found.best or not found.complete or space.offload != KEPT_INSIDE:
         return found, []
-    wider = _watched(trainer, Space(**(vars(space) | {"offload": OFFLOADS[1:]})), most)
+    wider = _watched(trainer, replace(space, offload=OFFLOADS[1:]), most)
     if not wider.best:
         return found, []
     return wider, ["offload: no plan fits without it"]
@@ -125,12 +126,14 @@ def why_none_fits(trainer: Trainer, space: Space, found: Found) -> str:
         why = f"of {found.legal:,} legal plans the leanest needs {least} of {have}"
     with Waiting("looking for the smallest cluster that would do"):
         fewest = fewest_that_train(trainer.model, chip, trainer.workload.seq).fewest
-    advice = (
-        f"not even {MOST_CHIPS:,} of them would do: take a smaller model or --seq"
-        if fewest is None
-        else f"the smallest cluster of them that would do has {max(fewest, count + 1):,}: "
-        f"--on {max(fewest, count + 1)}x{chip.name}"
-    )
+    if fewest is None:
+        advice = f"not even {MOST_CHIPS:,} of them would do: take a smaller model or --seq"
+    elif fewest <= count:
+        advice = f"{fewest:,} of them would do with fewer flags or the usual batch"
+    else:
+        advice = (
+            f"the smallest cluster of them that would do has {fewest:,}: --on {fewest}x{chip.name}"
+        )
     return f"no plan surely fits {count:,} × {chip.name}: {why}; {advice}"
 
 

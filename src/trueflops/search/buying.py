@@ -2,8 +2,10 @@
 
 In: a Model, what is to be done, chips, a Wish. Out: Offers, the best first, and why other chips are
 not among them. Counts are powers of two. A count is left out only where a bound says that it cannot
-be an answer: no chip is faster than its peak, none costs less than its rent for that long, and all
-memories together must hold weights and optimizer states.
+be an answer (no chip is faster than its peak, none costs less than its rent for that long, and all
+memories together must hold weights and optimizer states), or where half as many already did better:
+chips wait longer for each other the more they are, so that beyond the best count all are assumed to
+be worse.
 """
 
 from __future__ import annotations
@@ -134,8 +136,12 @@ class _Runs:
         yield from (2**i for i in range(first, int(log2(MOST_CHIPS)) + 1))
 
     def least_seconds(self, count: int) -> float:
-        """At the chip's peak: 6 flop a parameter and token (Kaplan 2020, arXiv 2001.08361)."""
-        flop = 6.0 * self.model.active_parameter_count * self.training(count).tokens
+        """At the chip's peak: 6 flop a token for each parameter that is multiplied (Kaplan 2020,
+        arXiv 2001.08361); a table of embeddings that is no head as well is only looked up.
+        """
+        model = self.model
+        table = 0.0 if model.tied else float(model.vocab * model.hidden)
+        flop = 6.0 * (model.active_parameter_count - table) * self.training(count).tokens
         return flop / (count * self.chip.peak_flop_per_second(self.dtype))
 
     def least_usd(self, count: int) -> float:
@@ -165,13 +171,12 @@ def _best_count(runs: _Runs, wish: Wish) -> Offer[Run] | None:
         bill = found.bill
         value = _value(bill, count, wish.minimise)
         dollars = float(bill.usd.value) if bill.usd else inf
-        meets = float(bill.seconds.value) <= wish.within and dollars <= wish.budget
-        if wish.budget == inf:
-            meets = float(bill.seconds.value) <= wish.within
+        affordable = wish.budget == inf or dollars <= wish.budget
+        meets = affordable and float(bill.seconds.value) <= wish.within
         if meets and value < most:
             best = Offer(runs.chip, count, found, runs.rent, value)
         elif best is not None and wish.minimise != "time":
-            break  # more chips wait longer for each other: neither cheaper nor fewer
+            break
     return best
 
 

@@ -9,9 +9,9 @@ given it is the fewest on which all of them can; beside it stands the fewest of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from trueflops.catalog import Accelerator, Cluster, cluster_of
 from trueflops.errors import TrueflopsError
@@ -35,6 +35,7 @@ BATCH_TOKENS: Final = 2**22
 REQUESTS_PER_CHIP: Final = 16
 STATE_BYTES: Final = 16.0  # of mixed-precision Adam, a parameter: no fewer chips can hold it
 PROMPT, OUTPUT = 1024, 256  # tokens of a request
+LEANEST: Final = {"zero": (3,), "recompute": ("full",), "micro_batch": (1,), "cp": (1,)}
 
 Result = TypeVar("Result")
 
@@ -126,20 +127,32 @@ class _Attempt:
 
 
 def fewest_that_train(model: Model, chip: Accelerator, seq: int) -> Outcome[TrainingStep]:
-    """The smallest power of two of a chip on which a model can be trained at all."""
-    state = STATE_BYTES * model.parameter_count
-    return _fewest(chip, state, _Attempt(model, chip, seq, None).train, None)
+    """The smallest power of two of a chip on which a model can be trained at all: by the leanest
+    plans, since any that fits will do.
+    """
+    profile = profile_of(chip, USUAL)
+
+    def attempt(count: int) -> TrainingStep | None:
+        asked = _usual_batch(seq, count)
+        return best_plan(model, asked, Hardware(cluster_of(chip, count), profile), **LEANEST)
+
+    return _fewest(chip, STATE_BYTES * model.parameter_count, attempt, None)
 
 
 def best_training(model: Model, seq: int, on: Hardware) -> TrainingStep | None:
     """The best plan that fits some hardware, as chips are compared by; None: none does."""
-    count = on.cluster.count
+    return best_plan(model, _usual_batch(seq, on.cluster.count), on)
+
+
+def _usual_batch(seq: int, count: int) -> Training:
     batch = max(BATCH_TOKENS // seq // count, 1) * count
-    return best_plan(model, Training(seq, batch, float(BATCH_TOKENS)), on)
+    return Training(seq, batch, float(BATCH_TOKENS))
 
 
-def best_plan(model: Model, asked: Training, on: Hardware) -> TrainingStep | None:
-    """Of the plans that most runs are made by, which are few enough to try on many clusters."""
+def best_plan(model: Model, asked: Training, on: Hardware, **limits: Any) -> TrainingStep | None:
+    """Of the plans that most runs are made by, which are few enough to try on many clusters;
+    `limits` are fields of the Space that it is held to.
+    """
     dtype = narrowest(on.cluster.accelerator)
     base = Plan(compute=dtype, parameter_dtype=dtype, gradient_dtype=dtype)
     zero = (1, 3) if on.cluster.count > 1 else (0,)  # one chip alone has nobody to share with
@@ -148,6 +161,7 @@ def best_plan(model: Model, asked: Training, on: Hardware) -> TrainingStep | Non
         recompute_layers=(inf,), first_stage_layers=(0,), schedule=("1f1b",), sp=(True,),
         cp_kind=("ring",), dispatch=("all-to-all",), etp=(1,),
     )  # fmt: skip
+    space = replace(space, **limits)
     found = search_plans(Trainer(model, asked, *on), space, most=1, with_front=False)
     return found.best[0] if found.best else None
 

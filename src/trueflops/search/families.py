@@ -37,7 +37,6 @@ MOST_PIECES: Final = 8  # of a stage where they are uneven
 FEWER_AT_THE_ENDS: Final = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2))
 """Layers that the first and last stage have less than others, for the embedding and the head."""
 
-
 Rows = NDArray[np.intp]
 
 
@@ -62,16 +61,15 @@ class Family:
     """Plans that agree in every field that cannot be an array, and in their replicas."""
 
     keys: Plan
-    most_again: Array  # of each key: its layers may run again from 1 up to so many, which is all
-    only_again: tuple[float, ...]  # or just these; () where a policy has all or nothing
+    most_again: Array  # of each key: 1, 2 … up to so many of its layers (all) may run again
+    only_again: tuple[float, ...]  # where just these numbers may; empty: all of them
     choices: Choices
 
     @cached_property
     def count(self) -> int:
         """How many plans these are."""
-        each = self.most_again if not self.only_again else np.full(1, len(self.only_again))
-        keys = self.keys.count if self.only_again else 1
-        return int(each.sum()) * keys * int(self.choices.zero.size)
+        again = self.keys.count * len(self.only_again) or int(self.most_again.sum())
+        return again * int(self.choices.zero.size)
 
     def plans(self, rows: Rows, again: Array, columns: Rows) -> Plan:
         """Some of them as one Plan of arrays: a key, its recomputed layers and a choice each."""
