@@ -24,6 +24,7 @@ from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.predict.provenance import serving_provenance
 from trueflops.predict.released import served_weights
+from trueflops.profile import engine_of
 from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
 from trueflops.report.progress import Waiting
@@ -81,6 +82,7 @@ def ask(options: argparse.Namespace) -> Answer:
         profile_for(options, where.accelerator, software.name),
         cache_bits=cache,
         weights=weights.name,
+        engine=engine_of(software.name),
         pue=pue_of(options),
         rent=rent_of(options, where),
     )

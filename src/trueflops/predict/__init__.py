@@ -15,7 +15,8 @@ slowest_chip.py   waiting for the slowest of all ranks
 step_terms.py     the step's parts as a tree
 training.py       the step of one plan, or of a million (training_step.py: the answer)
 guessed.py        answers as wide as what was guessed makes them
-serving.py        prefill, decode, KV cache; released.py: the format weights are served in
+serving/          prefill, decode, KV cache under a load
+released.py       the format weights are served in
 bill.py           tokens/s, MFU, days, dollars, kWh
 whole_bill.py     the same with failures (goodput.py), checkpoints (checkpoint.py), PUE, ownership
                   (ownership.py), as a cluster is run (operation.py)

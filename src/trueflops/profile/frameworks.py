@@ -26,7 +26,7 @@ SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "contention_network", "error_several",
-    "accumulation", "request_error", "chunk", "dispatch_units",
+    "accumulation", "request_error", "dispatch_units",
     "experts_error", "gathered_copies", "foreach", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip
 _WORDS: Final = (

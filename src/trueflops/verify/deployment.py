@@ -9,7 +9,7 @@ from trueflops.catalog import Accelerator
 from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server, ServingPoint
-from trueflops.profile import Profile
+from trueflops.profile import Profile, engine_of
 from trueflops.records.chips import cluster_of_cut
 from trueflops.runtime.terms import Estimate
 from trueflops.verify.profiles import Profiles
@@ -107,6 +107,7 @@ class Bench:
                 self._profile(run.chip, run.framework),
                 weights=run.weights,
                 cache_bits=run.cache_bits,
+                engine=engine_of(run.framework),
             )
             self._servers[run.key] = server, run.layout.plan(run.model, server.dtype)
         return self._servers[run.key]
