@@ -69,6 +69,22 @@ def representative_stages(model: Model, plan: Plan) -> Stages:
     return _stages(model, plan, every=False)
 
 
+def mean_stage(model: Model, plan: Plan) -> Stages:
+    """One stage that holds its share of everything, as if layers could be divided."""
+    pp = np.atleast_2d(np.asarray(plan.pp, np.float64))
+    kinds = range(len(model.blocks))
+    share = recomputed_share(plan, model.layers / plan.pp)
+    return Stages(
+        index=np.zeros_like(pp),
+        layers=tuple(model.pattern.count(kind) / pp for kind in kinds),
+        first=1.0 / pp,
+        last=1.0 / pp,
+        heads=1 + model.modules,
+        recomputed=share,
+        recomputed_on_average=share,
+    )
+
+
 def every_stage(model: Model, plan: Plan) -> Stages:
     """All stages of a single plan, for a report."""
     return _stages(model, plan, every=True)

@@ -1,10 +1,10 @@
 """The best of all legal plans, exactly, without predicting most of them: branch and bound.
 
-Keys are taken in the order of their bounds. A plan is predicted unless its bound says that it does
-not fit, or that it is neither among the best of its kind nor the fastest within a part of the
-memory. So nothing that could be the best is passed over; tests/test_search.py predicts all plans
-of small spaces to show it. Parts of the memory within which a first look finds nothing are left
-out of the front.
+A first look predicts a few plans that an outline of each key promises much of; keys that outlines
+say are slower than what is sought are passed over, the others get tight bounds and are taken in
+their order. A plan is predicted unless its bound says that it does not fit, or that it is neither
+among the best of its kind nor on the front. So nothing that could be the best is passed over;
+tests/test_search.py predicts all plans of small spaces to show it.
 
 In: a Trainer and a Space. Out: Found.
 """
@@ -14,24 +14,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from trueflops.clock import Clock
 from trueflops.graph.program import SHAPING, STRUCTURE
+from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
 from trueflops.predict.costs import KeyedCosts
-from trueflops.search.bounds import Bounds, bounds_of
+from trueflops.search.bounds import Bounds, bounds_of, outline_of
 from trueflops.search.families import Family, Legal, Rows, legal_plans
 from trueflops.search.front import PARTS, Front
 from trueflops.search.space import Offload, Space
-from trueflops.sizes import Array
+from trueflops.sizes import Array, Size
 
 CHUNK: Final = 16384  # plans at a time: forty arrays of this length stay in a core's cache
 FIRST_LOOK: Final = 8  # families, and keys of each, tried first within each part of the memory
-LEEWAY: Final = 0.85  # of a part of the memory: bounds leave out what is small
+LEEWAY: Final = 0.85  # of a part of the memory: outlines leave out what is small
 KEYS: Final = 1024  # taken at a time
 SPREAD: Final = 8192  # of these, with recomputed layers, at a time
 NEAR: Final = 1.25  # a plan that needs at most so much of the memory only just does not fit
@@ -142,10 +145,16 @@ class _Search:
 
     def run(self, with_front: bool) -> Found:
         """All of it, or as much as there was time for."""
-        branches = list(_branches(self.trainer, self.legal.families))
+        outlines = list(_outlines(self.trainer, self.legal.families))
+        branches: list[_Branch] = []
         complete = True
         try:
-            self._first_look(branches, self.front.budgets[:: -1 if with_front else -PARTS])
+            self._first_look(outlines, self.front.budgets[:: -1 if with_front else -PARTS])
+            branches = [
+                outline.narrowed(rows, self.trainer)
+                for outline in outlines
+                if (rows := self._left_open(outline)).size
+            ]
             for branch, rows in _in_order(branches, self.trainer.capacity):
                 self._decide(branch, rows)
                 self.say(Progress(self.decided, self.legal.count, self._best_seconds))
@@ -155,23 +164,35 @@ class _Search:
 
     def _first_look(self, branches: list[_Branch], budgets: Array) -> None:
         """Find good plans within parts of the memory, by which most others are passed over."""
+        branches = sorted(branches, key=lambda branch: branch.least)
         for budget in budgets:
-            ahead = []
+            ahead: list[tuple[float, _Branch, Rows, Array]] = []
             for branch in branches:
+                if len(ahead) == FIRST_LOOK and ahead[-1][0] <= branch.least:
+                    break
                 again = branch.bounds.fewest_again(LEEWAY * budget)
                 rows = np.flatnonzero(np.isfinite(again))
                 if rows.size:
                     seconds = branch.bounds.seconds(rows, again[rows])
                     few = rows[np.argsort(seconds)[:FIRST_LOOK]]
                     ahead.append((float(seconds.min()), branch, few, again[few]))
-            ahead.sort(key=lambda row: row[0])
-            for _, branch, rows, again in ahead[:FIRST_LOOK]:
+                    ahead = sorted(ahead, key=lambda row: row[0])[:FIRST_LOOK]
+            for _, branch, rows, again in ahead:
                 at, columns = np.indices((rows.size, branch.family.choices.zero.size))
                 at, columns = at.ravel(), columns.ravel()
                 layers = branch.legal_again(rows, again)
                 self._predict(branch, rows[at], layers[at], columns)
         self.front.seek(budgets)
         self.forbidden = self.faster = 0  # such plans are counted when they are decided
+
+    def _left_open(self, outline: _Branch) -> Rows:
+        """Keys that the mean stage alone does not make too slow; the others are decided."""
+        limit = max(self._limit, float(self.front.limits.max()))
+        rows = np.flatnonzero(outline.seconds < limit)
+        slower = outline.family.count - (outline.family.only(rows).count if rows.size else 0)
+        self.slower += slower
+        self.decided += slower
+        return rows
 
     def _decide(self, branch: _Branch, keys: Rows) -> None:
         """Predict those of some keys' plans whose bounds leave it open."""
@@ -290,6 +311,36 @@ class _Branch:
     keyed: KeyedCosts
     bounds: Bounds
 
+    @classmethod
+    def of(
+        cls,
+        family: Family,
+        keyed: KeyedCosts,
+        trainer: Trainer,
+        bounds: Callable[[Model, Family, KeyedCosts, Clock, Size], Bounds],
+    ) -> _Branch:
+        """With such bounds."""
+        m = family.keys.micro_batches(trainer.workload.global_batch)
+        model = trainer.as_trained(family.keys)
+        return cls(family, keyed, bounds(model, family, keyed, trainer.clock, m))
+
+    def narrowed(self, rows: Rows, trainer: Trainer) -> _Branch:
+        """Some of its keys, with tight bounds."""
+        which = None if self.keyed.which is None else self.keyed.which[rows]
+        keyed = KeyedCosts(self.keyed.costs, which)
+        return self.of(self.family.only(rows), keyed, trainer, bounds_of)
+
+    @cached_property
+    def seconds(self) -> Array:
+        """That each key takes at least: where nothing runs again."""
+        rows = np.arange(self.family.keys.count)
+        return self.bounds.seconds(rows, np.zeros(rows.size))
+
+    @cached_property
+    def least(self) -> float:
+        """That any of them takes at least."""
+        return float(self.seconds.min())
+
     def legal_again(self, rows: Rows, wanted: Array) -> Array:
         """The next legal number of recomputed layers that is not below the wanted one."""
         only = self.family.only_again
@@ -323,13 +374,12 @@ def _in_order(branches: list[_Branch], capacity: float) -> Iterator[tuple[_Branc
         yield branch, rows
 
 
-def _branches(trainer: Trainer, families: tuple[Family, ...]) -> Iterator[_Branch]:
+def _outlines(trainer: Trainer, families: tuple[Family, ...]) -> Iterator[_Branch]:
     """Families of one structure are priced together, once for each distinct shape of work."""
     together: dict[tuple[object, ...], list[Family]] = {}
     for family in families:
         key = tuple(getattr(family.keys, name) for name in STRUCTURE)
         together.setdefault(key, []).append(family)
-    batch = trainer.workload.global_batch
     for alike in together.values():
         columns = {
             name: np.concatenate(
@@ -342,8 +392,5 @@ def _branches(trainer: Trainer, families: tuple[Family, ...]) -> Iterator[_Branc
         for family in alike:
             end = start + family.keys.count
             which = None if keyed.which is None else keyed.which[start:end]
-            own = KeyedCosts(keyed.costs, which)
-            m = family.keys.micro_batches(batch)
-            model = trainer.as_trained(family.keys)
-            yield _Branch(family, own, bounds_of(model, family, own, trainer.clock, m))
+            yield _Branch.of(family, KeyedCosts(keyed.costs, which), trainer, outline_of)
             start = end

@@ -14,8 +14,8 @@ there when the last forward ends. tests/test_search.py holds both against every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -26,10 +26,9 @@ from trueflops.graph.kinds import CollectiveKind
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.costs import KeyedCosts, PieceCost
-from trueflops.predict.memory import hold
 from trueflops.predict.pipeline import USEFUL, exposed_shares
 from trueflops.predict.schedule import in_flight
-from trueflops.predict.stages import representative_stages
+from trueflops.predict.stages import Stages, mean_stage, representative_stages
 from trueflops.search.families import Choices, Family, Rows
 from trueflops.sizes import Array, Size, distinct, summed
 
@@ -63,7 +62,7 @@ class Bounds:
     joules: _Line
     update: Array  # seconds that an update may take at most, by the micro-batch
     power: PowerLaw
-    kept: _Line  # bytes of activations in flight
+    kept: _Line  # [stage, key]: bytes of activations in flight
     dense: Array  # [stage, key]: bytes of parameters and of their states
     experts: Array
     weight_share: float  # of these bytes, what is weights
@@ -103,14 +102,14 @@ class Bounds:
         return most
 
     def fewest_again(self, within: float) -> Array:
-        """Of each key the fewest layers that must run again for its leanest choice to need no more
-        bytes than that; infinity where not even all of them suffice.
+        """Of each key the fewest layers that must run again for the leanest of choices to need no
+        more bytes than that; infinity where not even all of them suffice.
         """
-        rows = np.arange(self.dense.shape[1])
-        outside = float(self.choices.offload_activations.max())
+        rows, leanest = np.arange(self.dense.shape[1]), self.choices.leanest
+        outside = float(leanest.offload_activations[0])
         needed = np.zeros(rows.size)
         for stage in range(self.dense.shape[0]):
-            beside = self._states(self.choices, stage, rows).min(axis=1)
+            beside = self._states(leanest, stage, rows)[:, 0]
             none, every = (k[stage] * (1.0 - outside) for k in (self.kept.none, self.kept.every))
             over, saved = beside + none - within, none - every
             enough = (over > 0.0) & (over <= saved)
@@ -139,19 +138,35 @@ class Bounds:
 
 def bounds_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: Size) -> Bounds:
     """Prepare them: a few numbers for each stage of each key."""
+    stages = representative_stages(model, family.keys)
+    bounds = _bounds(model, family, keyed, clock, m, stages)
+    exchanged, layout = _exchanged(model, bounds.keys, keyed, family.choices, clock)
+    return replace(bounds, exchanged=exchanged, layout=layout)
+
+
+def outline_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: Size) -> Bounds:
+    """The same as if all stages were the mean one: seconds are bounds still, only less tight; bytes
+    are no bounds, but say which plans to try first.
+    """
+    return _bounds(model, family, keyed, clock, m, mean_stage(model, family.keys))
+
+
+def _bounds(
+    model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: Size, stages: Stages
+) -> Bounds:
     keys, count = family.keys.but(recompute_layers=np.inf), family.keys.count
-    stages = representative_stages(model, keys)
-    costs, which = keyed.costs, keyed.which
-    pieces = [costs.embedding, *costs.blocks, costs.head]
-    whole = (1.0, *(float(model.pattern.count(kind)) for kind in range(len(model.blocks))), 1.0)
-    held_by_stage = (stages.first, *stages.layers, stages.last)
-    # The mean stage holds a share of everything: one more row.
-    weights = [
-        np.vstack(
-            [np.broadcast_to(rows, stages.index.shape), np.broadcast_to(all_ / keys.pp, count)]
-        )
-        for rows, all_ in zip(held_by_stage, whole, strict=True)
-    ]
+    costs = keyed.costs
+    held = _Weighed((stages.first, *stages.layers, stages.last), keyed.which)
+    mean = mean_stage(model, keys)
+    passed = _Weighed(  # and by the mean stage: one more row
+        (
+            np.vstack([stages.first, mean.first]),
+            *(np.vstack(rows) for rows in zip(stages.layers, mean.layers, strict=True)),
+            np.vstack([stages.last, mean.last]) * stages.heads,
+        ),
+        keyed.which,
+    )
+    pieces = (costs.embedding, *costs.blocks, costs.head)
     exposed = exposed_shares(keys, clock)
     lost = 1.0 / clock.profile.curve("models")["typical"] - 1.0
 
@@ -160,29 +175,23 @@ def bounds_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: 
         return own + clock.host.gap * piece.kernels.get(phase, 0.0)
 
     def line(of: Callable[[PieceCost, str], Size]) -> _Line:
-        return _line(
-            [(summed(of(p, phase) for phase in USEFUL), of(p, "recompute")) for p in pieces],
-            weights,
-            which,
-        )
+        once = [summed(of(piece, phase) for phase in USEFUL) for piece in pieces]
+        again = [0.0, *(of(block, "recompute") for block in costs.blocks), 0.0]
+        none = passed.sum(once)
+        return _Line(none, none + passed.sum(again))
 
-    spread = keyed.spread()
-    alone = keys.but(zero=0, dp_shard=1, dp_replicate=1)
-    some, all_again = (
-        hold(
-            spread,
-            alone.but(recompute=policy),
-            representative_stages(model, alone.but(recompute=policy)),
-        )
-        for policy in ("none", keys.recompute)
-    )
-    flying = in_flight(keys, stages.index, m)
-    shape = stages.index.shape
+    tied = _spread(costs.head.tied_parameters, keyed.which) * stages.last * stages.has_first
+    dense = held.sum([piece.dense_parameters for piece in pieces]) - tied
+    experts = held.sum([piece.expert_parameters for piece in pieces])
     each = BYTES[keys.trained_dtype] + keys.state_bytes
-    exchanged, layout = _exchanged(model, keys, keyed, family.choices, clock)
+    flying = in_flight(keys, stages.index, m)
+    some, again = (
+        flying * held.sum([costs.embedding.kept_bytes, *kept, 0.0])
+        for kept in (costs.kept_whole, [block.kept_bytes for block in costs.blocks])
+    )
     return Bounds(
-        exchanged=exchanged,
-        layout=layout,
+        exchanged=np.zeros((1, family.choices.zero.size)),
+        layout=np.zeros(count, np.intp),
         keys=keys,
         choices=family.choices,
         micro_batches=np.broadcast_to(np.asarray(m, np.float64), count),
@@ -191,14 +200,11 @@ def bounds_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: 
         host=line(lambda piece, phase: piece.host.get(phase, 0.0)),
         clocked=line(PieceCost.clocked),
         joules=line(lambda piece, phase: piece.joules.get(phase, 0.0)),
-        update=np.broadcast_to(_longest_update(some.all, keys, clock) / m, count),
+        update=np.broadcast_to(_longest_update(dense + experts, keys, clock) / m, count),
         power=clock.power,
-        kept=_Line(
-            np.broadcast_to(some.kept_bytes * flying, shape),
-            np.broadcast_to(all_again.kept_bytes * flying, shape),
-        ),
-        dense=np.broadcast_to(some.dense * each, shape),
-        experts=np.broadcast_to(some.experts * each, shape),
+        kept=_Line(some, again),
+        dense=dense * each,
+        experts=experts * each,
         weight_share=BYTES[keys.trained_dtype] / (BYTES[keys.trained_dtype] + keys.state_bytes),
         expert_ways=np.broadcast_to(
             np.asarray(keys.tp * keys.cp / (keys.ep * keys.etp), np.float64), count
@@ -206,16 +212,20 @@ def bounds_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: 
     )
 
 
-def _line(
-    pieces: list[tuple[Size, Size]], weights: list[Array], which: NDArray[np.intp] | None
-) -> _Line:
-    """Seconds of stages that hold so much of each piece: forward and back, and once more."""
-    none, more = np.zeros_like(weights[0]), np.zeros_like(weights[0])
-    for place, ((once, again), weight) in enumerate(zip(pieces, weights, strict=True)):
-        none = none + weight * _spread(once, which)
-        if 0 < place < len(pieces) - 1:
-            more = more + weight * _spread(again, which)
-    return _Line(none, none + more)
+@dataclass(frozen=True)
+class _Weighed:
+    """How much of each piece stages hold, [stage, key] each."""
+
+    weights: tuple[Array, ...]
+    which: NDArray[np.intp] | None
+
+    def sum(self, sizes: Sequence[Size]) -> Array:
+        """Of all pieces together."""
+        total = np.zeros_like(self.weights[0])
+        for weight, size in zip(self.weights, sizes, strict=True):
+            if np.ndim(size) or size:
+                total += weight * _spread(size, self.which)
+        return total
 
 
 def _exchanged(

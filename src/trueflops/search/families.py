@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import inf
@@ -53,7 +53,13 @@ class Choices:
 
     def of(self, columns: Any) -> dict[str, Array]:
         """Plan fields of some choices."""
-        return {name: values[columns] for name, values in vars(self).items()}
+        return {name: getattr(self, name)[columns] for name in self.__dataclass_fields__}
+
+    @cached_property
+    def leanest(self) -> Choices:
+        """One that shares and offloads all that any of them does."""
+        most = {name: np.array([values.max()]) for name, values in self.of(slice(None)).items()}
+        return Choices(**most)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,10 @@ class Family:
         first = np.repeat(np.cumsum(many) - many, many)
         again = np.arange(rows.size) - first + 1.0
         return rows, np.where(again < self.most_again[rows], again, inf)
+
+    def only(self, rows: Rows) -> Family:
+        """Those of some keys."""
+        return replace(self, keys=_one_long(self.keys, rows), most_again=self.most_again[rows])
 
     def all(self) -> Plan:
         """All of them, key by key."""
@@ -120,8 +130,9 @@ def legal_plans(model: Model, training: Training, cluster: Cluster, space: Space
     families: list[Family] = []
     refused: Counter[str] = Counter()
     for fields in _structures(model, space):
-        for dp, columns in grids.keys(fields).items():
-            keys = space.base.but(**fields, **columns, dp_replicate=dp)
+        by_replicas = grids.keys(fields)
+        for policy, (dp, columns) in product(_policies(space), by_replicas.items()):
+            keys = space.base.but(**fields, **columns, recompute=policy, dp_replicate=dp)
             choices = grids.choices(dp)
             broken = broken_rules(keys, model, cluster.count, training)
             for place, rule in enumerate(RULES):
@@ -154,32 +165,27 @@ def _sensible(family: Family) -> list[Family]:
     ):
         rows = np.flatnonzero(who)
         if rows.size and which.any():
-            found.append(
-                Family(
-                    _one_long(keys, rows),
-                    family.most_again[rows],
-                    family.only_again,
-                    Choices(**family.choices.of(which)),
-                )
-            )
+            found.append(replace(family.only(rows), choices=Choices(**family.choices.of(which))))
     return found
 
 
-def _structures(model: Model, space: Space) -> Iterator[dict[str, Any]]:
-    """Every combination of the fields that cannot be arrays."""
-    policies = [
+def _policies(space: Space) -> list[str]:
+    """What may run again; flash attention keeps no scores, so that nothing is left to select."""
+    return [
         policy
         for policy in space.recompute
-        # Flash attention keeps no scores: there is nothing left to select.
         if not (policy == "selective" and space.base.flash and len(space.recompute) > 1)
     ]
+
+
+def _structures(model: Model, space: Space) -> Iterator[dict[str, Any]]:
+    """Every combination of the other fields that cannot be arrays."""
     dispatches = space.dispatch if model.is_moe else (space.base.dispatch,)
     axes = {
         "sp": space.sp,
         "cp_kind": space.cp_kind,
         "schedule": space.schedule,
         "dispatch": dispatches,
-        "recompute": policies,
         "compute": space.compute or (space.base.compute,),
     }
     for values in product(*axes.values()):

@@ -1,4 +1,6 @@
-"""The front of time and memory: the fastest plan within an eighth, two eighths … of the memory."""
+"""The front of time and memory: the fastest plan within an eighth, two eighths … of the memory,
+where it takes at most half as long again as the fastest of all.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from trueflops.plan import Plan
 from trueflops.sizes import Array
 
 PARTS: Final = 8
+SLOWEST: Final = 1.5  # of the fastest plan's time
 
 
 @dataclass
@@ -29,11 +32,15 @@ class Front:
     @property
     def limits(self) -> Array:
         """What a plan must be faster than to matter, by budget; 0 where none is sought."""
-        return np.where(self.sought, self.seconds, 0.0)
+        return np.where(self.sought, np.minimum(self.seconds, self._slowest), 0.0)
+
+    @property
+    def _slowest(self) -> float:
+        return SLOWEST * float(self.seconds.min())
 
     def seek(self, budgets: Array) -> None:
-        """Improve on some budgets only, within which there is a plan already."""
-        self.sought = np.isfinite(self.seconds) & np.isin(self.budgets, budgets)
+        """Look within some budgets only."""
+        self.sought = np.isin(self.budgets, budgets)
 
     def matters(self, seconds: Array, bytes_: Array) -> NDArray[np.bool_]:
         """Whether a plan of that many seconds and bytes would be the fastest within a budget."""
@@ -55,7 +62,8 @@ class Front:
     def plans(self) -> list[Plan]:
         """Fastest first, each once."""
         found: list[Plan] = []
-        for plan, sought in zip(reversed(self._plans), reversed(self.sought), strict=True):
-            if sought and plan is not None and plan not in found:
+        shown = self.sought & (self.seconds <= self._slowest)
+        for plan, show in zip(reversed(self._plans), reversed(shown), strict=True):
+            if show and plan is not None and plan not in found:
                 found.append(plan)
         return found
