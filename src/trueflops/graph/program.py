@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
+from functools import cached_property, lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from trueflops.graph.build import (
     build_head,
 )
 from trueflops.graph.ir import Graph
+from trueflops.graph.liveness import Live, liveness
 from trueflops.graph.passes import (
     Degrees,
     Format,
@@ -46,9 +47,17 @@ STRUCTURE: Final = (
 )  # fmt: skip
 """The other plan fields that do."""
 
-
 NARROW: Final = {"fp8": "fp8", "fp4": "nvfp4"}
 """Training dtypes below 16 bits, and the format in which their matmuls run."""
+
+
+class Alive(NamedTuple):
+    """Of each of a program's graphs."""
+
+    blocks: tuple[Live, ...]
+    recomputing: tuple[Live, ...]
+    embedding: Live
+    head: Live
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,15 @@ class Program:
     recomputing: tuple[Graph, ...]
     embedding: Graph
     head: Graph
+
+    @cached_property
+    def alive(self) -> Alive:
+        """What is alive while each of its graphs runs: remembered with it, whatever the chip."""
+        whole = tuple(map(liveness, self.blocks))
+        again = whole
+        if self.recomputing is not self.blocks:
+            again = tuple(map(liveness, self.recomputing))
+        return Alive(whole, again, liveness(self.embedding), liveness(self.head))
 
     def map(self, change: Callable[[Graph], Graph]) -> Program:
         """The same program with every graph changed."""

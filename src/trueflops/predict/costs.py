@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
 from trueflops.graph.kinds import WEIGHTS, Kind, Role
-from trueflops.graph.liveness import Live, liveness
+from trueflops.graph.liveness import Live
 from trueflops.graph.program import SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
@@ -219,20 +219,16 @@ def program_costs(program: Program, clock: Clock, placement: Placement) -> Costs
     ]
     *blocks, embedding, head = pieces
     kept = [total_bytes(graph.kept_tensors) for graph in program.blocks]
-    whole = tuple(liveness(graph) for graph in program.blocks)
-    again = whole
-    if program.recomputing is not program.blocks:
-        again = tuple(liveness(graph) for graph in program.recomputing)
     return Costs(
         tuple(blocks),
         tuple(kept),
         embedding,
         head,
         program.blocks[0].result.bytes,
-        again,
-        whole,
-        liveness(program.embedding),
-        liveness(program.head),
+        program.alive.recomputing,
+        program.alive.blocks,
+        program.alive.embedding,
+        program.alive.head,
         _wide_logits_bytes(program.head),
     )
 
