@@ -12,8 +12,8 @@ from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan, possible
 from trueflops.workload import Training
 
-LLAMA, MIXTRAL, LITE = (
-    read_model(n) for n in ("Llama-3.1-70B", "Mixtral-8x7B", "DeepSeek-V2-Lite")
+LLAMA, MIXTRAL, LITE, PHI = (
+    read_model(n) for n in ("Llama-3.1-70B", "Mixtral-8x7B", "DeepSeek-V2-Lite", "Phi-4")
 )
 ASKED = Training(seq=8192, global_batch=512, tokens=1e12)
 
@@ -22,7 +22,6 @@ ASKED = Training(seq=8192, global_batch=512, tokens=1e12)
     ("fields", "code", "advice"),
     [
         ({"tp": 6}, "TP_HEADS", "tp 6 does not divide 64 heads; try 1, 2, 4 or 8"),
-        ({"tp": 16, "dp_shard": 4}, "TP_KV_HEADS", "8 key/value heads; try 1, 2, 4 or 8"),
         ({"tp": 8, "dp_shard": 4}, "WORLD", "try dp 8"),
         ({"cp": 3}, "WORLD", "does not divide the 64"),
         ({"tp": 8, "pp": 8, "vpp": 11}, "PP_LAYERS", "80 layers"),
@@ -57,6 +56,7 @@ def test_a_dense_plan_is_refused_with_code_and_advice(
             "ep 6 does not divide 64 experts; try 1, 2, 4 or 8",
         ),
         (MIXTRAL, {"tp": 2, "dp_shard": 32, "ep": 8}, "MOE_TP_NEEDS_SP", "--sp"),
+        (PHI, {"tp": 4, "dp_shard": 16}, "TP_KV_HEADS", "10 key/value heads; try 1 or 2"),
         (MIXTRAL, {"ep": 8, "pp": 16, "dp_shard": 4}, "EP_WORLD", "must divide"),
         (MIXTRAL, {"etp": 3, "dp_shard": 64}, "ETP_FFN", "columns of an expert"),
     ],
@@ -76,8 +76,9 @@ def test_sequence_rules() -> None:
     assert refused.value.code == "SEQUENCE"
 
 
-def test_servers_may_repeat_key_value_heads() -> None:
+def test_key_value_heads_may_be_repeated() -> None:
     check_plan(Plan(tp=16), LLAMA, 16)
+    check_plan(Plan(tp=16, dp_shard=4), LLAMA, 64, ASKED)
 
 
 def test_the_mask_agrees_with_the_check() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from trueflops.catalog import accelerator, cluster
 from trueflops.catalog.networks import read_network, with_network
+from trueflops.cli.main import main
 from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan
 from trueflops.predict import Trainer
@@ -229,3 +232,16 @@ def test_no_chatty_traffic_crosses_a_slow_network() -> None:
         assert plan.tp * plan.cp <= 8
         assert plan.vpp == 1 or plan.pp * plan.tp * plan.cp * plan.dp <= 8
         assert float(step.step.value) >= float(step.step.least)
+
+
+def test_the_front_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "front.png"
+    words = ["train", "Llama-3.2-1B", "--on", "8xA100", "--tp", "1,2", "--pp", "1"]
+    assert main([*words, "--plot-front", str(file)]) == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plan_spelled_out_has_no_front(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "Llama-3.2-1B", "--on", "8xA100", "--tp", "1", "--dp", "8"]
+    assert main([*words, "--plot-front", "front.png"]) == 2
+    assert "leave a part of the plan open" in " ".join(capsys.readouterr().err.split())

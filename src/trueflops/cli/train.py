@@ -28,6 +28,7 @@ from trueflops.cli.question import (
     software_of,
 )
 from trueflops.cli.searching import look, notes_of, say_none_fits, space_of, why_none_fits
+from trueflops.errors import BadInput
 from trueflops.files import check_writable
 from trueflops.model import read_model
 from trueflops.plan import check_plan
@@ -149,6 +150,14 @@ class Answer:
             from trueflops.report.plots import plot_waterfall
 
             plot_waterfall(step, Path(self.options.plot))
+        if self.options.plot_front is not None:
+            from trueflops.report.front_plot import plot_front
+
+            if found is None:
+                raise BadInput(
+                    "--plot-front draws what a search found: leave a part of the plan open"
+                )
+            plot_front(found.front, Path(self.options.plot_front))
         if self.options.json:
             answer = encode.training(question_of(self.options), step, bill)
             stages = self.trainer.memory_by_stage(step.plan)

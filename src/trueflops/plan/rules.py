@@ -73,12 +73,14 @@ def possible(
 
 
 def _kv_heads_divide(ask: Ask) -> Mask:
-    """Training needs whole key/value heads on each rank; servers may repeat one on several."""
+    """Whole key/value heads on each rank, or one repeated on several, as engines have it and
+    megatron-core 0.19 (transformer_config.py: a multiple or divisor). What its ranks exchange of
+    such a head, megabytes, is not counted.
+    """
     tp = np.asarray(ask.plan.tp)
     fine: Mask = True
     for count in kv_heads(ask):
-        whole = count % tp == 0
-        fine = fine & (whole | ((tp % count == 0) & (ask.training is None)))
+        fine = fine & ((count % tp == 0) | (tp % count == 0))
     return fine
 
 

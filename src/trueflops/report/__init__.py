@@ -18,7 +18,7 @@ tuning.py     what is trained, in words
 roofline.py   in a terminal               plots.py   pictures (the plot extra)
 collective.py  a collective's algorithms (collective_steps.py, collective_plot.py)
 stragglers.py  slow ranks and links, by mode of update
-found.py      what a search found beside the best plan
+found.py      what a search found beside the best plan (front_plot.py)
 buying.py     which chips, and how many
 sweep.py      what a sweep would ask, and what became of its rows
 guard.py      a step beside the one that was accepted

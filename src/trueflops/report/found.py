@@ -9,7 +9,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.plan.words import changed_flags, describe_plan
-from trueflops.predict import TrainingStep
+from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.encode import plan as encode_plan
 from trueflops.report.grid import Bar, grid
 from trueflops.search import Found
@@ -30,17 +30,26 @@ def print_found(out: Console, found: Found) -> None:
 
 def front_table(found: Found) -> RenderableType:
     """The fastest plan within each part of the memory."""
-    table = grid(("step", "right"), ("GiB", "right"), "", "plan", title="Time against memory")
+    table = grid(
+        ("step", "right"), ("GiB", "right"), ("run", "right"), "", "plan",
+        title="Time against memory and dollars",
+    )  # fmt: skip
     slowest = max(float(step.step.value) for step in found.front)
     for step in found.front:
         seconds = float(step.step.value)
         table.add_row(
             units.show(seconds, "seconds"),
             f"{float(step.memory.value) / units.GIBI:.1f}",
+            _cost(step),
             Bar(seconds / slowest, 12, "cyan"),
             describe_plan(step.plan),
         )
     return table
+
+
+def _cost(step: TrainingStep) -> str:
+    usd = training_bill(step).usd
+    return units.show(float(usd.value), "usd") if usd else "no price known"
 
 
 def fallen_table(found: Found) -> RenderableType:

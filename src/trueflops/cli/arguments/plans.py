@@ -100,6 +100,9 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     asked.add_argument("--within", metavar="TIME", help="with --on any: at most so long, as 30days")
     asked.add_argument("--budget", metavar="USD", help="with --on any: at most so much, as 2M$")
     p.add_argument("--plot", metavar="FILE.png", help="draw the waterfall (needs matplotlib)")
+    p.add_argument(
+        "--plot-front", metavar="FILE.png", help="draw time against memory of what a search found"
+    )
     p.add_argument("--trace", metavar="FILE.json", help="the timeline of every stage, for Perfetto")
     what_helps_flag(p)
     operation_flags(p)
