@@ -87,7 +87,7 @@ class Predictor:
 
     def predict(self, case: Case) -> TrainingStep:
         """The case's step, its intervals widened by what the row leaves to guess."""
-        trainer = self._trainer(case)
+        trainer = self.trainer(case)
         step = self._fitting(trainer, case)
         return widened(trainer, step, self.guesses(case, step.plan))
 
@@ -116,7 +116,8 @@ class Predictor:
         needed = layers if saved <= 0.0 else min(ceil(layers * over / saved), layers)
         return trainer.predict_one(step.plan.but(recompute="full", recompute_layers=needed))
 
-    def _trainer(self, case: Case) -> Trainer:
+    def trainer(self, case: Case) -> Trainer:
+        """What predicts its plan, or any other plan of that model there."""
         profile = self.profiles(case.cluster.accelerator, case.framework, case.about.source)
         key = (case.model, case.workload, id(case.cluster), id(profile), case.attention)
         if key not in self._trainers:
