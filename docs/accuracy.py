@@ -27,6 +27,8 @@ from trueflops.verify.score import summary
 ROOT = Path(__file__).parent.parent
 PUBLISHED = ROOT / "truth" / "published" / "train_runs.csv"
 OTHERS = tuple(tomllib.loads((ROOT / "truth" / "sources.toml").read_text())["tables"])
+GATHERED = ("kv_cache.csv", "serving_latency.csv")
+"""What engines and benchmarks printed, gathered by hand: judged where the folder has them."""
 TITLES = {
     "README.md": ("regime", "rows", "error", "in 90 %"),
     "README.zh-CN.md": ("范围", "行数", "误差", "落入 90 % 区间"),
@@ -64,7 +66,19 @@ IN_CHINESE = (
     "…… LoRA 与 QLoRA",
     "满载服务器，每词元时间",
     "满载服务器，首词元时间",
-    "公开的推理结果",
+    "满载服务器，多词元预测，每词元时间",
+    "已知负载下的延迟，首词元时间均值",
+    "…… 每词元时间均值",
+    "引擎启动时的 KV 缓存，词元数",
+    "…… 字节",
+    "引擎加载的权重",
+    "公开的推理结果，单个请求的词元",
+    "…… 提示",
+    "…… 整个请求，一项实验除外",
+    "…… 那项实验",
+    "…… 带草稿",
+    "草稿带来的加速",
+    "…… 没有拟合过开销的来源",
 )
 MEASURES = {"median and p90": "中位数与 p90", "MAPE": "MAPE", "macro MAPE": "按来源平均的 MAPE"}
 BLOCK = re.compile(r"(<!-- accuracy -->\n).*?(<!-- /accuracy -->)", re.DOTALL)
@@ -122,6 +136,11 @@ def tables_of_others(folder: Path | None) -> list[Path]:
     return [folder / name for name in OTHERS if folder and (folder / name).is_file()]
 
 
+def gathered(folder: Path | None) -> list[Path]:
+    """Tables gathered by hand that the folder holds."""
+    return [folder / name for name in GATHERED if folder and (folder / name).is_file()]
+
+
 def what_is_missing(folder: Path | None) -> str:
     """One line: which tables of others are not here, and how to get them; empty if all are."""
     missing = [name for name in OTHERS if not folder or not (folder / name).is_file()]
@@ -148,7 +167,7 @@ def judge_without_source() -> Findings:
 def judge(folder: Path) -> Judged:
     """Tables of others, published runs and our own measurements."""
     own = [p for room in ("published", "h200") for p in (ROOT / "truth" / room).glob("*.csv")]
-    paths = sorted([*tables_of_others(folder), *own])
+    paths = sorted([*tables_of_others(folder), *gathered(folder), *own])
     tables = [table for table in map(read_table, paths) if reader_of(table)]
     unseen = map(read_table, sorted((ROOT / "truth" / "h200_unseen").glob("*.csv")))
     measured = judge_measured(unseen, "H200-SXM-141GB")

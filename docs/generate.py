@@ -19,7 +19,12 @@ from pathlib import Path
 from trueflops.cli import main as trueflops
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "docs" / "provenance.md")
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "README.zh-CN.md",
+    ROOT / "docs" / "provenance.md",
+    ROOT / "docs" / "pools.md",
+)
 BLOCK = re.compile(r"```console\n\$ trueflops ([^\n]*)\n.*?```", re.DOTALL)
 PICTURE = ROOT / "docs" / "waterfall.png"
 DRAWN = "train Llama-3.1-70B --on 64xH100 --tokens 1T --tp 8 --pp 4 --zero 1 --plot"

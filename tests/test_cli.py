@@ -26,6 +26,13 @@ def ask_json(capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
     return answer
 
 
+def test_calls_of_aten_are_priced_like_kernels(capsys: Capture, tmp_path: Path) -> None:
+    calls = Path(__file__).parent.parent / "truth" / "h200" / "calls.csv"
+    table = tmp_path / "calls.csv"
+    table.write_text("".join(calls.open().readlines()[:3]))
+    assert "aten." in ask(capsys, "ops", str(table), "--on", "A100")
+
+
 class TestTrain:
     def test_the_waterfall_falls_from_the_box_to_the_run(self, capsys: Capture) -> None:
         answer = ask_json(capsys, "train", "Llama-3.1-70B", "--on", "64xH100")

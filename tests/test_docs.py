@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import generate
+import which_card
 from trueflops.catalog import cluster
 
 ROOT = Path(__file__).parent.parent
@@ -84,3 +85,14 @@ def test_the_changelog_names_the_version() -> None:
     from trueflops import __version__
 
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_page_on_cards_says_what_is_predicted() -> None:
+    """What is stale, `python docs/which_card.py` writes anew."""
+    case = which_card.CASES[0]
+    page = which_card.PAGE.read_text()
+    for card in ("RTX4090", "L40S"):
+        row = next(line for line in page.splitlines() if line.startswith(f"| {card} | "))
+        point = which_card.served(case, card, 1)
+        assert point is not None
+        assert which_card.ranged(which_card.usd(point)) in row

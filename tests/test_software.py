@@ -52,7 +52,7 @@ class TestSoftware:
             (["train", "GPT-2", "--framework", "vllm"], "trueflops infer … --engine vllm"),
             (["infer", "GPT-2", "--engine", "fsdp"], "fsdp trains; write --engine with one of"),
             (["infer", "GPT-2", "--engine", "vlm"], "did you mean vllm"),
-            (["infer", "GPT-2", "--engine", "megatrn"], "unknown engine 'megatrn'; known: llama"),
+            (["infer", "GPT-2", "--engine", "megatrn"], "unknown engine 'megatrn'; known: exllama"),
             (["train", "GPT-2", "--framework", "torchtitn"], "did you mean torchtitan? [UNK"),
         ],
     )
@@ -68,7 +68,7 @@ class TestSoftware:
              "does: maxtext; without"),
             (["train", "GPT-2", "--on", "8xH100", "--framework", "neuron"], "on NVIDIA's chips"),
             (["train", "GPT-2", "--on", "8xTrainium2", "--framework", "maxtext"], "on AWS's chips"),
-            (["infer", "GPT-2", "--on", "MI300X", "--engine", "trt-llm"], "vllm, sglang or llama"),
+            (["infer", "GPT-2", "--on", "MI300X", "--engine", "trt-llm"], "vllm, sglang, llama"),
             (["infer", "GPT-2", "--on", "H100", "--engine", "mlx"], "mlx: it does not run"),
             (["train", "GPT-2", "--on", "8xH100", "--framework", "fsdp", "--pp", "2"],
              "--pp 2: fsdp has no pipeline parallelism; leave it out, or name another"),

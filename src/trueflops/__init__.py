@@ -12,8 +12,9 @@
 `dir(trueflops)` lists the public names; help() of each has an example.
 
 Rooms, in the order in which data passes through them: errors, units, dtypes, files, sizes, catalog,
-model, workload, plan, graph, records, capture, profile, clock, runtime, interop, predict, search,
-calibrate, verify, sweep, report, measure, cli, pytest_plugin. A room imports only rooms above it.
+model, workload, plan, graph, records, capture, profile, clock, runtime, interop, predict, serve,
+search, calibrate, verify, sweep, report, measure, cli, pytest_plugin. A room imports only rooms
+above it.
 """
 
 from importlib import import_module
@@ -38,6 +39,8 @@ _PUBLIC = {
     "Clock": "clock",
     "Trainer": "predict",
     "Server": "predict",
+    "Pool": "predict",
+    "Pools": "predict",
     "training_bill": "predict",
     "whole_bill": "predict",
     "search_plans": "search",

@@ -12,6 +12,8 @@ formats.py       fp64 … fp4: bits, range, epsilon   models.py  config.json fie
 errata.py        where the documents are wrong      networks.py  4x100Gb, 8x400Gb
 peaks.py         peaks from units × FMA × clock     lookup.py  a record of any kind by its name
 operation.py     failures, spot, storage, PUE, hosting
+visible.py       memory that a program sees
+partitions.py    slices of a GPU (MIG)
 """
 
 from trueflops.catalog.accelerators import DTYPES as DTYPES

@@ -15,7 +15,8 @@ from trueflops import units
 from trueflops.catalog.architectures import CPU, Architecture, architecture
 from trueflops.catalog.facts import NONE, Fact, facts_of, read_toml
 from trueflops.catalog.names import find_or_suggest, index
-from trueflops.errors import BadCatalog, MissingFact, printable, shorten
+from trueflops.catalog.partitions import AT, SOURCE, WITHOUT, is_slice, slices_of
+from trueflops.errors import BadCatalog, BadInput, MissingFact, printable, shorten
 
 DTYPES: Final = (
     "fp64",
@@ -176,8 +177,51 @@ def accelerator(name: str) -> Accelerator:
     >>> chip.name, chip.peak_flop_per_second("bf16") / 1e12, chip.facts["peak.bf16"].origin
     ('H100-SXM5-80GB', 989.4, 'datasheet')
     """
+    if is_slice(name):
+        profile, _, whole = name.partition(AT)
+        return part_of(accelerator(whole.strip()), profile)
     path = find_or_suggest("accelerators", name, "(list them with: trueflops catalog)")
     return decode(read_toml(path), f"accelerators/{path.name}")
+
+
+def part_of(chip: Accelerator, profile: str) -> Accelerator:
+    """The slice of a chip that a profile names, as a device of its own."""
+    known = slices_of(chip.name, chip.get("memory.capacity") or 0.0, chip.get("compute.units") or 1)
+    found = next((each for each in known if each.name == profile.strip().casefold()), None)
+    if found is None:
+        asked = f"{shorten(profile)}{AT}{chip.name}"
+        if not known:
+            raise BadInput(
+                f"{asked}: it cannot be divided; chips with MIG are A30, A100, H100, H200, B200 "
+                "and RTX PRO 6000"
+            )
+        names = ", ".join(each.name for each in known)
+        raise BadInput(
+            f"{asked}: no such slice; write one of {names}, as {known[0].name}{AT}{chip.name}"
+        )
+    facts = {path: fact for path, fact in chip.facts.items() if path not in WITHOUT}
+    values = {path: value for path, value in chip.values.items() if path not in WITHOUT}
+    for path, value in values.items():
+        if value and found.share(path) != 1.0:
+            own, dimension = value * found.share(path), chip.dimension(path)
+            values[path] = own
+            text = units.show(own, dimension) if dimension else f"{own:g}"
+            facts[path] = Fact(text, "derived", SOURCE)
+    values |= {"partition.share": found.compute, "partition.most": float(found.most)}
+    facts["partition.share"] = Fact(f"{found.compute:.3g}", "derived", SOURCE)
+    facts["partition.most"] = Fact(str(found.most), "datasheet", SOURCE)
+    note = (
+        f"A slice of {chip.name}: {found.compute:.1%} of its multiprocessors and power, "
+        f"{found.memory:.1%} of its memory and bandwidth; {found.most} of them fit on one."
+    )
+    return replace(
+        chip,
+        name=f"{found.name}{AT}{chip.name}",
+        facts=facts,
+        values=values,
+        notes=(note, *chip.notes),
+        cut_of=chip.whole,
+    )
 
 
 def accelerators() -> list[Accelerator]:

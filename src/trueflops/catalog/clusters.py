@@ -18,6 +18,7 @@ from trueflops.catalog.facts import Fact, read_toml
 from trueflops.catalog.links import link
 from trueflops.catalog.names import find, index
 from trueflops.catalog.nodes import TOPOLOGIES, Node, default_node, find_node, node
+from trueflops.catalog.partitions import is_slice
 from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.files import own_path
 
@@ -76,7 +77,7 @@ def cluster(text: str) -> Cluster:
             f"cluster {shorten(text)!r}: needs between 1 and {MOST_ACCELERATORS:,} accelerators; "
             "write for example 64xH100 or 16x8xH100"
         )
-    if per_node is None and not find("accelerators", what):
+    if per_node is None and not find("accelerators", what) and not is_slice(what):
         if host := find_node(what):
             return _assemble(text, host.accelerator, host, first, host.count)
         if path := find("clusters", what):
@@ -127,7 +128,7 @@ def _named(text: str) -> Cluster:
     """A named installation, a node, or a single accelerator."""
     if path := find("clusters", text):
         return _installation(read_toml(path), text)
-    if find("accelerators", text):
+    if find("accelerators", text) or is_slice(text):
         return _of_accelerators(text, accelerator(text), 1, None)
     if host := find_node(text):
         return _assemble(text, host.accelerator, host, 1, host.count)
@@ -153,6 +154,8 @@ def _installation(raw: Mapping[str, Any], text: str, times: int = 1) -> Cluster:
 
 
 def _of_accelerators(text: str, chip: Accelerator, first: int, second: int | None) -> Cluster:
+    if "partition.most" in chip.values:
+        return _of_slices(text, chip, first, second)
     host = default_node(chip)
     if second is not None:
         return _assemble(text, chip, host, first, second)
@@ -166,6 +169,19 @@ def _of_accelerators(text: str, chip: Accelerator, first: int, second: int | Non
             f"{near + size}x{chip.name}, or name the layout: NODESxPER_NODEx{chip.name}"
         )
     return _assemble(text, chip, host, first // size, size)
+
+
+def _of_slices(text: str, chip: Accelerator, first: int, second: int | None) -> Cluster:
+    """Parts of the chips of one node, which reach one another through host memory."""
+    host = default_node(accelerator(chip.whole))
+    chips = host.count if host else 1
+    room = chips * int(chip.need("partition.most"))
+    if second is not None or first > room:
+        raise BadInput(
+            f"cluster {shorten(text)!r}: slices are those of one node, {room} at most of "
+            f"{chip.name} on {chips} chips; write {min(first, room)}x{chip.name}"
+        )
+    return _assemble(text, chip, None, 1, first, {"scale_up.topology": "pcie-host"})
 
 
 def _assemble(

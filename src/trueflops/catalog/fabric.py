@@ -107,6 +107,8 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
     elif "scale_up.domain" in given:
         reach = float(domain)
     latency = _latency(kind, "NVLink 4", given.get("scale_up.latency"))
+    if topology == "pcie-host":  # a hop is two: into host memory, and out of it
+        latency = {protocol: 2.0 * hop for protocol, hop in latency.items()}
     wire = name or "scale-up"
     sums = kind.in_switch if kind and topology == "switch" else ""
     inner = Tier(wire, reach, bandwidth, latency, topology, weakest(claims), unconfirmed, sums)

@@ -9,6 +9,7 @@ from trueflops.catalog.links import Link, link, links
 from trueflops.catalog.models import model_record
 from trueflops.catalog.names import find, index
 from trueflops.catalog.nodes import Node, find_node
+from trueflops.catalog.partitions import is_slice
 from trueflops.errors import UnknownName
 
 Record = Accelerator | Node | Cluster | Link | NumberFormat | dict  # type: ignore[type-arg]
@@ -16,7 +17,7 @@ Record = Accelerator | Node | Cluster | Link | NumberFormat | dict  # type: igno
 
 def look_up(name: str) -> Record:
     """A chip, node, cluster, model, link or number format; chips win over the rest."""
-    if find("accelerators", name):
+    if find("accelerators", name) or is_slice(name):
         return accelerator(name)
     if found := find_format(name):
         return found

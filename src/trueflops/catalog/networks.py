@@ -13,6 +13,7 @@ from typing import Final
 from trueflops import units
 from trueflops.catalog.clusters import Cluster
 from trueflops.catalog.fabric import UNMEASURED
+from trueflops.catalog.links import link
 from trueflops.errors import BadInput, shorten
 
 _RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s|E)?\b")
@@ -50,3 +51,15 @@ def with_network(cluster: Cluster, node_bytes_per_second: float, sharing: int) -
     bandwidth = node_bytes_per_second / sharing
     outer = replace(outer, bandwidth=bandwidth, origin="assumed", network=UNMEASURED)
     return replace(cluster, tiers=(*inner, outer))
+
+
+def with_bus(cluster: Cluster, name: str) -> Cluster:
+    """The same cluster whose cards stand in other PCIe slots; what NVLink joins stays as it is."""
+    bus = link(name).values["bandwidth"]
+    joined = [
+        replace(tier, name=name, bandwidth=min(bus, tier.bandwidth))
+        if tier.topology.startswith("pcie")
+        else tier
+        for tier in cluster.tiers
+    ]
+    return replace(cluster, tiers=tuple(joined))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import log
 from statistics import median
 from typing import Any, Final
 
 from trueflops import units
-from trueflops.catalog.accelerators import Accelerator
+from trueflops.catalog.accelerators import Accelerator, accelerator
 from trueflops.catalog.facts import DATA, read_toml, sources
 from trueflops.errors import BadCatalog
 
@@ -25,6 +25,11 @@ class Price:
     date: str
     source: str
     kind: str  # "on demand", "spot", "given"
+
+    def times(self, share: float) -> Price:
+        """The rent of a part of the accelerator: clouds sell slices by their share."""
+        usd, low, high = (share * each for each in (self.usd_per_hour, self.low, self.high))
+        return replace(self, usd_per_hour=usd, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,9 @@ def price(chip: Accelerator, *, spot: bool = False) -> Price | None:
     >>> rent.kind, rent.low < rent.usd_per_hour < rent.high
     ('on demand', True)
     """
+    if chip.cut_of and (share := chip.get("partition.share")):
+        whole = price(accelerator(chip.cut_of), spot=spot)
+        return whole and whole.times(share)
     middle, low = ("spot", "spot_low") if spot else ("on_demand", "on_demand_low")
     for provider in ("fresh", "all"):
         rows = [r for r in rents(chip.name) if r["provider"] == provider and middle in r]

@@ -31,8 +31,11 @@ _DOLLARS: Final = re.compile(r"\$|USD|\s", re.IGNORECASE)
 def asks_for_chips(options: argparse.Namespace) -> bool:
     """Whether chips and their number are what is sought: of any, of several, or with a wish."""
     on = options.on or ""
-    wished = any(getattr(options, name, None) is not None for name in WISHES)
-    return on == ANY or "," in on or (wished and bool(on) and not _COUNTED.match(on))
+    wished = any(getattr(options, name, None) is not None for name in (*WISHES, "users"))
+    sought = on == ANY or "," in on or (wished and bool(on) and not _COUNTED.match(on))
+    if sought and getattr(options, "power", None) is not None:
+        raise BadInput("--power limits one kind of chip: name it and its number, --on 4xRTX3090")
+    return sought
 
 
 def check_wishes(options: argparse.Namespace) -> None:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from trueflops import units
 from trueflops.cli.buying import asks_for_chips, buy_serving, check_wishes
+from trueflops.cli.choosing import caches_of, choose, chooses, formats_of, show_pools
+from trueflops.cli.deploying import Deployment, engine_for, length_for
+from trueflops.cli.loading import (
+    percentile_of,
+    rate_of,
+    requests_of,
+    settled,
+    simulate,
+    simulates,
+)
 from trueflops.cli.question import (
     check_length,
     cluster_of,
+    power_note,
     profile_for,
     pue_of,
     question_of,
@@ -19,23 +31,33 @@ from trueflops.cli.question import (
     rent_of,
     software_of,
 )
-from trueflops.model import Model, read_model
+from trueflops.cli.speculation import speculation_notes, speculation_of
+from trueflops.errors import BadInput, join_or
+from trueflops.files import check_writable
+from trueflops.model import Model, add_copies, read_model
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.predict.provenance import serving_provenance
-from trueflops.predict.released import served_weights
-from trueflops.profile import engine_of
 from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
+from trueflops.report.load import (
+    encode_load,
+    print_deployment,
+    print_load,
+    write_load_trace,
+)
 from trueflops.report.progress import Waiting
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.serving import cuts_table, print_serving, why_not
+from trueflops.report.speculation import encode_speculation, print_speculation
 from trueflops.report.tables import console
 from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
 from trueflops.workload import Serving
 
+NONE_IN_TIME = "no configuration of this cluster answers within the limits given"
 USUAL = {"input": 1024, "output": 256, "concurrency": 64}
+SETTLING = 3  # rounds until as many requests are under way as a rate brings
 
 
 class Answer(NamedTuple):
@@ -49,51 +71,165 @@ class Answer(NamedTuple):
 
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if it does not fit or not in time."""
+    if simulates(options) and (asks_for_chips(options) or options.provenance):
+        raise BadInput(
+            "a load is simulated on a given cluster: leave --rate and its kin away, or --provenance"
+            " and the question for chips"
+        )
     if asks_for_chips(options):
+        if options.speculate is not None:
+            raise BadInput("--speculate needs chips to draft on: name them, as --on 8xH100")
         model = read_model(options.model)
         return buy_serving(options, model, _asked(options, model), _limits(options))
     check_wishes(options)
+    if options.trace:
+        check_writable(Path(options.trace))
+    options = recall(options)
+    limits = _limits(options)
+    deployment = Deployment(options)
+    tried: dict[str, Any] = {}
+    if options.prefill or options.decode:
+        servers, more = serve(options)
+        return show_pools(options, servers[0], limits, more)
+    if chooses(options, limits) and not simulates(options) and options.emit is None:
+        servers, tried = serve(options)
+        found = choose(options, servers, limits, tried)
+        if found.points:
+            return 0
+        if isinstance(found.nearest, ServingPoint) and found.nearest.fits:
+            return show([found.nearest], limits, options, tried)
     server, points, limits, more = ask(options)
+    more = tried | more
+    more["notes"] += deployment.compare(server.cluster.count)
+    written = deployment.write(points[0])
+    if written and options.json:
+        more["written"] = written
+    code = _answer(options, server, points, limits, more)
+    if written and not options.json:
+        print("\n" + "\n".join(written))
+    return code
+
+
+def _answer(
+    options: argparse.Namespace,
+    server: Server,
+    points: list[ServingPoint],
+    limits: Limits,
+    more: dict[str, Any],
+) -> int:
+    """Show it, with the chain of every number where that was asked for."""
+    if simulates(options) and points[0].most_requests:
+        return run_load(server, points, limits, options, more)
     if options.provenance:
-        found = serving_provenance(server, points[0])
-        more["provenance"] = {name: encode_provenance(each) for name, each in found.items()}
+        priced = serving_provenance(server, points[0])
+        more["provenance"] = {name: encode_provenance(each) for name, each in priced.items()}
         code = show(points, limits, options, more)
         if not options.json:
-            for each in found.values():
+            for each in priced.values():
                 show_provenance(console(), each)
         return code
     return show(points, limits, options, more)
 
 
+def run_load(
+    server: Server,
+    points: list[ServingPoint],
+    limits: Limits,
+    options: argparse.Namespace,
+    more: dict[str, Any],
+) -> int:
+    """Simulate the load on the first cut that keeps its limits at the percentile asked for."""
+    percentile = percentile_of(options)
+    requests = requests_of(options, server)
+    with Waiting(f"simulating {requests.count:,} requests"):
+        found = simulate(server, points, requests, limits, percentile)
+    if options.trace:
+        write_load_trace(found.served, Path(options.trace))
+    if options.json:
+        answer = encode.serving(question_of(options), found.point) | more
+        answer["load"] = encode_load(found.seen, percentile, found.in_time)
+        print(encode.to_json(answer))
+        return 0 if found.in_time else 1
+    out = console()
+    print_deployment(out, found.point, requests, rate_of(options), more["notes"])
+    out.print()
+    print_load(out, found.seen, requests, rate_of(options), limits, percentile)
+    if options.explain:
+        for tree in (found.point.decode, found.point.prefill, found.point.memory):
+            out.print()
+            out.print(tree_table(tree))
+    if not found.in_time:
+        out.print()
+        out.print(f"[red]Not in time[/] at p{percentile:g}: {why_late(points)}.")
+    return 0 if found.in_time else 1
+
+
 def ask(options: argparse.Namespace) -> Answer:
-    """Predict the cut that the flags spell out, or every cut of the cluster."""
+    """Predict the cut that the flags spell out, or every cut of the cluster into replicas."""
     options = recall(options)
-    where, model = cluster_of(options), read_model(options.model)
+    for name in ("prefill", "decode", "users"):  # which run() answers, and a sweep has no row for
+        if getattr(options, name) is not None:
+            raise BadInput(f"--{name} is answered by trueflops infer alone, not in a sweep")
+    servers, more = serve(options)
+    server, limits = servers[-1], _limits(options)  # of several formats, the narrowest
+    points = _cuts(options, server, limits)
+    if options.rate is not None and options.concurrency is None:
+        point = points[0]
+        for _ in range(SETTLING):
+            server = settled(server, point, rate_of(options))
+            point = server.predict(point.plan)
+        points = _cuts(options, server, limits)
+    if outlook := server.outlook(points[0]):
+        more["outlook"] = outlook
+    return Answer(server, points, limits, more)
+
+
+def _cuts(options: argparse.Namespace, server: Server, limits: Limits) -> list[ServingPoint]:
+    """The cut that the flags spell out, or the best of all."""
+    if options.tp or options.pp or options.ep:
+        return [server.predict(given_plan(options, server))]
+    with Waiting(f"trying every cut of {server.cluster.count:,} accelerators"):
+        return search_serving(server, limits, options.top)
+
+
+def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
+    """The server that is asked, one for each format that may be tried, and what to say of it."""
+    copies = options.redundant_experts or 0
+    where, model = cluster_of(options), add_copies(read_model(options.model), copies)
     asked = _asked(options, model)
     notes = check_length(model, asked.context, "--input and --output:")
-    cache = {"fp32": 32.0, "fp8": 8.0}.get(options.cache or "", 16.0)
-    weights = served_weights(model, where.accelerator, options.weights)
+    weights = formats_of(options, model, where.accelerator)
     software = software_of(options, where.accelerator, SERVING)
-    notes += [f"weights {weights.name}: {weights.why}", software.note("engine")]
-    server = Server(
-        model,
-        asked,
-        where,
-        profile_for(options, where.accelerator, software.name),
-        cache_bits=cache,
-        weights=weights.name,
-        engine=engine_of(software.name),
-        pue=pue_of(options),
-        rent=rent_of(options, where),
-    )
-    limits = _limits(options)
-    if options.tp or options.pp or options.ep:
-        points = [server.predict(given_plan(options, server))]
-    else:
-        with Waiting(f"trying every cut of {where.count:,} accelerators"):
-            points = search_serving(server, limits, options.top)
-    more = {"weights_why": weights.why, "engine": software._asdict(), "notes": notes}
-    return Answer(server, points, limits, more)
+    engine = engine_for(options, software.name, where.accelerator)
+    speculation = speculation_of(options, model)
+    if copies:
+        notes.append(f"{copies} redundant experts in every layer, counted as parameters")
+    why = weights[0].why
+    if len(weights) > 1:
+        why = f"the best of {join_or([each.name for each in weights])}; fewer bits lose precision"
+    name = weights[0].name if len(weights) == 1 else "any"
+    notes += [f"weights {name}: {why}", software.note("engine")]
+    notes += power_note(options, where.accelerator)
+    notes += speculation_notes(speculation, model, software.name)
+    servers = [
+        Server(
+            model,
+            asked,
+            where,
+            profile_for(options, where.accelerator, software.name),
+            cache_bits=cache,
+            weights=each.name,
+            engine=engine,
+            length=length_for(options, asked),
+            speculation=speculation,
+            pue=pue_of(options),
+            rent=rent_of(options, where),
+        )
+        for each in weights
+        for cache in caches_of(options, where.accelerator)
+    ]
+    more = {"weights_why": why, "engine": software._asdict(), "notes": notes}
+    return servers, more
 
 
 def _limits(options: argparse.Namespace) -> Limits:
@@ -105,7 +241,8 @@ def _asked(options: argparse.Namespace, model: Model) -> Serving:
     output = _count(options, "output", USUAL["output"])
     room = max(model.max_positions - output, 1)
     read = _count(options, "input", min(USUAL["input"], room))
-    return Serving(read, output, _count(options, "concurrency", USUAL["concurrency"]))
+    asked_by = "concurrency" if options.users is None else "users"
+    return Serving(read, output, _count(options, asked_by, USUAL["concurrency"]))
 
 
 def _count(options: argparse.Namespace, name: str, usual: int) -> int:
@@ -129,7 +266,10 @@ def show(
     """Print the best point and the other cuts."""
     point = points[0]
     fine = point.fits and limits.met(point)
+    outlook = more.pop("outlook", None)
     if options.json:
+        if point.gain and outlook:
+            more["speculation"] = encode_speculation(point.gain, outlook)
         answer = encode.serving(question_of(options), point) | more
         answer["in_time"] = limits.met(point)
         answer["cuts"] = [
@@ -146,6 +286,9 @@ def show(
         return 0 if fine else 1
     out = console()
     print_serving(out, point, more["notes"])
+    if point.gain and outlook:
+        out.print()
+        print_speculation(out, point, outlook)
     if len(points) > 1:
         out.print()
         out.print(cuts_table(points))
@@ -158,7 +301,10 @@ def show(
         out.print(f"[red]Does not fit[/]: {why_not(point)}")
     elif not limits.met(point):
         out.print()
-        out.print(f"[red]Not in time[/]: {why_late(points)}.")
+        late = why_late(points) if "why_not" not in more else NONE_IN_TIME
+        out.print(f"[red]Not in time[/]: {late}.")
+    for line in more.get("why_not", ()):
+        out.print(line, style="dim")
     return 0 if fine else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -101,17 +102,8 @@ class Launch:
         written = write_launch(self.tool, asked)
         if not step.fits:
             return [f"--emit {self.tool}: nothing was written, as the plan does not fit"]
-        self._refuse_overwriting(list(written.files))
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            where = printable(str(self.folder))
-            raise BadInput(f"{where}: cannot be made ({error.strerror})") from None
-        for name in written.files:
-            check_writable(self.folder / name)
-        for name, text in written.files.items():
-            write_file(self.folder / name, text)
-        names = ", ".join(str(self.folder / name) for name in written.files)
+        paths = write_files(self.folder, written.files, bool(self.options.force))
+        names = ", ".join(str(path) for path in paths)
         self.done = [f"written for {written.release}: {names}", f"start: {self._start(written)}"]
         if step.plan.zero and not canonical(step.plan).zero:
             self.done.insert(0, f"ZeRO {step.plan.zero:g} left out: there is nothing to share")
@@ -133,11 +125,31 @@ class Launch:
         return f"NODE_RANK=$RANK MASTER_ADDR=$HOST bash {path}  (each node; RANK 0 to {last})"
 
     def _refuse_overwriting(self, names: list[str]) -> None:
-        there = [self.folder / name for name in names if is_file(self.folder / name)]
-        if there and not self.options.force:
-            raise BadInput(f"{printable(str(there[0]))}: is there; add --force to overwrite it")
-        if there and any(is_folder(path) for path in there):
-            raise BadInput(f"{printable(str(there[0]))}: a folder, where a file is to be written")
+        _refuse_overwriting([self.folder / name for name in names], bool(self.options.force))
+
+
+def write_files(folder: Path, files: Mapping[str, str], force: bool) -> list[Path]:
+    """Write files into a folder, all or none; what is there stays without `force`."""
+    paths = [folder / name for name in files]
+    _refuse_overwriting(paths, force)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        where = printable(str(folder))
+        raise BadInput(f"{where}: cannot be made ({error.strerror})") from None
+    for path in paths:
+        check_writable(path)
+    for path, text in zip(paths, files.values(), strict=True):
+        write_file(path, text)
+    return paths
+
+
+def _refuse_overwriting(paths: Sequence[Path], force: bool) -> None:
+    there = [path for path in paths if is_file(path)]
+    if there and not force:
+        raise BadInput(f"{printable(str(there[0]))}: is there; add --force to overwrite it")
+    if there and any(is_folder(path) for path in there):
+        raise BadInput(f"{printable(str(there[0]))}: a folder, where a file is to be written")
 
 
 def _as_flags(found: Found) -> dict[str, Any]:

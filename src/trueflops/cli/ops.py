@@ -107,6 +107,8 @@ def describe(kind: str, row: Row, size: Mapping[str, float]) -> str:
     def times(*names: str) -> str:
         return "×".join(f"{size[name]:.0f}" for name in names)
 
+    if "outputs" in row:  # a call of ATen, whose op says what it is
+        return f"{row['op']}"
     match kind:
         case "matmul":
             return f"{row.get('dtype') or 'bf16'} {times('m', 'n', 'k')}"

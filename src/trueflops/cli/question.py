@@ -22,6 +22,8 @@ from trueflops.profile.frameworks import USUAL, about, on_vendor, runs_on, serve
 from trueflops.profile.library import find_profile
 
 # How an answer looks, not what was asked.
+# Of its own limit, to which a driver lets a card be set. Assumed: 100 of 350 W of an RTX 3090.
+LEAST_LIMIT = 0.28
 SHOWN = {
     "json", "verbose", "explain", "provenance", "top", "plot", "trace", "what_helps", "emit",
     "force", "from_file",
@@ -112,7 +114,40 @@ def profile_for(options: argparse.Namespace, chip: Accelerator, framework: str =
     given = given_profile(options)
     if given is not None and given.accelerator != chip.name:
         raise BadInput(f"--profile is of {given.accelerator}, but --on asks for {chip.name}")
-    return profile_of(chip, framework, given)
+    profile = profile_of(chip, framework, given)
+    limit = power_of(options, chip)
+    return profile if limit is None else profile.capped(limit)
+
+
+def power_of(options: argparse.Namespace, chip: Accelerator) -> float | None:
+    """The power limit that --power sets; None leaves the chip its own."""
+    said = getattr(options, "power", None)  # single kernels are not asked under one
+    if said is None:
+        return None
+    watts = units.parse(f"{said} W" if said.strip().isdecimal() else said, "watts", what="--power")
+    own = chip.get("power.tdp")
+    if own is None:
+        raise BadInput(f"--power {shorten(said)}: no power limit of {chip.name} is known")
+    if watts > own:
+        raise BadInput(
+            f"--power {shorten(said)}: the limit of {chip.name} is {own:.0f} W already; write "
+            "less, or leave --power out"
+        )
+    if watts < LEAST_LIMIT * own:
+        least = f"{LEAST_LIMIT * own:.0f}"
+        raise BadInput(
+            f"--power {shorten(said)}: {chip.name} can be limited to between {least} and "
+            f"{own:.0f} W; write --power {least}W or more"
+        )
+    return watts
+
+
+def power_note(options: argparse.Namespace, chip: Accelerator) -> list[str]:
+    """What --power changes, as a note."""
+    limit, own = power_of(options, chip), chip.get("power.tdp")
+    if limit is None or own is None:
+        return []
+    return [f"power limit {limit:.0f} W of {own:.0f} W: clocks fall where work would draw more"]
 
 
 class Software(NamedTuple):

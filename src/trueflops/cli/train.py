@@ -20,6 +20,7 @@ from trueflops.cli.planning import (
 from trueflops.cli.question import (
     Software,
     cluster_of,
+    power_note,
     profile_for,
     pue_of,
     question_of,
@@ -94,6 +95,7 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
     base, why = base_plan(options, where)
     notes += [*why, *launch.notes]
     notes.append(software.note("framework"))
+    notes += power_note(options, where.accelerator)
     profile = profile_for(options, where.accelerator, software.name)
     trainer = Trainer(model, workload, where, profile)
     if not searched(options):

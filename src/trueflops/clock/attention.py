@@ -7,7 +7,8 @@ A prompt is cut into blocks of queries, each of which walks over the keys it may
     t       = start + [totalᵠ + (s·longest)ᵠ + memoryᵠ]^(1/q) + blocks/units · set-up
               + pairs visited · drawing / units      with dropout, a random number for each pair
 A decode step streams the cache once, split over sequences, key heads and stretches of keys
-(flash-decoding), and multiplies groups of queries padded to a tensor core's 16 rows.
+(flash-decoding), and multiplies groups of queries padded to a tensor core's 16 rows. Where several
+tokens of a sequence are verified at once, their queries are rows of the same group.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Split(NamedTuple):
     waves: Size
     busy: Size  # part of the units that have work
     hot: Size  # share of the cache that the last-level cache still holds
-    group: Size  # rows of queries of one key head, padded to a tensor core's
+    group: Size  # rows of queries of one key head and token, padded to a tensor core's
 
 
 class Limits(NamedTuple):
@@ -118,7 +119,7 @@ def split_keys(work: AttentionWork, chip: Silicon) -> Split:
         waves=np.maximum(shares / chip.units, 1.0),
         busy=np.minimum(1.0, shares / chip.units),
         hot=np.clip(0.6 * chip.l2_bytes / np.maximum(work.cache_bytes, 1.0), 0.0, 1.0),
-        group=np.ceil(w.heads / w.kv_heads / TENSOR_ROWS) * TENSOR_ROWS,
+        group=np.ceil(w.queries * w.heads / w.kv_heads / TENSOR_ROWS) * TENSOR_ROWS / w.queries,
     )
 
 

@@ -1,6 +1,7 @@
 """The law of fused experts: one layer's routed FFN on one rank, as serving engines run it.
 
     compute = padded rows · (n + n₀)(k + k₀) · 2 / (e·P)      gate with up, then down
+              P of the portable instruction for Marlin, whatever else the chip has
     memory  = touched experts' weights / (b·BW·busyᶻ)
     t       = start + Σ [computeᵠ + memoryᵠ]^(1/q) + activations / BW
 Kernels that take an expert map still walk over all copies of all tokens to activate and to add
@@ -26,6 +27,7 @@ class ExpertWork(NamedTuple):
     weight_bits: float
     skewed: Size  # 1 where the routing is not balanced
     dtype: str
+    portable: float = 0.0  # 1 where kernels of mma.sync multiply: Marlin, for weights of int4
 
 
 def _formula(work: ExpertWork, chip: Silicon, p: Values) -> Array:
@@ -34,7 +36,7 @@ def _formula(work: ExpertWork, chip: Silicon, p: Values) -> Array:
     # The last tile of each expert is half empty on average, unless there is hardly a first one.
     ragged = p["tile_rows"] / 2.0 * (1.0 - np.exp(-rows / p["tile_rows"]))
     padded = w.touched * (rows + ragged)
-    rate = chip.peak(work.dtype) * p["efficiency"]
+    rate = chip.peak(work.dtype) * p["efficiency"] * (chip.portable if work.portable else 1.0)
     busy_for: Size = 0.0
     for n, k in ((w.up_ways * w.width, w.hidden), (w.hidden, w.width)):
         compute = 2.0 * padded * (n + p["n_fill"]) * (k + p["k_fill"]) / rate

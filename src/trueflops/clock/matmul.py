@@ -119,22 +119,44 @@ def by_tile(w: MatmulWork, chip: Silicon, p: Values) -> Array:
 
 # Unit and meaning of what a profile may say of products of few rows: assumed, not fitted.
 VECTOR: Final = {
-    "vector_rate": ("", "of the fp32 peak, where vector units multiply"),
+    "vector_flop": (
+        "flop/cycle",
+        "of a unit a cycle, where vector units multiply",
+    ),
     "vector_bandwidth": ("", "of the memory's, there"),
     "vector_bytes": ("B/cycle", "bytes a unit loads a cycle, there"),
     "vector_start_cycles": ("cycles", "cycles before the first row, there"),
+    "vector_codes": ("weights/cycle", "that a unit unpacks a cycle, of a format that packs them"),
     "vector_rows": ("rows", "products of at most so many all run there"),
 }
 
 
 def by_vector(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     """Seconds without the matrix engine: products of few rows pad no tile on vector units."""
-    compute = w.flop / (p["vector_rate"] * chip.peak("fp32"))
+    compute = w.flop / (p["vector_flop"] * chip.units * chip.hertz)
     asked_for = p["vector_bytes"] * chip.units * chip.hertz  # loads that all units have in flight
     reach = np.minimum(p["vector_bandwidth"] * chip.bandwidth, asked_for)
+    if "vector_codes" in p:  # beside the product, on the same units
+        compute = compute + w.batch * w.n * w.k / (p["vector_codes"] * chip.units * chip.hertz)
     start = p["vector_start_cycles"] / chip.hertz
     moved = (w.weight_bytes + w.other_bytes) / reach
     return np.asarray(start + together(p["sharpness"], compute, moved))
+
+
+# What a profile may say of weights narrower than 16 bits that are written out before the product.
+UNPACK: Final = {"unpack": ("", "of the memory's bandwidth, where weights are widened first")}
+
+
+def unpacked(w: MatmulWork, chip: Silicon, p: Values) -> tuple[MatmulWork, Size]:
+    """The product of widened weights, and the seconds of the kernel that widens them.
+
+    Engines without a product for a narrow format write the weights out in 16 bits and call the
+    vendor's library: they are read narrow, written wide and read wide again.
+    """
+    wide = np.maximum(2.0 * w.batch * w.n * w.k, w.weight_bytes)
+    narrow = wide > w.weight_bytes
+    moved = np.where(narrow, w.weight_bytes + wide, 0.0)
+    return w._replace(weight_bytes=wide), moved / (p["unpack"] * chip.bandwidth)
 
 
 def best_limits(w: MatmulWork, chip: Silicon, p: Values) -> Limits:
@@ -153,9 +175,13 @@ def formula(w: MatmulWork, chip: Silicon, p: Values) -> Array:
 
     An engine of its own kernels gives all products of up to `vector_rows` to them.
     """
-    tiled = by_tile(w, chip, p).min(axis=0)
-    if "vector_rate" not in p:
-        return tiled
+    widening: Size = 0.0
+    product = w
+    if "unpack" in p:
+        product, widening = unpacked(w, chip, p)
+    tiled = by_tile(product, chip, p).min(axis=0) + widening
+    if "vector_flop" not in p:
+        return np.asarray(tiled)
     few = np.asarray(w.m) <= p.get("vector_rows", 0.0)
     vector = by_vector(w, chip, p)
     return np.where(few, vector, np.minimum(tiled, vector))

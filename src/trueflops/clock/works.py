@@ -14,6 +14,7 @@ from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, UNALIGNED, WINDOWS, MatmulWork
 from trueflops.clock.streams import STREAM, StreamWork
 from trueflops.graph.alignment import FULL, ROADS, lying, road
+from trueflops.graph.formats import Format
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
 from trueflops.graph.rules import Work, work
@@ -39,6 +40,7 @@ LAWS: Final[dict[str, Law]] = {
 }
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
 EIGHT_BITS: Final = 8.0
+MARLIN: Final = "int4"  # experts whose weights are so stored run by its kernels (vLLM, SGLang)
 _CAST, _FUSED_LOSS = Kind.CAST, Kind.FUSED_CROSS_ENTROPY  # bound once: see graph/kinds.py
 # Heads that kernels are built for, as times on an H200 show them: others are computed as the next
 # wider one. cuDNN's backward is graded between 64 and 128.
@@ -274,7 +276,10 @@ def _built_for(width: Size, widths: Array) -> Array:
 def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
     rows = [(*done.shape, op.facts.get("skewed", 0.0)) for op, done in zip(ops, works, strict=True)]
     *shape, skewed = _columns(rows)
-    return ExpertWork(ExpertShape(*shape), ops[0].weights[-1].bits, skewed, ops[0].dtype)
+    first = ops[0]
+    marlin = isinstance(first.variant, Format) and first.variant.kernels == MARLIN
+    bits = first.weights[-1].bits
+    return ExpertWork(ExpertShape(*shape), bits, skewed, first.dtype, float(marlin))
 
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:

@@ -50,6 +50,10 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("fp8_block", 8.002, compute="fp8", input_bits=8.25),
             Format("int8", 8.0, compute="int8", input_bits=8.0),
             Format("w8a16", 8.0),
+            # 2:4 sparsity keeps two of four weights, and two bits each that say which (PTX ISA,
+            # mma.sp): (2 · 16 + 4) / 4 bits a weight. Products are priced at the dense rate.
+            Format("bf16-2:4", 9.0),
+            Format("fp8-2:4", 5.0, compute="fp8", input_bits=8.0),
             Format("int4", 4.25),
             Format("int4-experts", 4.25, dense_bits=inf),  # Kimi-K2 Thinking and K2.5 as released
             Format("mxfp4", 4.25),
@@ -78,7 +82,13 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         )
     }
 )
+_GGUF: Final = re.compile(r"q\d_|gguf-")
 _BITS_PER_WEIGHT: Final = re.compile(r"(\d(?:\.\d{1,2})?)bpw")  # exl2, exl3: 4.0bpw
+
+
+def is_gguf(to: Format) -> bool:
+    """Whether llama.cpp's files hold it."""
+    return bool(_GGUF.match(to.name))
 
 
 def format_named(name: str) -> Format:

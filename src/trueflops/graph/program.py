@@ -116,7 +116,7 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
     if weights is None and run.training and plan.compute in NARROW:
         weights = format_named(NARROW[plan.compute])
 
-    written = plan.implementation != "library" and run.training
+    written = plan.implementation != "library"
     compiled = written and plan.implementation == "compiled"
 
     tuning = tuning_of(plan) if run.training else TRAIN_ALL

@@ -12,10 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-# The fullest of n ranks stands about 0.85·√(2 ln n) deviations above their mean: the asymptote of
-# a normal's largest (Gumbel), shrunk as it is for few ranks.
-_LARGEST_OF_MANY = 0.85
 _HEAVIEST_SHARE = 0.8  # of the tokens that one expert may draw
+
+
+def above_mean(ranks: float) -> float:
+    """How many deviations the fullest of so many ranks stands above their mean, about.
+
+    The asymptote of a normal's largest (Gumbel), √(2 ln n), shrunk as it is for few ranks.
+    """
+    return float(0.85 * np.sqrt(2.0 * np.log(ranks)))
 
 
 class Load(NamedTuple):
@@ -39,7 +44,7 @@ def load(tokens: float, per_token: float, experts: float, ranks: float, power: f
     if ranks == 1.0:
         return Load(float(shares.sum()), touched)
     mean, deviation = float(shares.mean()), float(shares.std())
-    above = deviation * np.sqrt(own) * _LARGEST_OF_MANY * np.sqrt(2.0 * np.log(ranks))
+    above = deviation * np.sqrt(own) * above_mean(ranks)
     rows = min(own * mean + above, float(shares.max()) + (own - 1.0) * mean)
     return Load(max(float(rows), 1.0), float(np.clip(1.1 * own * touched / experts, 1.0, own)))
 

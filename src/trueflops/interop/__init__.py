@@ -5,5 +5,6 @@ kernels.py  tables of kernels (matmul, attention, experts, collectives), recogni
 calls.py    rows that are calls of ATen ops, lowered as captured ones are
 kineto/     traces of PyTorch's profiler
 onnx/       models as ONNX files
+engines/    commands and files with which vLLM, SGLang, TensorRT-LLM, llama.cpp, Dynamo start
 launch/     files with which Megatron-LM, torchtitan, DeepSpeed … start a plan, written and read
 """

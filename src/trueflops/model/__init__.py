@@ -5,7 +5,9 @@ layers.py        Attention, Ffn, Experts
 parameters.py    every weight of a layer by named dimension
 adapters.py      the low-rank matrices beside linear layers (LoRA)
 freezing.py      first layers that are not trained
+redundant.py     copies of experts that keep ranks even
 predicting.py    modules that predict further tokens in training
+drafting.py      networks that draft tokens for a model that is served
 config.py        config.json as untrusted text
 quantization.py  the number format in which a checkpoint is released
 families/        one reader per model_type
@@ -20,6 +22,8 @@ from trueflops.model.adapters import is_target as is_target
 from trueflops.model.adapters import read_targets as read_targets
 from trueflops.model.architecture import Block as Block
 from trueflops.model.architecture import Model as Model
+from trueflops.model.drafting import drafting_head as drafting_head
+from trueflops.model.drafting import prediction_module as prediction_module
 from trueflops.model.freezing import freeze_first as freeze_first
 from trueflops.model.freezing import trained_count as trained_count
 from trueflops.model.layers import Attention as Attention
@@ -29,3 +33,4 @@ from trueflops.model.layers import Latent as Latent
 from trueflops.model.parameters import Parameter as Parameter
 from trueflops.model.predicting import predict_further as predict_further
 from trueflops.model.read import read_model as read_model
+from trueflops.model.redundant import add_copies as add_copies

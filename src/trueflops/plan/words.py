@@ -6,9 +6,11 @@ Each word is a flag without its dashes, so that a plan that was found can be typ
 
 from __future__ import annotations
 
+import re
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
+from trueflops.errors import BadInput, shorten
 from trueflops.plan.plan import Plan
 
 
@@ -30,6 +32,29 @@ def flags_of(plan: Plan) -> str:
 def serving_words(plan: Plan) -> list[str]:
     """The flags of a plan that serves: replicas are what tp and pp leave of the cluster."""
     return [f"tp {_number(plan.tp)}", *_if_not("pp", plan.pp, 1), *_if_not("ep", plan.ep, 1)]
+
+
+def worker_words(plan: Plan) -> list[str]:
+    """One worker of a pool: also the attention replicas in it, which share its experts."""
+    return [*serving_words(plan), *_if_not("dp", plan.dp, 1)]
+
+
+def read_worker(text: str, flag: str) -> tuple[int, dict[str, int]]:
+    """How many workers, and their degrees: '2xtp4', '1xtp1dp16ep16'."""
+    found = _WORKER.fullmatch(text.strip().casefold())
+    if not found:
+        raise BadInput(
+            f"--{flag} {shorten(text)}: write how many workers and their degrees, as 2xtp4 or "
+            f"1xtp1dp16ep16 (tp, pp, ep; dp: attention replicas that share the experts)"
+        )
+    degrees = _DEGREE.findall(found[2])
+    if len({name for name, _ in degrees}) < len(degrees):
+        raise BadInput(f"--{flag} {shorten(text)}: a degree is given twice")
+    return int(found[1] or 1), {name: int(number) for name, number in degrees}
+
+
+_WORKER: Final = re.compile(r"(?:([1-9]\d{0,5})x)?((?:(?:tp|pp|dp|ep)[1-9]\d{0,5})+)")
+_DEGREE: Final = re.compile(r"(tp|pp|dp|ep)(\d+)")
 
 
 def serving_flags(plan: Plan) -> str:

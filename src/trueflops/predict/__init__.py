@@ -32,6 +32,10 @@ provenance.py     which curve priced what
 
 from trueflops.predict.bill import Bill as Bill
 from trueflops.predict.bill import training_bill as training_bill
+from trueflops.predict.serving import Point as Point
+from trueflops.predict.serving import Pool as Pool
+from trueflops.predict.serving import PooledPoint as PooledPoint
+from trueflops.predict.serving import Pools as Pools
 from trueflops.predict.serving import Server as Server
 from trueflops.predict.serving import ServingPoint as ServingPoint
 from trueflops.predict.training import Trainer as Trainer

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from trueflops.catalog import Accelerator
+from trueflops.errors import BadInput
 from trueflops.graph.passes import format_named
 from trueflops.model import Model
 
 WIDE: Final = "bf16"
+SPARSE: Final = "-2:4"  # formats of which two weights in four are zero
 _WEIGHTS_ONLY: Final = {"fp8": "w8a16", "int8": "w8a16", "fp4": "nvfp4-weights"}
 
 
@@ -26,7 +28,13 @@ class Weights(NamedTuple):
 def served_weights(model: Model, chip: Accelerator, asked: str | None = None) -> Weights:
     """The format asked for; else the released one; else 16 bits."""
     if asked is not None:
-        return Weights(format_named(asked).name, "as asked for")
+        name = format_named(asked).name
+        if not name.endswith(SPARSE):
+            return Weights(name, "as asked for")
+        if chip.sparse_factor <= 1.0:
+            plain = name.removesuffix(SPARSE)
+            raise BadInput(f"{chip.name} has no 2:4 sparsity: use --weights {plain}")
+        return Weights(name, "as asked for; fewer bytes to read, products at the dense rate")
     released = model.released
     if not released.format:
         if released.method:

@@ -5,6 +5,7 @@ profile.py    Profile, Curve, Landmarks; which curve is chosen for a key
 datasheet.py  the best that is known of a chip, and a profile for one known by its datasheet alone
 frameworks.py what a framework adds to or takes from what a chip delivers
 engines.py    how an engine runs requests: memory share, token budget, which come first
+speculation.py  how tokens are drafted, how many are accepted, what an engine adds
 siblings.py   what chips of one die share
 host_speed.py how much slower or faster than usual a host is
 stored.py     profiles as files           library.py  profiles by name
@@ -15,6 +16,7 @@ from trueflops.profile.datasheet import from_datasheet as from_datasheet
 from trueflops.profile.datasheet import profile_of as profile_of
 from trueflops.profile.engines import Engine as Engine
 from trueflops.profile.engines import engine_of as engine_of
+from trueflops.profile.engines import engine_on as engine_on
 from trueflops.profile.frameworks import frameworks as frameworks
 from trueflops.profile.host_speed import of_host as of_host
 from trueflops.profile.keys import CurveKey as CurveKey

@@ -84,8 +84,13 @@ def _general(chip: Accelerator) -> Profile:
     curves = {
         CurveKey.parse(name): _assumption(CurveKey.parse(name), raw)
         for name, raw in _assumed().items()
-        if name not in ("vendors", "families", "energies_of", "siblings")
+        if name not in ("vendors", "families", "energies_of", "memories", "siblings")
     }
+    own_vendor = _assumed()["vendors"].get(chip.vendor, {})
+    if "vector_bytes" in own_vendor:
+        few = curves[CurveKey("vector")]
+        loads = {"vector_bytes": own_vendor["vector_bytes"]}
+        curves[CurveKey("vector")] = replace(few, values={**few.values, **loads})
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curve("matmul")["efficiency"]
     for key, curve in _transferred().lent("transfer").items():
@@ -158,6 +163,11 @@ def _with_joules(profile: Profile, chip: Accelerator) -> Profile:
     # What is drawn under any load goes with the size of the die.
     units = [each.get("compute.units") or 0.0 for each in (chip, like)]
     values["static_watts"] = law["static"] * watts * (units[0] / units[1] if all(units) else 1.0)
+    kind = chip.facts.get("memory.generation")
+    memory = _assumed()["memories"].get(f"{chip.architecture.family} {kind.text}" if kind else "")
+    if memory:
+        values["joules_byte"] = memory["byte"]
+        values["static_watts"] = memory["static"] * (chip.get("power.tdp") or 0.0)
     values |= {
         name: law[name] for name in ("exponent", "clocked", "cap_watts") if name in law.values
     }

@@ -1,25 +1,35 @@
 """How an engine runs requests: what it may fill, what one step takes in, which come first.
 
-In: an engine's name. Out: an Engine, the defaults of its release as data/engines.toml states them
-with their sources; any of them can be set by whoever deploys it. What its kernels and its host cost
-is a framework's business (frameworks.py).
+In: an engine's name, its release, and the chip it runs on. Out: an Engine, the defaults of that
+release as data/engines.toml states them with their sources; any of them can be set by whoever
+deploys it. What its kernels and its host cost is a framework's business (frameworks.py).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from trueflops.catalog import Accelerator
 from trueflops.catalog.facts import read_toml
+from trueflops.units import GIBI
 
 _DATA: Final = Path(__file__).parent / "data" / "engines.toml"
 USUAL: Final = "serving"  # where none is named, or nothing is known of it
+MANY_RANKS: Final = 4  # from which SGLang captures graphs of larger batches
+_NUMBER: Final = re.compile(r"\d{1,9}")
 
 Policy = Literal["mixed", "prefill-first"]
 """Mixed: a step takes the tokens of requests that write, and prompts as far as its budget goes.
 Prefill-first: while there is room for a waiting prompt it is read, and those that write wait."""
+
+Pool = Literal["profiled", "static", "free", "asked"]
+"""Which memory the KV cache gets. Profiled: the share of the whole, less weights and what a trial
+pass at start needed. Static: the share of what is free at start, less weights. Free: the share of
+what is free after weights and a trial pass. Asked: the context asked for, and no more."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +37,121 @@ class Engine:
     """Settings of one deployment of an engine."""
 
     name: str
-    memory_share: float  # of the accelerator's memory that it may fill
+    memory_share: float  # of the accelerator's memory that it may fill; of what: pool
     block: int  # tokens of the KV cache that are given out together
     step_tokens: int  # that one step takes in at most, or one pass over prompts
     most_sequences: int  # that run at once in a replica
     policy: Policy
     chunked: bool  # whether a prompt may be read in parts
+    reserve: float  # of what a request may still write, cache set aside when it is let in
+    ahead: int  # steps that are issued before the one which runs has ended (async scheduling)
+    poll: int  # decode steps between two looks at what has come in
+    waiting_ratio: float  # of those that write: fewer that wait do not stop them …
+    waiting_steps: int  # … for so many decode steps
+    pool: Pool
+    sampler_bytes: float  # that the trial pass holds for each logit of most_sequences rows
+    windows: Literal["own", "groups", "ratio", "whole"]  # what layers with a window keep: cache.py
+    window_ratio: float  # tokens of such a layer for one of the others, where windows = "ratio"
+    capacity_in: Literal["blocks", "requests"]  # what the tokens it prints are counted by
+    graph_bytes: float  # of captured graphs, where they are counted before the cache is sized
+    latent_align: int  # bytes that a token's latent is rounded up to
+    checkpoint_cache: bool  # whether a checkpoint that asks for an fp8 cache gets it unasked
+    absorbs: bool  # whether products of latent attention's projections are kept beside them
+    two_batches: bool  # whether half of a batch computes while the other goes to its experts
+    staggered: bool  # whether stages of a pipeline work on different requests at once
     source: str
+    shares: tuple[tuple[int, float], ...] = ()  # memory_share from so many ranks on, most first
 
     def but(self, **changes: Any) -> Engine:
         """The same engine, otherwise set."""
         return replace(self, **changes)
 
+    def share(self, ranks: int) -> float:
+        """The share of a replica of so many ranks."""
+        return next((share for least, share in self.shares if ranks >= least), self.memory_share)
+
 
 @cache
-def engine_of(name: str) -> Engine:
-    """The defaults of an engine by its name; of one that is not described, those of most."""
-    described = read_toml(_DATA)
-    said = described[USUAL] | described.get(name, {})
-    return Engine(name=name, **said)
+def _described() -> dict[str, dict[str, Any]]:
+    return read_toml(_DATA)
+
+
+@cache
+def engine_of(name: str, release: str = "") -> Engine:
+    """The defaults of an engine by its name; of one that is not described, those of most.
+
+    Without a release it is the newest that is described.
+    """
+    said = _described()[USUAL] | _described().get(name, {})
+    left = ("older", "by_memory", "share_by")  # read below
+    newest = Engine(name=name, **{key: value for key, value in said.items() if key not in left})
+    return newest.but(**_older(said, release))
+
+
+def engine_on(name: str, chip: Accelerator, release: str = "") -> Engine:
+    """The same on a chip: engines choose steps, sequences and share by its memory.
+
+    >>> import trueflops as tf
+    >>> from trueflops.profile.engines import engine_on
+    >>> engine_on("vllm", tf.accelerator("RTX 4090")).step_tokens
+    2048
+    """
+    said, engine = _described().get(name, {}), engine_of(name, release)
+    memory = (chip.get("memory.capacity") or 0.0) / GIBI
+    if not memory or "by_memory" not in said:
+        return engine
+    row = next(row for row in said["by_memory"] if _is_of(row, memory, chip.name, release))
+    own = {key: row[key] for key in row if key in Engine.__annotations__}
+    engine = engine.but(**own | _older(said, release))
+    if "share_by" not in said:
+        return engine
+    ranks = (32, 16, 8, 4, 2, 1)
+    return engine.but(shares=tuple((n, _share(said, row, memory, n, release)) for n in ranks))
+
+
+def _is_of(row: dict[str, Any], memory: float, chip: str, release: str) -> bool:
+    """Whether a row is of so many GiB on that chip in that release."""
+    if release and _number(release) < _number(row.get("since", "")):
+        return False
+    return memory >= row["least_gib"] and not any(n in chip for n in row.get("not_on", []))
+
+
+def release_on(name: str, day: str) -> str:
+    """The release that was out on a day such as 2025-07-22, as far as it matters here."""
+    older = sorted(_described().get(name, {}).get("older", []), key=lambda o: str(o["date"]))
+    return next((f"{o['before']}rc" for o in older if day < str(o["date"])), "")
+
+
+def _older(said: dict[str, Any], release: str) -> dict[str, Any]:
+    """What a release has otherwise than the newest; empty text is the newest."""
+    found: dict[str, Any] = {}
+    for older in sorted(said.get("older", []), key=lambda o: _number(o["before"]), reverse=True):
+        if release and _number(release) < _number(older["before"]):
+            found |= {key: older[key] for key in older if key in Engine.__annotations__}
+    return found
+
+
+def _share(
+    said: dict[str, Any], row: dict[str, Any], memory: float, ranks: int, release: str
+) -> float:
+    """What SGLang keeps for weights and cache: 1 − reserved / memory, or a table by ranks."""
+    older = (r for r in said["share_by"] if release and _number(release) < _number(r["before"]))
+    rule: dict[str, Any] = next(older, {})
+    if "by_ranks" in rule:
+        return float(next(share for least, share in rule["by_ranks"] if ranks >= least))
+    if rule:
+        base, each = next(rest for below, *rest in rule["reserved_gib"] if memory < below)
+        return float(round(1.0 - (base + each * ranks) / memory, 3))
+    # reserved MiB = 512 + 1.5 · chunk + 2 · largest batch of graphs + ranks / 8 · 1024
+    graphs = row["graphs"][ranks >= MANY_RANKS]
+    reserved = (512 + 1.5 * row["step_tokens"] + 2 * graphs) / 1024 + ranks / 8
+    reserved = max(reserved, 10.0) if memory > 60 else reserved
+    return float(round(1.0 - reserved / memory, 3))
+
+
+def _number(release: str) -> tuple[float, ...]:
+    """'0.8.5.dev274' and 'v0.8.5.post1' as numbers; a candidate comes before its release."""
+    numbers = [float(n) for n in _NUMBER.findall(release.partition("+")[0])[:3]]
+    if numbers and ("rc" in release or "dev" in release):
+        numbers[-1] -= 0.5
+    return (*numbers, 0.0, 0.0, 0.0)[:3]

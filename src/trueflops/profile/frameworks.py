@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,12 +27,13 @@ SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "contention_network", "error_several",
-    "accumulation", "request_error", "dispatch_units",
+    "accumulation", "request_error", "dispatch_units", "int8_speed", "flash", "captures",
     "experts_error", "gathered_copies", "foreach", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
-    "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "error", "why", "slack",
+    "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "vector_bytes",
+    "vector_bandwidth", "vector_codes", "unpacks", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
     "vendors", "lacks", "schedules", "like", "fitted", "unfitted", "held_by", "communicators",
     "cached", "unshared",
@@ -75,11 +77,7 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 def frameworks(*, serving: bool | None = None) -> tuple[str, ...]:
     """Every framework that has settings of its own; only those that serve, or train, if asked."""
-    return tuple(
-        name
-        for name, said in _settings().items()
-        if name != USUAL and serving in (None, bool(said.get("serves", 0)))
-    )
+    return tuple(name for name in _settings() if name != USUAL and serving in (None, serves(name)))
 
 
 def serves(framework: str) -> bool:
@@ -175,8 +173,19 @@ def under(
             why = f"{framework} has no faster kernel for such heads"
             curves[CurveKey(kind, cache8=True, odd_heads=True)] = fallback.because(why)
     if "vector_rows" in said:
-        speed = min(said["matmul_speed"] * half_sums, 1.0)
-        curves |= _own_products(profile, speed, float(said["vector_rows"]), framework)
+        speed = said["matmul_speed"] * half_sums if isfinite(half_sums) else 1.0
+        few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
+        few |= {k: float(said[k]) for k in ("vector_bytes", "vector_bandwidth") if k in said}
+        if said.get("unpacks"):
+            few["unpack"] = few["vector_bandwidth"]
+        curves |= _own_products(profile, speed, said["int8_speed"] or speed, few, framework)
+        for name, codes in said.get("vector_codes", {}).items():
+            plain = curves[CurveKey("matmul")]
+            packed = replace(plain, values={**plain.values, "vector_codes": float(codes)})
+            why = f"{framework}: {codes:g} weights of {name} a unit and cycle"
+            for dtype in ("", "fp32"):  # chips without fast fp16 multiply in fp32
+                key = CurveKey("matmul", dtype=dtype, format=name)
+                curves[key] = packed.because(why)
     if said["experts_speed"] != 1.0:
         for key, product in profile.curves.items():
             if key.kind == "matmul":
@@ -228,16 +237,17 @@ def _at_speed(curve: Curve, speed: float, whose: str) -> Curve:
 
 
 def _own_products(
-    profile: Profile, speed: float, rows: float, framework: str
+    profile: Profile, speed: float, int8_speed: float, few: dict[str, float], framework: str
 ) -> dict[CurveKey, Curve]:
     """Products by an engine's own kernels: at a share of the usual rate, few rows on vectors."""
-    few = {**profile.curve("vector").values, "vector_rows": rows}
     curves = {}
     for key, curve in profile.curves.items():
         if key.kind in PRODUCTS:
-            own = _at_speed(curve, speed, f"{framework}, its own kernels")
+            share = int8_speed if key.dtype == "int8" else speed
+            own = _at_speed(curve, share, f"{framework}, its own kernels")
             if key.kind == "matmul":
                 own = replace(own, values={**own.values, **few})
+                rows = few["vector_rows"]
                 own = own.because(f"{framework}: up to {rows:g} rows on vector units")
             curves[key] = own
     return curves

@@ -140,6 +140,13 @@ class Profile:
                 return found
         raise MissingFact(f"profile {self.name} has no curve for {wanted}")
 
+    def capped(self, watts: float) -> Profile:
+        """The same chip under a power limit of its operator's."""
+        key = CurveKey("power")
+        law = self.curve(key)
+        limited = replace(law, values={**law.values, "cap_watts": watts})
+        return self.having({key: limited.because(f"a power limit of {watts:g} W")})
+
     def choose(self, key: CurveKey) -> Choice:
         """The curve that `curve` gives, with the chain of keys that led to it.
 

@@ -32,7 +32,9 @@ def _measured_by_name() -> Mapping[str, str]:
 
 def measured_sibling(chip: Accelerator) -> Accelerator | None:
     """The measured chip that has the same die."""
-    name = _measured_by_name().get(chip.name.replace(" ", "-"))
+    if chip.cut_of and shipped(chip.cut_of) is not None:
+        return accelerator(chip.cut_of)  # a slice of the measured chip itself
+    name = _measured_by_name().get(chip.whole.replace(" ", "-"))
     return accelerator(name) if name else None
 
 

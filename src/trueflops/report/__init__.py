@@ -2,7 +2,10 @@
 
 waterfall.py  from the number on the box to the number you get
 training.py   a training answer          serving.py  a serving answer
+speculation.py  steps with drafts beside steps without
+configurations.py  how to serve: pools, the best of every kind, why not, the front
 pipeline.py   a simulated pipeline: every stage over time, its trace
+load.py       a simulated load of a server: percentiles, its trace
 compare.py    chips side by side         catalog.py  a record with its sources (catalog_json.py)
 compare_model.py  a model on several chips
 verify.py     predicted beside measured  progress.py while an answer is worked out

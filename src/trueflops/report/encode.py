@@ -19,6 +19,7 @@ from trueflops.plan import Plan
 from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
 from trueflops.predict.checkpoint import trained_parameters
+from trueflops.predict.serving.point import UsdApart
 from trueflops.report.waterfall import training_waterfall
 
 SCHEMA_VERSION: Final = 1
@@ -142,6 +143,14 @@ def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dic
     }
 
 
+def usd_apart(of: UsdApart | None) -> dict[str, Any]:
+    """Dollars for a million tokens read, and written."""
+    return {
+        **estimate("usd_per_million_tokens_read", of.read if of else None),
+        **estimate("usd_per_million_tokens_written", of.written if of else None),
+    }
+
+
 def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
     """A serving answer."""
     return {
@@ -166,11 +175,20 @@ def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
         **estimate("tpot_seconds", point.tpot),
         **estimate("tokens_per_second", point.tokens_per_second),
         **estimate("usd_per_million_tokens", point.usd_per_million_tokens),
+        **usd_apart(point.usd_apart),
         "price_usd_per_hour": point.price.usd_per_hour if point.price else None,
         **estimate("power_watts", point.watts),
         **estimate("joules_per_token", point.joules_per_token),
         "kv_cache_bytes_per_request": point.cache_bytes_per_request,
         "kv_cache_bytes_per_request_and_accelerator": point.cache_bytes_per_accelerator,
+        **estimate("kv_cache_bytes_per_accelerator", point.kv_cache.bytes),
+        **estimate("kv_cache_tokens", point.kv_cache.tokens),
+        "kv_cache_blocks": point.kv_cache.blocks,
+        "kv_cache_block_tokens": point.kv_cache.block,
+        "max_model_len": point.kv_cache.length,
+        **estimate("maximum_concurrency", point.kv_cache.concurrency),
+        "kv_cache_filled": point.cache_filled,
+        "memory_share": point.engine.share(int(point.plan.tp * point.plan.pp)),
         "capacity_bytes": point.capacity_bytes,
         "memory": term(point.memory),
         "prefill": term(point.prefill),

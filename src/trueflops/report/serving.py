@@ -10,8 +10,9 @@ from rich.text import Text
 from trueflops import units
 from trueflops.errors import join_or
 from trueflops.graph.passes import format_named
+from trueflops.plan import Plan
 from trueflops.plan.words import serving_words
-from trueflops.predict import ServingPoint
+from trueflops.predict import Point, ServingPoint
 from trueflops.report.grid import grid
 from trueflops.report.tables import count, plural, ranged
 from trueflops.report.training import describe_cluster, memory_table, print_plan
@@ -33,11 +34,18 @@ def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) 
         f"{plural(asked.concurrency, 'request')} in flight, {asked.input:,} tokens in, "
         f"{asked.output:,} out"
     )
-    print_plan(out, describe_replicas(point), notes)
+    print_plan(out, describe_replicas(point), [*notes, *routing_notes(point.plan)])
     out.print()
     out.print(serving_table(point))
     out.print()
     out.print(memory_table(point.memory, point.capacity_bytes))
+
+
+def routing_notes(plan: Plan) -> list[str]:
+    """What is assumed of experts that tokens are sent to."""
+    if plan.ep * plan.etp <= plan.tp:
+        return []
+    return ["experts evenly loaded, as redundant ones keep them (EPLB): assumed"]
 
 
 def describe_replicas(point: ServingPoint) -> str:
@@ -62,20 +70,15 @@ def serving_table(point: ServingPoint) -> RenderableType:
         first = f"{count(point.waiting * point.replicas)} requests wait for room"
     row("time to first token", ranged(point.ttft, "seconds"), first)
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
-    row("decode step", ranged(point.decode.estimate, "seconds"), f"batch {point.running:,}")
+    step = "decode step" if point.gain is None else "step, a token"
+    row(step, ranged(point.decode.estimate, "seconds"), f"batch {point.running:,}")
     row(
         "tokens/s written",
         ranged(point.tokens_per_second, "count"),
         f"{count(float(point.tokens_per_second.value) / point.cluster.count)} per accelerator",
     )
-    if point.usd_per_million_tokens and point.price:
-        row(
-            "cost per M tokens",
-            ranged(point.usd_per_million_tokens, "usd"),
-            f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {point.price.kind}",
-        )
-    else:
-        table.add_row("cost per M tokens", "?", "", Text("no price known; give --price", "dim"))
+    for name, value, note in money_rows(point):
+        row(name, value, note)
     if point.joules_per_token:
         row("energy per token", ranged(point.joules_per_token, "joules"))
     else:
@@ -84,11 +87,34 @@ def serving_table(point: ServingPoint) -> RenderableType:
         units.show(size, "memory")
         for size in (point.cache_bytes_per_request, point.cache_bytes_per_accelerator)
     )
+    pool = point.kv_cache
+    if point.cache_filled is None:
+        table.add_row("KV cache tokens", "none", "", Text("nothing is left for it", "dim"))
+        return table
+    blocks = f"{pool.blocks:,} blocks of {pool.block}" if pool.block > 1 else "of a replica"
+    row("KV cache tokens", ranged(pool.tokens, "count"), blocks)
+    at = f"requests of {pool.length:,} tokens"
+    row("maximum concurrency", ranged(pool.concurrency, "count"), at)
+    filled = Text(f"by {plural(point.running, 'request')} at their longest", style="dim")
+    table.add_row("KV cache filled", f"{100 * point.cache_filled:.1f} %", "", filled)
     room = Text(f"room for {point.most_requests:,} in a replica", style="dim")
     table.add_row("KV cache of a request", whole, "", room)
     if point.plan.tp * point.plan.pp > 1:
         table.add_row("… on one accelerator", part, "", Text("of those that share it", "dim"))
     return table
+
+
+def money_rows(point: Point) -> list[tuple[str, tuple[str, str], str]]:
+    """Dollars for a million tokens: all of it on those written, then read and written apart."""
+    apart = point.usd_apart
+    if point.usd_per_million_tokens is None or point.price is None or apart is None:
+        return [("cost per M tokens", ("?", ""), "no price known; give --price")]
+    price = f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {point.price.kind}"
+    return [
+        ("cost per M tokens", ranged(point.usd_per_million_tokens, "usd"), price),
+        ("… if those read pay too", ranged(apart.read, "usd"), "per M tokens in"),
+        ("", ranged(apart.written, "usd"), "per M tokens out"),
+    ]
 
 
 def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
@@ -129,6 +155,10 @@ def why_not(point: ServingPoint) -> str:
         would = f"It would with --concurrency {point.most_requests * point.replicas}."
         return f"{over} too many for all requests at once; {now}. {would}"
     advice = ["more accelerators"]
+    if float(point.memory["weights"].value) < point.capacity_bytes and point.cache_filled is None:
+        advice += ["fewer --max-num-seqs or --max-num-batched-tokens", "a larger --memory-share"]
+        left = "weights and what a pass needs leave nothing for the cache"
+        return f"{over} too many: {left}. Use {join_or(advice)}."
     if float(point.memory["weights"].value) < point.capacity_bytes:
         advice += ["a shorter --input or --output"]
         advice += ["--cache fp8"] if point.cache_bits > CACHE_LEAST else []

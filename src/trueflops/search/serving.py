@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
 from trueflops.errors import TrueflopsError
 from trueflops.plan import Plan, check_plan, serving_plan
-from trueflops.predict import Server, ServingPoint
+from trueflops.predict import Point, Server, ServingPoint
+from trueflops.predict.serving.pools import batches_up_to
 from trueflops.sizes import divisors
 
 
@@ -19,19 +22,37 @@ class Limits:
     ttft_seconds: float = np.inf
     tpot_seconds: float = np.inf
 
-    def met(self, point: ServingPoint) -> bool:
+    @property
+    def given(self) -> bool:
+        """Whether anything was said."""
+        return bool(min(self.ttft_seconds, self.tpot_seconds) < np.inf)
+
+    def met(self, point: Point) -> bool:
         """Whether a point answers in time."""
-        in_time = float(point.ttft.value) <= self.ttft_seconds
-        return in_time and float(point.tpot.value) <= self.tpot_seconds
+        return not self.missed(point)
+
+    def missed(self, point: Point) -> tuple[str, ...]:
+        """Which of the limits a point does not keep."""
+        late = []
+        if float(point.ttft.value) > self.ttft_seconds:
+            late.append("time to first token")
+        if float(point.tpot.value) > self.tpot_seconds:
+            late.append("time per token")
+        return tuple(late)
+
+    def by_how_much(self, point: Point) -> float:
+        """The worse of both times over its limit: above 1 it is missed."""
+        first = float(point.ttft.value) / self.ttft_seconds
+        return max(first, float(point.tpot.value) / self.tpot_seconds)
 
 
-def serving_plans(server: Server) -> list[Plan]:
-    """Every way to cut the cluster into equal replicas that breaks no rule.
+def cuts(server: Server) -> Iterator[tuple[Plan, str]]:
+    """Every way to cut the cluster into equal replicas, and which rule it breaks, or "".
 
     Experts may be spread over the ranks of one replica, or over replicas that share them while
     each has its own attention (as DeepSeek-V3 is deployed).
     """
-    count, plans = server.cluster.count, []
+    count = server.cluster.count
     for tp in divisors(count):
         for pp in divisors(count // tp):
             replicas = count // (tp * pp)
@@ -42,10 +63,34 @@ def serving_plans(server: Server) -> list[Plan]:
                 )
                 try:
                     check_plan(plan, server.model, count)
-                except TrueflopsError:
-                    continue
-                plans.append(plan)
-    return plans
+                except TrueflopsError as error:
+                    yield plan, str(error)
+                else:
+                    yield plan, ""
+
+
+def serving_plans(server: Server) -> list[Plan]:
+    """Every way to cut the cluster into equal replicas that breaks no rule."""
+    return [plan for plan, broken in cuts(server) if not broken]
+
+
+def prepare_plans(server: Server, plans: list[Plan], batches: Iterable[int] | None = None) -> None:
+    """Price the passes of many plans at once: of each its prompts, alone and packed, and its steps.
+
+    Steps are of the server's load, or of every one of these batches in a replica.
+    """
+    asked, passes = server.workload, server.passes
+    read = float(asked.input)
+    passes.prepare((plan, 1.0, read, 0.0) for plan in plans)
+    shapes = []
+    for plan in plans:
+        most, room = server.memory.of(plan, passes.costs(plan, 1.0, read, 0.0), 1)[2:]
+        replicas = max(int(server.cluster.count // (plan.tp * plan.pp)), 1)
+        loads = [ceil(asked.concurrency / replicas)] if batches is None else batches
+        for batch in loads:
+            running = min(batch, room, server.engine.most_sequences) if most else batch
+            shapes += server.shapes(plan, running)
+    passes.prepare(shapes)
 
 
 def search_serving(server: Server, limits: Limits, most: int = 5) -> list[ServingPoint]:
@@ -59,7 +104,9 @@ def search_serving(server: Server, limits: Limits, most: int = 5) -> list[Servin
     >>> [point.fits for point in tf.search_serving(server, Limits(tpot_seconds=0.05), most=2)]
     [True, True]
     """
-    points = [server.predict(plan) for plan in serving_plans(server)]
+    plans = serving_plans(server)
+    prepare_plans(server, plans)
+    points = [server.predict(plan) for plan in plans]
 
     def order(point: ServingPoint) -> tuple[bool, bool, bool, float]:
         if not point.most_requests:  # not even one: the leanest is the nearest to fitting
@@ -67,4 +114,54 @@ def search_serving(server: Server, limits: Limits, most: int = 5) -> list[Servin
         rate = float(point.tokens_per_second.value)  # where requests wait it is of those that run
         return (False, not point.fits, not limits.met(point), -rate)
 
-    return sorted(points, key=order)[:most]
+    best = sorted(points, key=order)[:most]
+    # Arrays round otherwise than numbers: what is answered is what the plan alone would be.
+    server.passes.forget()
+    return [server.predict(point.plan) for point in best]
+
+
+def loaded_points(server: Server, plans: list[Plan], limits: Limits) -> Iterator[ServingPoint]:
+    """Each plan at 1, 2, 4 … requests in every replica, as many as it has room for.
+
+    Both times grow with the load: the first that is late is the last.
+    """
+    read = float(server.workload.input)
+    server.passes.prepare((plan, 1.0, read, 0.0) for plan in plans)
+    room = {plan: server.most_requests(plan) for plan in plans}
+    held = {plan: min(most, server.engine.most_sequences) for plan, most in room.items() if most}
+    batches = {plan: batches_up_to(most) for plan, most in held.items()}
+    prepare_plans(server, list(held), sorted({n for each in batches.values() for n in each}))
+    for plan in held:
+        for batch in batches[plan]:
+            point = at_batch(server, plan, batch)
+            yield point
+            if not limits.met(point):
+                break
+
+
+def at_batch(server: Server, plan: Plan, batch: int) -> ServingPoint:
+    """A plan with so many requests in every replica."""
+    replicas = max(int(server.cluster.count // (plan.tp * plan.pp)), 1)
+    load = replace(server.workload, concurrency=batch * replicas)
+    return server.asked(load).predict(plan)
+
+
+def busiest(server: Server, limits: Limits, points: list[ServingPoint]) -> ServingPoint | None:
+    """Of one plan at growing loads, the largest load that keeps the limits; None if none does.
+
+    Both times grow with the load, so that it lies between the last that keeps them and the next.
+    """
+    kept = [point for point in points if limits.met(point)]
+    if not kept:
+        return None
+    best = max(kept, key=lambda point: point.batch)
+    beyond = [point.batch for point in points if point.batch > best.batch]
+    low, high = best.batch, min(beyond, default=best.batch)
+    while high - low > max(low // 16, 1):  # as close as a sixteenth
+        middle = (low + high) // 2
+        point = at_batch(server, best.plan, middle)
+        if limits.met(point):
+            best, low = point, middle
+        else:
+            high = middle
+    return best

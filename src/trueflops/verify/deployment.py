@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final
 
-from trueflops.catalog import Accelerator
+from trueflops.catalog import Accelerator, Cluster, accelerator
+from trueflops.catalog.networks import with_bus
+from trueflops.catalog.nodes import default_node
 from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
-from trueflops.predict import Server, ServingPoint
-from trueflops.profile import Profile, engine_of
+from trueflops.predict import Pool, PooledPoint, Pools, Server, ServingPoint
+from trueflops.predict.serving.speculation import Speculation
+from trueflops.profile import Engine, Profile, engine_on
 from trueflops.records.chips import cluster_of_cut
 from trueflops.runtime.terms import Estimate
+from trueflops.serve.load import Requests
+from trueflops.serve.outcome import Outcome, outcome
+from trueflops.serve.simulated import Deployed
 from trueflops.verify.profiles import Profiles
 from trueflops.workload import Serving
 
@@ -47,6 +54,23 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Workers:
+    """So many engines of one layout: a pool that only reads, or only writes."""
+
+    layout: Layout
+    count: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of all of them."""
+        return self.layout.devices * self.count
+
+    def pool(self, model: Model, compute: str) -> Pool:
+        """The same as a Pool."""
+        return Pool(self.layout.plan(model, compute), self.count)
+
+
+@dataclass(frozen=True)
 class Deployment:
     """Everything about a server that is not its load."""
 
@@ -56,12 +80,17 @@ class Deployment:
     weights: str
     cache_bits: float
     framework: str
+    speculation: Speculation | None = None
+    power_watts: float | None = None  # to which an operator limited each accelerator
+    link: str = ""  # between the accelerators of a node, where not the usual one
 
     @property
     def key(self) -> tuple[object, ...]:
         """What tells deployments apart, cheap to compare: models and chips have unique names."""
         own = (self.layout, self.weights, self.cache_bits, self.framework)
-        return (self.model.name, self.model.parameter_count, self.chip.name, *own)
+        drafts = self.speculation and self.speculation.key
+        machine = (self.chip.name, self.power_watts, self.link)
+        return (self.model.name, self.model.parameter_count, *machine, *own, drafts)
 
 
 class Bench:
@@ -72,6 +101,7 @@ class Bench:
         self._known_profiles: dict[tuple[str, str], Profile] = {}
         self._servers: dict[tuple[object, ...], tuple[Server, Plan]] = {}
         self._points: dict[tuple[object, ...], ServingPoint] = {}
+        self._deployed: dict[tuple[object, ...], Deployed] = {}
 
     def point(self, run: Deployment, load: Serving) -> ServingPoint:
         """Predict one load."""
@@ -80,6 +110,25 @@ class Bench:
             server, plan = self._server(run)
             self._points[key] = server.asked(load).predict(plan)
         return self._points[key]
+
+    def outcome(self, run: Deployment, requests: Requests, engine: Engine, room: float) -> Outcome:
+        """Simulate one replica, its engine set so, its cache of so many tokens."""
+        key = (*run.key, engine)
+        if key not in self._deployed:
+            self._deployed[key] = Deployed(*self._server(run), engine)
+        return outcome([self._deployed[key].serve_share(requests, room)])
+
+    def pooled(
+        self, run: Deployment, prefill: Workers, decode: Workers, load: Serving
+    ) -> PooledPoint:
+        """Predict two pools; nodes of which only some accelerators are used count as whole."""
+        devices = prefill.devices + decode.devices
+        host = default_node(accelerator(run.chip.whole))
+        size = host.count if host else devices
+        whole = devices if devices <= size else ceil(devices / size) * size
+        server, _ = self._server(replace(run, layout=Layout(replicas=whole)))
+        pools = (workers.pool(run.model, server.dtype) for workers in (prefill, decode))
+        return Pools(server.asked(load)).predict(*pools)
 
     def prefill(self, run: Deployment, tokens: int) -> Estimate:
         """Predict one prompt, alone on the server."""
@@ -90,6 +139,17 @@ class Bench:
         """Predict one decode step of all requests."""
         server, plan = self._server(run)
         return server.asked(load).decode(plan).estimate
+
+    def speedup(self, run: Deployment, batch: int, past: float) -> Estimate:
+        """Predict how much faster drafts make a replica's requests, prompts aside."""
+        server, plan = self._server(run)
+        assert server.speculator, "only a deployment that speculates has a speed-up"
+        return server.speculator.speedup(plan, float(batch), past)
+
+    def speedup_under(self, run: Deployment, load: Serving) -> Estimate:
+        """Predict how much drafts add to the tokens per second under a load."""
+        plain = self.point(replace(run, speculation=None), load)
+        return self.point(run, load).tokens_per_second.over(plain.tokens_per_second)
 
     def full_load(self, run: Deployment, read: int, written: int) -> Serving:
         """As many requests as the cache holds: what an endless queue leads to."""
@@ -103,17 +163,27 @@ class Bench:
             server = Server(
                 run.model,
                 Serving(1, 1, 1),
-                cluster_of_cut(run.chip, run.layout.devices),
-                self._profile(run.chip, run.framework),
+                _cluster(run),
+                self._profile_of(run),
                 weights=run.weights,
                 cache_bits=run.cache_bits,
-                engine=engine_of(run.framework),
+                engine=engine_on(run.framework, run.chip),
+                speculation=run.speculation,
             )
             self._servers[run.key] = server, run.layout.plan(run.model, server.dtype)
         return self._servers[run.key]
+
+    def _profile_of(self, run: Deployment) -> Profile:
+        profile = self._profile(run.chip, run.framework)
+        return profile if run.power_watts is None else profile.capped(run.power_watts)
 
     def _profile(self, chip: Accelerator, framework: str) -> Profile:
         key = (chip.name, framework)
         if key not in self._known_profiles:
             self._known_profiles[key] = self._profiles(chip, framework)
         return self._known_profiles[key]
+
+
+def _cluster(run: Deployment) -> Cluster:
+    where = cluster_of_cut(run.chip, run.layout.devices)
+    return with_bus(where, run.link) if run.link else where

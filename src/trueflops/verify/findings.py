@@ -7,8 +7,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+Timed = Literal["prompt", "one request's tokens", "tokens", "requests"]
 Quantity = Literal[
-    "op_seconds", "step_seconds", "tokens_per_second", "peak_bytes", "ttft_seconds", "tpot_seconds"
+    "op_seconds",
+    "step_seconds",
+    "tokens_per_second",
+    "peak_bytes",
+    "ttft_seconds",
+    "ttft_median_seconds",
+    "ttft_p99_seconds",
+    "tpot_seconds",
+    "tpot_median_seconds",
+    "tpot_p99_seconds",
+    "kv_tokens",
+    "kv_bytes",
+    "weight_bytes",
+    "working_bytes",
+    "speedup",
 ]
 
 
@@ -57,6 +72,7 @@ class InferenceRow:
     framework: str  # the engine whose settings it is judged under
     apart: str = ""
     unknown_software: str = ""
+    timed: Timed = "requests"
 
     @property
     def group(self) -> str:
@@ -69,19 +85,53 @@ class ServerRow:
     """A point of a continuous-batching server; backend and system as the table names them."""
 
     backend: str
+    model: str
     system: str
+    framework: str  # the engine whose settings it is judged under
+    apart: str = ""
+    unknown_software: str = ""
+    stated: bool = False  # whether its whole load is: rate, count, lengths
+
+    @property
+    def group(self) -> str:
+        """Model and engine, and why the row stands apart."""
+        name = f"{self.model} {self.backend}"
+        return f"{name} ({self.apart})" if self.apart else name
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRow:
+    """What an engine printed at start about its memory."""
+
+    source: str
     framework: str  # the engine whose settings it is judged under
     apart: str = ""
     unknown_software: str = ""
 
     @property
     def group(self) -> str:
-        """Engine and chip, and why the row stands apart."""
-        name = f"{self.backend} {self.system}"
-        return f"{name} ({self.apart})" if self.apart else name
+        """The engine, and why its row stands apart."""
+        return f"{self.framework} ({self.apart})" if self.apart else self.framework
 
 
-MeasuredRow = KernelRow | TrainingRow | InferenceRow | ServerRow
+@dataclass(frozen=True, slots=True)
+class SpeculativeRow:
+    """A published speed-up of speculative decoding over the same server without drafts."""
+
+    source: str
+    framework: str  # the engine whose settings it is judged under
+    method: str
+    batch: int
+    apart: str = ""
+    unknown_software: str = ""
+
+    @property
+    def group(self) -> str:
+        """The source, and why its row stands apart."""
+        return f"{self.source} ({self.apart})" if self.apart else self.source
+
+
+MeasuredRow = KernelRow | TrainingRow | InferenceRow | ServerRow | CacheRow | SpeculativeRow
 
 
 class Finding(NamedTuple):

@@ -13,15 +13,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.errors import BadInput, TrueflopsError
+from trueflops.model import Model
+from trueflops.predict.serving import Acceptance, Speculation
+from trueflops.profile.speculation import method_of, task_of
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
 from trueflops.units import GIGA
 from trueflops.verify.cells import count, measured, number, require, text
 from trueflops.verify.deployment import Bench, Deployment, Layout
-from trueflops.verify.findings import Finding, Findings, InferenceRow, Quantity, Refusal
+from trueflops.verify.findings import Finding, Findings, InferenceRow, Quantity, Refusal, Timed
 from trueflops.verify.profiles import Profiles
-from trueflops.verify.run_format import cache_bits, framework_of, knows_engine, weight_format
+from trueflops.verify.run_format import (
+    cache_bits,
+    framework_of,
+    knows_engine,
+    pcie_of,
+    weight_format,
+)
+from trueflops.verify.run_lengths import lengths_of
 from trueflops.verify.served_model import model_of
 from trueflops.verify.stand_in import is_stand_in
 from trueflops.workload import Serving
@@ -30,7 +40,12 @@ COLUMNS: Final = ("model", "accelerator", "engine", "phase", "tokens_per_s", "to
 MILLI: Final = 1e-3
 SHORT_CONTEXT: Final = 512  # of a decode whose lengths were not published; it hardly matters
 POOLS: Final = ("vllm", "trt-llm", "sglang")  # reserve a share of memory whatever the model needs
-_FULL_LOAD: Final = re.compile(r"max(imum)? load|infinite|offline", re.IGNORECASE)
+_UNTRUE: Final = re.compile(r"ANOMALY|REGRESSED")  # as the table itself marks a row
+LAYER_SPLIT: Final = ("llama.cpp", "llama.cpp-2023")  # over several cards, unless told otherwise
+_POWER_LIMIT: Final = re.compile(
+    r"power[ -](?:limit|cap)(?:ped)?(?: (?:at|to|of))?[ :=]{1,3}(\d{2,4}) ?W", re.IGNORECASE
+)
+_FULL_LOAD: Final = re.compile(r"max(imum)? load|infinite|offline|mlperf", re.IGNORECASE)
 _RESERVED: Final = re.compile(r"prealloc|reserve|pool|cache block", re.IGNORECASE)
 _BOTH: Final = re.compile(r"\bin(put)?\s*(\+|and|&)\s*out(put)?\b", re.IGNORECASE)
 _INPUT: Final = re.compile(r"\b(input|prompt|prefill)\b", re.IGNORECASE)
@@ -40,7 +55,22 @@ _LENGTH: Final = re.compile(
 _RATE: Final = re.compile(r"acceptance\s*[=:]\s*(0?\.\d{1,9}|1(?:\.0{1,9})?)", re.IGNORECASE)
 # The median gap between two tokens is a step in which no prompt of another request was read.
 _MEDIAN_GAP: Final = re.compile(r"tpot\s*=\s*p50|\bp50\b[^;]*\bITL\b|median ITL", re.IGNORECASE)
-_DRAFTED: Final = re.compile(r"\bk\s*=\s*(\d{1,9})")
+_DRAFTED: Final = re.compile(r"\bk\s*=\s*(\d{1,3})\b")
+_DRAFT: Final = re.compile(r"\bdraft=([\w. -]+?)(?:\s+(?:int|fp|bf|q)\d[^;]*)?(?:;|$)")
+_METHODS: Final = (
+    ("eagle-3", "eagle3"),
+    ("eagle3", "eagle3"),
+    ("eagle-2", "eagle2"),
+    ("eagle", "eagle"),
+    ("dflash", "dflash"),
+    ("mtp", "mtp"),
+    ("medusa", "medusa"),
+    ("lookahead", "lookahead"),
+    ("suffix", "suffix"),
+    ("ngram", "ngram"),
+    ("n-gram", "ngram"),
+    ("lookup", "ngram"),
+)
 
 
 def inference_findings(table: Table, profiles: Profiles) -> Findings:
@@ -75,12 +105,29 @@ def _about(row: Row) -> InferenceRow:
     engine = text(row, "engine")
     return InferenceRow(
         source=text(row, "source_group") or text(row, "source") or "no source",
-        framework=framework_of(engine),
+        framework=_framework(row),
+        timed=_timed(row),
         apart="anomaly"
-        if "ANOMALY" in text(row, "notes")
+        if _UNTRUE.search(text(row, "notes"))
         else "speculative" * bool(text(row, "speculative")),
         unknown_software="" if knows_engine(engine) else engine or "(none named)",
     )
+
+
+def _timed(row: Row) -> Timed:
+    """What was timed: a prompt, one request's tokens, those of several, or whole requests."""
+    phase = _phase(row)
+    if phase != "decode":
+        return "prompt" if phase == "prefill" else "requests"
+    return "one request's tokens" if count(row, "batch_or_concurrency", 1) == 1 else "tokens"
+
+
+def _phase(row: Row) -> str:
+    kind, phase = text(row, "tokens_kind").casefold(), text(row, "phase").casefold()
+    if phase:
+        return phase
+    starts = kind.startswith
+    return "prefill" if starts("prefill") else "decode" if starts("decode") else "e2e"
 
 
 def _answers(row: Row, bench: Bench) -> Iterator[_Answer]:
@@ -94,7 +141,7 @@ def _answers(row: Row, bench: Bench) -> Iterator[_Answer]:
     answers = 0
     derived = ttft is not None and "derived" in asked.kind
     if rate is not None and not derived:
-        yield _Answer("tokens_per_second", rate, asked.rate().times(_speculation(row)))
+        yield _Answer("tokens_per_second", rate, asked.rate())
         answers += 1
     if ttft is not None and (asked.load or asked.phase == "prefill"):
         yield _Answer("ttft_seconds", ttft * MILLI, asked.first_token())
@@ -113,6 +160,10 @@ def _answers(row: Row, bench: Bench) -> Iterator[_Answer]:
         raise BadInput("what was measured needs input_len and output_len, which are empty")
 
 
+def _framework(row: Row) -> str:
+    return framework_of(text(row, "engine"), text(row, "engine_version"), text(row, "year"))
+
+
 def _deployment(row: Row) -> Deployment:
     notes = text(row, "notes")
     model = model_of(
@@ -123,9 +174,11 @@ def _deployment(row: Row) -> Deployment:
     pp, ep = count(row, "pp", 1), count(row, "ep", 1)
     # Experts spread with nothing else split: attention is replicated (the layout "dep").
     tp = count(row, "tp", 1 if ep > 1 else max(devices // pp, 1))
-    engine = framework_of(text(row, "engine"))
-    if engine == "llama.cpp":  # several cards hold a share of the layers each, whatever is said
-        tp, pp = 1, devices
+    engine = _framework(row)
+    if engine == "llama.cpp-2023" and not chip.computes("fp16"):
+        engine = "llama.cpp"  # int8 products were there before: tensor cores alone got fp16 ones
+    if engine in LAYER_SPLIT:
+        tp, pp = 1, devices  # several cards hold a share of the layers each, whatever is said
     replicas = max(devices // (tp * pp), 1)
     moe = model.is_moe
     layout = Layout(
@@ -134,7 +187,11 @@ def _deployment(row: Row) -> Deployment:
     narrow = text(row, "activation_dtype")
     weights = weight_format(text(row, "weight_dtype"), narrow, model, chip)
     bits = cache_bits(text(row, "kv_dtype"), narrow, engine)
-    return Deployment(model, chip, layout, weights, bits, engine)
+    limit = _POWER_LIMIT.search(notes)
+    watts = float(limit[1]) if limit else None
+    drafts = _speculation(row, model)
+    link = pcie_of(notes)
+    return Deployment(model, chip, layout, weights, bits, engine, drafts, watts, link)
 
 
 @dataclass(frozen=True)
@@ -151,23 +208,26 @@ class _Asked:
 
     @classmethod
     def of(cls, row: Row, run: Deployment, bench: Bench) -> _Asked:
-        kind, phase = text(row, "tokens_kind").casefold(), text(row, "phase").casefold()
-        if not phase:
-            starts = kind.startswith
-            phase = "prefill" if starts("prefill") else "decode" if starts("decode") else "e2e"
-        read, written = number(row, "input_len"), number(row, "output_len")
+        kind, phase = text(row, "tokens_kind").casefold(), _phase(row)
+        read, written = lengths_of(row)
         depth = round(number(row, "context_depth") or 0)
         streams = number(row, "batch_or_concurrency")
         load: Serving | None = None
         if phase == "prefill":
-            require(row, "input_len")
+            if read is None:
+                require(row, "input_len")
         elif phase == "decode":
             before = max(round(read or 0), depth) if read is not None or depth else SHORT_CONTEXT
             load = Serving(
                 max(before, 1), max(round(written or SHORT_CONTEXT), 1), round(streams or 1)
             )
         else:
-            inside, outside = (max(round(require(row, c)), 1) for c in ("input_len", "output_len"))
+            if read is None and written and not counts_prompts(kind):
+                read = SHORT_CONTEXT  # beside the time of so many outputs it hardly matters
+            lengths = {"input_len": read, "output_len": written}
+            inside, outside = (
+                max(round(require(row, c) if n is None else n), 1) for c, n in lengths.items()
+            )
             if streams:
                 load = Serving(inside, outside, max(round(streams), 1))
             elif _FULL_LOAD.search(kind) or _FULL_LOAD.search(text(row, "notes")):
@@ -192,7 +252,7 @@ class _Asked:
             total = self.bench.point(self.run, load).tokens_per_second
             if _BOTH.search(self.kind):
                 total = total.times((load.input + load.output) / load.output)
-            elif "output" not in self.kind and _INPUT.search(self.kind):
+            elif counts_prompts(self.kind):
                 total = total.times(load.input / load.output)
         if "per user" in self.kind or (self.phase == "decode" and "total" not in self.kind):
             return total.times(1.0 / load.concurrency)
@@ -220,6 +280,11 @@ class _Asked:
         return self.bench.prefill(self.run, tokens)
 
 
+def counts_prompts(kind: str) -> bool:
+    """Whether a rate counts tokens that were read, alone or beside those that were written."""
+    return bool(_BOTH.search(kind)) or ("output" not in kind and bool(_INPUT.search(kind)))
+
+
 def _is_need(row: Row, memory_gb: float, run: Deployment) -> bool:
     """Whether the memory is what a known model needed, and not a pool or several servers."""
     if run.framework in POOLS or _RESERVED.search(text(row, "notes")) or is_stand_in(run.model):
@@ -228,10 +293,22 @@ def _is_need(row: Row, memory_gb: float, run: Deployment) -> bool:
     return count(row, "batch_or_concurrency", 1) == 1 and memory_gb * GIGA <= there
 
 
-def _speculation(row: Row) -> float:
-    """Tokens that one step gives: 1 + rate · drafted; drafts themselves are taken as free."""
+def _speculation(row: Row, model: Model) -> Speculation | None:
+    """What the row says of drafts: "ngram; draft=None; k=4; acceptance=0.45"."""
     said = text(row, "speculative")
+    if not said:
+        return None
+    drafter = _DRAFT.search(said)
+    draft = model_of(drafter[1].strip()) if drafter and drafter[1].casefold() != "none" else None
+    method = "draft" if draft else next((m for w, m in _METHODS if w in said.casefold()), "draft")
+    drafted = _DRAFTED.search(said)
+    tokens = int(drafted[1]) if drafted else method_of(method).drafted
+    acceptance = Acceptance(task=task_of(text(row, "tokens_kind")))
     if length := _LENGTH.search(said):
-        return max(float(length[1]), 1.0)
-    rate, drafted = _RATE.search(said), _DRAFTED.search(said)
-    return 1.0 + float(rate[1]) * float(drafted[1]) if rate and drafted else 1.0
+        acceptance = Acceptance(length=min(max(float(length[1]), 1.0), 1.0 + tokens))
+    elif rate := _RATE.search(said):
+        # As engines log it: of all drafted tokens, those that were accepted.
+        acceptance = Acceptance(length=1.0 + float(rate[1]) * tokens)
+    return Speculation.of(
+        model, method, drafted=tokens if drafted else 0, acceptance=acceptance, draft=draft
+    )

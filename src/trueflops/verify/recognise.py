@@ -11,7 +11,16 @@ from typing import Final, NamedTuple
 from trueflops.errors import BadInput, shorten
 from trueflops.records.split import held_out
 from trueflops.records.tables import Table
-from trueflops.verify import inference, kernels, serving, training, vtrain
+from trueflops.verify import (
+    inference,
+    kernels,
+    kv_cache,
+    latency,
+    serving,
+    speculative,
+    training,
+    vtrain,
+)
 from trueflops.verify.findings import Findings, Refusal
 from trueflops.verify.profiles import Profiles
 
@@ -35,7 +44,10 @@ READERS: Final[tuple[Reader, ...]] = (
     Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
     Reader("kernels", kernels.COLUMNS, kernels.verify_kernels),
     Reader("inference runs", inference.COLUMNS, inference.inference_findings),
+    Reader("latencies under a load", latency.COLUMNS, latency.latency_findings),
     Reader("points of loaded servers", serving.COLUMNS, serving.serving_findings),
+    Reader("memory of engines at start", kv_cache.COLUMNS, kv_cache.kv_cache_findings),
+    Reader("speed-ups by drafts", speculative.COLUMNS, speculative.speculative_findings),
     Reader("acceptance lengths", ("num_draft_tokens", "mean_accept_len"), _acceptance),
 )
 

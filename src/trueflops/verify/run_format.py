@@ -17,8 +17,10 @@ _WIDE: Final = ("bf16", "fp16", "f16", "float16", "bfloat16", "half", "16-bit", 
 _INT8: Final = ("int8", "w8a8", "w8a16", "8bit", "8-bit")
 _INT4: Final = ("int4", "4bit", "4-bit", "awq", "gptq", "w4a16", "w4", "nf4", "bnb", "marlin")
 _INT4_EXPERTS: Final = ("Kimi-K2",)  # released with routed experts in int4, all else in bf16
-# In llama.cpp's order of names; the first that the engine's name holds.
+# The first that the engine's name holds.
 _ENGINES: Final = {
+    "exllamav3": "exllamav3",
+    "exllama": "exllama",
     "llama": "llama.cpp",
     "ollama": "llama.cpp",
     "gguf": "llama.cpp",
@@ -27,12 +29,54 @@ _ENGINES: Final = {
     "tensorrt": "trt-llm",
     "sglang": "sglang",
     "mlx": "mlx",
+    "mlc": "mlc",
+    "turbomind": "lmdeploy",
+    "lmdeploy": "lmdeploy",
+    "gpt-fast": "gpt-fast",
 }
+# Releases before which an engine ran otherwise: vLLM's CUDA graphs came with 0.2.6 in December
+# 2023, llama.cpp's int8 tensor cores and fused attention by default for prompts after June 2024.
+_BEFORE: Final = {
+    "vllm": ("vllm-0.2", 2023.96, (0, 2, 6)),
+    "llama.cpp": ("llama.cpp-2023", 2024.44, ()),
+}
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+_DATE: Final = re.compile(rf"\b({'|'.join(_MONTHS)})[a-z]*\.? (20\d\d)\b", re.IGNORECASE)
+_PCIE: Final = re.compile(r"\bPCIe ?([345])(?:\.0)? ?x(16)\b", re.IGNORECASE)
+_VERSION: Final = re.compile(r"\bv?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?\b")
 
 
-def framework_of(engine: str) -> str:
-    """The key of a profile: engines that share kernels share one; others, what serves usually."""
-    return _engine(engine) or SERVING
+def framework_of(engine: str, version: str = "", year: str = "") -> str:
+    """The key of a profile: engines that share kernels share one; others, what serves usually.
+
+    A release that ran otherwise than those of today is told by its version, or by its date, else
+    by the year of the results.
+    """
+    name = _engine(engine) or SERVING
+    if name not in _BEFORE:
+        return name
+    older, since, first = _BEFORE[name]
+    number = _VERSION.search(version) if first else None
+    if number:
+        return older if tuple(int(part or 0) for part in number.groups()) < first else name
+    date = _DATE.search(version)
+    if date:
+        months = _MONTHS.index(date[1].casefold()) / len(_MONTHS)
+        return older if float(date[2]) + months < since else name
+    return older if year.isdecimal() and float(year) + 1.0 <= since else name
 
 
 def knows_engine(engine: str) -> bool:
@@ -42,6 +86,12 @@ def knows_engine(engine: str) -> bool:
 
 def _engine(said: str) -> str | None:
     return next((key for part, key in _ENGINES.items() if part in said.casefold()), None)
+
+
+def pcie_of(notes: str) -> str:
+    """The PCIe link that notes state, as the catalog names it; empty where they state none."""
+    found = _PCIE.search(notes)
+    return f"PCIe {found[1]}.0 x{found[2]}" if found else ""
 
 
 def weight_format(said: str, activations: str, model: Model, chip: Accelerator) -> str:

@@ -23,6 +23,7 @@ _TAG: Final = re.compile(
 _SIZE: Final = re.compile(
     r"(?<![\w.])(\d{1,9}(?:\.\d{1,9})?)B(?:[-.]?A(\d{1,9}(?:\.\d{1,9})?)B)?\b", re.IGNORECASE
 )
+_HYBRID: Final = re.compile(r"Qwen3[.]?[5-9]|Qwen3-Next", re.IGNORECASE)
 _LEAST_SIZE: Final = 0.01 * GIGA
 
 
@@ -48,4 +49,4 @@ def model_of(
         raise BadInput(
             f"model {shorten(name, 40)!r} is not in the catalog and params_b does not give its size"
         )
-    return stand_in(bare, whole * GIGA, active * GIGA)
+    return stand_in(bare, whole * GIGA, active * GIGA, bool(_HYBRID.match(bare)))

@@ -1,20 +1,28 @@
-"""Points of continuous-batching servers: median time to first token and per token at a load.
+"""Points of continuous-batching servers: mean time to first token and per token at a load.
 
 In: a table with the columns backend, model_path, system, isl, osl, batch_size, tp_size and their
-kin, as aiconfigurator writes them. Out: Findings of TTFT and TPOT.
+kin, as aiconfigurator writes them. Out: Findings of TTFT and TPOT: the scheduler is simulated under
+the benchmark that was run (harness.py); intervals are those of the closed form.
 """
 
 from __future__ import annotations
 
-from math import isqrt
+from dataclasses import replace
+from math import ceil, isqrt
 from typing import Final
 
 from trueflops.errors import BadInput, TrueflopsError
+from trueflops.model import Model
+from trueflops.predict import Point
+from trueflops.predict.serving import Speculation
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
+from trueflops.runtime.terms import Estimate
 from trueflops.verify.cells import count, measured, require, text
 from trueflops.verify.deployment import Bench, Deployment, Layout
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
+from trueflops.verify.harness import harness_of
+from trueflops.verify.pools import is_pooled, pools_of, requests_of
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_format import cache_bits, framework_of, knows_engine, weight_format
 from trueflops.verify.served_model import model_of
@@ -45,24 +53,52 @@ def _answers(where: str, name: str, row: Row, bench: Bench) -> list[Finding]:
     values = [(of, seen) for of, c in _COLUMNS if (seen := measured(row, c)) is not None]
     if not values:
         raise BadInput("silicon_ttft_ms and silicon_tpot_ms are both empty")
-    if text(row, "mode").startswith("disagg"):
-        raise BadInput("mode is disagg: prefill and decode on different servers are not predicted")
     run, load, doubtful = _run(row)
-    point = bench.point(run, load)
+    if is_pooled(row):
+        prefill, decode = pools_of(row, run.model)
+        doubtful, load = False, replace(load, concurrency=requests_of(row))
+        predicted = _as_predicted(bench.pooled(run, prefill, decode, load))
+    elif run.speculation:  # the simulation knows no drafts
+        predicted = _as_predicted(bench.point(run, load))
+    else:
+        predicted = _simulated(run, load, bool(text(row, "measured_on")), bench)
     backend = text(row, "backend")
     about = ServerRow(
         backend=backend or "server",
+        model=text(row, "model_path").rpartition("/")[2],
         system=text(row, "system"),
         framework=run.framework,
-        apart="ranks counted twice" if doubtful else "",
+        apart="ranks counted twice" if doubtful else "mtp" if run.speculation else "",
         unknown_software="" if knows_engine(backend) else backend or "(none named)",
     )
     answers = []
     for of, seen in values:
-        e = point.ttft if of == "ttft_seconds" else point.tpot
+        e = predicted[of]
         limits = float(e.value), float(e.low), float(e.high)
         answers.append(Finding(where, name, about, of, seen * MILLI, *limits))
     return answers
+
+
+def _as_predicted(point: Point) -> dict[Quantity, Estimate]:
+    """By the closed form."""
+    return {"ttft_seconds": point.ttft, "tpot_seconds": point.tpot}
+
+
+def _simulated(
+    run: Deployment, load: Serving, dated: bool, bench: Bench
+) -> dict[Quantity, Estimate]:
+    """Means of a simulation, each with the interval that the closed form has."""
+    point = bench.point(run, load)
+    users = ceil(load.concurrency / run.layout.replicas)
+    # Where not even one request has room by our count, the server ran all the same.
+    room = float((point.most_requests or users) * load.context)
+    harness = harness_of(load, users, point.engine, dated, room)
+    seen = bench.outcome(run, harness.requests, harness.engine, room)
+    first = seen.ttft.mean + harness.lag
+    return {
+        "ttft_seconds": point.ttft.times(first / float(point.ttft.value)),
+        "tpot_seconds": point.tpot.times(seen.tpot.mean / float(point.tpot.value)),
+    }
 
 
 def _run(row: Row) -> tuple[Deployment, Serving, bool]:
@@ -88,9 +124,22 @@ def _run(row: Row) -> tuple[Deployment, Serving, bool]:
     quantised = weights in ("fp8", "fp8_block", "nvfp4")
     # NVIDIA's checkpoints of dense models ask every engine for an fp8 cache.
     narrow = "fp8" if quantised and (backend == "trt-llm" or not model.is_moe) else ""
-    run = Deployment(model, chip, layout, weights, cache_bits("", narrow, backend), backend)
+    bits = cache_bits("", narrow, backend)
+    drafts = _speculation(row, model, replicated=layout.replicas > 1)
+    run = Deployment(model, chip, layout, weights, bits, backend, drafts)
     read, written = (max(round(require(row, c)), 1) for c in ("isl", "osl"))
     return run, Serving(read, written, max(streams, 1)), doubtful
+
+
+def _speculation(row: Row, model: Model, *, replicated: bool) -> Speculation | None:
+    """Where the label says so, the model's own modules predict further tokens.
+
+    Three of them, and one where attention is replicated: what InferenceX runs, from which these
+    points come (benchmarks/single_node/fixed_seq_len/dsr1_fp8_h200_trt_mtp.sh).
+    """
+    if text(row, "label").casefold() != "mtp":
+        return None
+    return Speculation.of(model, "mtp", drafted=1 if replicated else 3)
 
 
 def _tagged(row: Row) -> str:

@@ -3,10 +3,14 @@
 Tokens per second depend first on how many bytes of weights a step reads, which the size gives;
 layers, heads and experts follow from it by the proportions of the Llama 3 and Qwen 3 families:
     hidden : layers = 128 : 1, heads of 128, 8 key/value heads, 128 Ki vocabulary, gated FFN
+Of a hybrid, three layers in four keep a state of fixed size instead of a cache that grows
+(Qwen3-Next and Qwen3.5, config.json: full_attention_interval 4, heads of 128 × 128 in fp32): they
+stand as attention over a window whose cache is as large.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -22,21 +26,22 @@ CHOSEN: Final = 8  # experts of a token
 MOST_EXPERTS: Final = 1024
 MOST_LAYERS: Final = 64  # of a mixture: 48 (Qwen3-30B), 61 (DeepSeek-V3), 62 (MiniMax-M2)
 MIXTURE: Final = 0.9  # above this share of active parameters a model is dense
+FULL_EVERY: Final = 4  # layers of a hybrid has full attention
 POSITIONS: Final = 1_000_000
 
 
 @cache
-def stand_in(name: str, parameters: float, active: float) -> Model:
+def stand_in(name: str, parameters: float, active: float, hybrid: bool = False) -> Model:
     """Build a dense model, or a mixture of experts where clearly fewer parameters are active."""
     if active < MIXTURE * parameters:
-        return _mixture(name, parameters, active)
+        return _mixture(name, parameters, active, hybrid)
     hidden, tied = _hidden(parameters), parameters < 4.0 * VOCABULARY * _hidden(parameters)
     inside = parameters - (1 if tied else 2) * VOCABULARY * hidden
     attention = _attention(hidden)
     layers = max(round(hidden / WIDTH_PER_LAYER), 1)
     width = inside / layers - _attention_parameters(attention, hidden)
     ffn = Ffn(max(round(width / (3 * hidden) / 256), 1) * 256, gated=True)
-    return _model(name, hidden, (Block(attention, ffn, None),), layers, tied)
+    return _model(name, hidden, Block(attention, ffn, None), layers, tied, hybrid)
 
 
 def is_stand_in(model: Model) -> bool:
@@ -44,7 +49,7 @@ def is_stand_in(model: Model) -> bool:
     return model.family == FAMILY
 
 
-def _mixture(name: str, parameters: float, active: float) -> Model:
+def _mixture(name: str, parameters: float, active: float, hybrid: bool) -> Model:
     """Experts hold what attention and embedding leave; a shared one what the chosen lack."""
     hidden = _hidden(0.5 * active)
     attention = _attention(hidden)
@@ -64,7 +69,7 @@ def _mixture(name: str, parameters: float, active: float) -> Model:
         max(round(routed / count / one / 16), 1) * 16,
         shared_width=round(shared / one / 128) * 128,
     )
-    return _model(name, hidden, (Block(attention, None, experts),), layers, tied=False)
+    return _model(name, hidden, Block(attention, None, experts), layers, False, hybrid)
 
 
 def _hidden(parameters: float) -> int:
@@ -89,7 +94,14 @@ def _attention_parameters(attention: Attention, hidden: int) -> int:
     return 2 * hidden * HEAD * (attention.heads + attention.kv_heads)
 
 
-def _model(name: str, hidden: int, blocks: tuple[Block, ...], layers: int, tied: bool) -> Model:
+def _model(name: str, hidden: int, block: Block, layers: int, tied: bool, hybrid: bool) -> Model:
+    blocks: tuple[Block, ...] = (block,)
+    if hybrid:
+        kept = block.attention
+        state_bytes = kept.heads * HEAD * HEAD * 4
+        window = state_bytes // (2 * kept.kv_heads * HEAD * 2)
+        blocks = (replace(block, attention=replace(kept, window=window)), block)
+    pattern = tuple(int(hybrid and at % FULL_EVERY == FULL_EVERY - 1) for at in range(layers))
     note = "a stand-in of this size: its layers were not published, or are not in the catalog"
     return Model(
         name=name,
@@ -97,7 +109,7 @@ def _model(name: str, hidden: int, blocks: tuple[Block, ...], layers: int, tied:
         hidden=hidden,
         vocab=VOCABULARY,
         blocks=blocks,
-        pattern=(0,) * layers,
+        pattern=pattern,
         tied=tied,
         max_positions=POSITIONS,
         notes=(note,),

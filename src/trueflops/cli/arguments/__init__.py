@@ -4,7 +4,9 @@ plans.py     flags of train, infer and sweep     chips.py   of compare, catalog,
 programs.py  of ops, capture, guard, diagnose …  shared.py  values and flags of several commands
 links.py     flags of collective and stragglers
 software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
-operation.py how a cluster is run and paid for
+operation.py how a cluster is run and paid for   load.py    requests that a server is sent
+deployment.py how an engine is set
+speculation.py  how tokens are drafted and verified
 """
 
 from __future__ import annotations

@@ -31,7 +31,11 @@ _SAID_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType({
     "global-batch-size": "--global-batch", "micro-batch-size": "--micro-batch",
     "mbs": "--micro-batch",
     "zero-stage": "--zero", "quantization": "--weights", "quant": "--weights",
-    "kv-cache-dtype": "--cache", "max-num-seqs": "--concurrency", "batch-requests": "--concurrency",
+    "kv-cache-dtype": "--cache", "batch-requests": "--concurrency",
+    "free-gpu-memory-fraction": "--memory-share", "kv-cache-free-gpu-memory-fraction":
+    "--memory-share", "ctx-size": "--max-model-len", "max-batch-size": "--max-num-seqs",
+    "max-running-requests": "--max-num-seqs", "chunked-prefill-size": "--max-num-batched-tokens",
+    "page-size": "--block-size", "tokens-per-block": "--block-size",
     "input-len": "--input", "isl": "--input", "prompt": "--input",
     "output-len": "--output", "osl": "--output", "max-tokens": "--output",
     "precision": "--compute", "dtype": "--compute", "recomputation": "--recompute",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from trueflops.cli.arguments.deployment import deployment_flags
+from trueflops.cli.arguments.load import load_flags
 from trueflops.cli.arguments.operation import operation_flags
 from trueflops.cli.arguments.several import degrees, one_or_more
 from trueflops.cli.arguments.shared import (
@@ -18,6 +20,7 @@ from trueflops.cli.arguments.shared import (
     whole,
 )
 from trueflops.cli.arguments.software import engine_flag, framework_flag
+from trueflops.cli.arguments.speculation import speculation_flags
 
 
 def where_flags(p: argparse.ArgumentParser) -> None:
@@ -56,6 +59,12 @@ def where_flags(p: argparse.ArgumentParser) -> None:
         metavar="X",
         help="data-centre overhead on energy (default 1: the machines alone; in the whole bill of "
         "train 1.58, the average)",
+    )
+    p.add_argument(
+        "--power",
+        metavar="WATTS",
+        default=None,
+        help="power limit of each accelerator, as 220W (default: its own)",
     )
     profile_flags(p)
     p.add_argument("--explain", action="store_true", help="every part of every total")
@@ -304,21 +313,51 @@ def infer_flags(p: argparse.ArgumentParser) -> None:
     asked.add_argument("--concurrency", metavar="N", help="requests in flight (default 64)")
     asked.add_argument("--ttft", metavar="TIME", help="time to first token at most, as 500ms")
     asked.add_argument("--tpot", metavar="TIME", help="time per output token at most, as 50ms")
-    plan = p.add_argument_group("plan", "without tp or pp: every cut of the cluster is tried")
+    asked.add_argument(
+        "--users", metavar="N", help="accelerators for so many at a time, each within the goals"
+    )
+    p.add_argument(
+        "--pareto",
+        action="store_true",
+        default=None,
+        help="tokens/s for one user against those per accelerator",
+    )
+    p.add_argument("--plot", metavar="FILE.png", help="draw that front (needs matplotlib)")
+    load_flags(p)
+    plan = p.add_argument_group(
+        "plan", "without one: every cut of the cluster; with goals, every pair of pools too"
+    )
     plan.add_argument("--tp", type=whole, default=None, metavar="N", help="tensor parallel")
     plan.add_argument("--pp", type=whole, default=None, metavar="N", help="pipeline stages")
     plan.add_argument("--ep", type=whole, default=None, metavar="N", help="expert parallel")
+    plan.add_argument("--prefill", metavar="POOL", help="workers that only read prompts, as 2xtp4")
+    plan.add_argument(
+        "--decode", metavar="POOL", help="and those that only write, as 1xtp1dp16ep16"
+    )
+    plan.add_argument(
+        "--pools", action="store_true", default=None, help="try pairs of pools without goals too"
+    )
+    plan.add_argument(
+        "--two-batch-overlap",
+        action="store_true",
+        default=None,
+        help="half of a batch computes while the other goes to its experts",
+    )
+    plan.add_argument(
+        "--redundant-experts",
+        type=whole,
+        default=None,
+        metavar="N",
+        help="copies of experts in every layer, as 32 for ep 72 of 256",
+    )
     plan.add_argument(
         "--weights",
         default=None,
-        help="bf16, fp8, int8, w8a16, int4, mxfp4, nvfp4, fp32 … (default: as it is released)",
+        help="bf16, fp8, int8, w8a16, int4, mxfp4, nvfp4, fp32, bf16-2:4 … (default: as it is "
+        "released); any: try narrower ones too",
     )
-    plan.add_argument(
-        "--cache",
-        choices=("bf16", "fp16", "fp8", "fp32"),
-        default=None,
-        help="dtype of the KV cache (default: 16 bits)",
-    )
+    deployment_flags(p)
+    speculation_flags(p)
 
 
 def sweep_flags(p: argparse.ArgumentParser) -> None:

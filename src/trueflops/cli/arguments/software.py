@@ -13,7 +13,10 @@ FRAMEWORKS: Final = (
     "megatron-deepspeed", "maxtext", "composer", "internevo", "neuron", "xla-gpu", "transformers",
     "transformers-compiled", "trainer", "plain", "compiled",
 )  # fmt: skip
-ENGINES: Final = ("vllm", "sglang", "trt-llm", "llama.cpp", "mlx")
+ENGINES: Final = (
+    "vllm", "sglang", "trt-llm", "llama.cpp", "mlx", "exllama", "exllamav3", "lmdeploy", "mlc",
+    "gpt-fast", "vllm-0.2", "llama.cpp-2023",
+)  # fmt: skip
 
 
 def framework_flag(p: argparse.ArgumentParser) -> None:

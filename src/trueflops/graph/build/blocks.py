@@ -96,9 +96,12 @@ def build_embedding(model: Model, run: Pass, tuning: Tuning = TRAIN_ALL) -> Grap
 
 
 def build_head(model: Model, run: Pass, tuning: Tuning = TRAIN_ALL) -> Graph:
-    """The residual stream to the loss, or, when serving, to the next token of each sequence."""
-    if not run.training:
-        run = replace(run, seq=1.0)  # only the last position is asked for
+    """The residual stream to the loss, or, when serving, to the next token of each sequence.
+
+    Of a prompt only the last position is asked for; of drafted tokens that are verified, every one.
+    """
+    if not run.training and not run.decoding:
+        run = replace(run, seq=1.0)
     parameters = [*model.head_parameters()]
     if model.tied:
         parameters += model.embedding_parameters()[:1]

@@ -19,7 +19,8 @@ from trueflops.sizes import Size
 class Pass:
     """One run through the network: `batch` sequences, `seq` new tokens each, `past` in the cache.
 
-    Training and prefill have past = 0; a decode step has seq = 1.
+    Training and prefill have past = 0; a decode step has seq = 1, or, where it verifies drafted
+    tokens, as many as each sequence is given.
     """
 
     batch: Size

@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from trueflops.graph.ir import Graph, Node, Op, Tensor, unique
-from trueflops.graph.kinds import Kind, Role
+from trueflops.graph.ir import Collective, Graph, Node, Op, Tensor, unique
+from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.rules import RULES, STATISTIC_BITS, work
 from trueflops.sizes import Size
 
-_MATMUL, _CROSS_ENTROPY, _INDEX = (
+_MATMUL, _CROSS_ENTROPY, _INDEX, _EXCHANGE = (
     Kind.MATMUL,
     Kind.CROSS_ENTROPY,
     Role.INDEX,
+    CollectiveKind.ALL_TO_ALL,
 )  # bound once: see graph/kinds.py
 
 
@@ -131,6 +132,10 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     run = [node for node in nodes[first : last + 1] if isinstance(node, Op)]
     products = [op for op in run if op.kind is _MATMUL]
     rows = next(op.inputs[0] for op in products)
+    facts = dict(products[0].facts)
+    if any(isinstance(n, Collective) and n.kind is _EXCHANGE and n.axis == "ep" for n in nodes):
+        # Tokens were sent to their experts: a rank sees the copies for its own, and no others.
+        facts["tokens"] = dict(rows.dims)["routed"] / facts["per_token"]
     one = Op(
         "experts",
         Kind.EXPERTS,
@@ -139,7 +144,7 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
         weights=tuple(w for op in products for w in op.weights if not w.name.endswith(".bias")),
         dtype=products[0].dtype,
         part="experts",
-        facts=products[0].facts,
+        facts=facts,
         fused=tuple(run),
         variant=products[0].variant,
     )

@@ -241,7 +241,7 @@ class _Sharder:
         hides: bool = False,
         copies: float = 0.0,
     ) -> Tensor:
-        if not isinstance(group, np.ndarray) and group == 1:
+        if np.all(group == 1):
             return source  # a group of one has nobody to talk to
         self.nodes.append(
             Collective(

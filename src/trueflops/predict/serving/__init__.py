@@ -1,10 +1,21 @@
 """Serving: what a deployment of a model does under a load.
 
 passes.py   what one pass of an engine takes
-memory.py   weights, KV cache, room for requests
+memory.py   weights, what a pass holds, the KV cache that an engine makes of the rest
+cache.py    blocks, what a request takes of them; trial.py: a pass at its fullest
+interleaved.py  two-batch overlap    ranks.py  those that wait for the fullest
 server.py   the steady state in closed form: TTFT, TPOT, tokens per second, dollars, joules
+pools.py    prefill and decode on workers of their own (flow.py: their closed loop)
 point.py    the answer
+speculation.py  what is drafted and accepted   speculator.py  steps that verify drafts
 """
 
+from trueflops.predict.serving.point import Point as Point
+from trueflops.predict.serving.point import Pool as Pool
+from trueflops.predict.serving.point import PooledPoint as PooledPoint
 from trueflops.predict.serving.point import ServingPoint as ServingPoint
+from trueflops.predict.serving.pools import Pools as Pools
 from trueflops.predict.serving.server import Server as Server
+from trueflops.predict.serving.speculation import Acceptance as Acceptance
+from trueflops.predict.serving.speculation import Speculation as Speculation
+from trueflops.predict.serving.speculator import Speculator as Speculator

@@ -1,28 +1,93 @@
-"""Memory of a server: weights, the KV cache, and what a pass needs while it runs."""
+"""Memory of a server: weights, what a pass needs, and the KV cache that engines make of the rest.
+
+Engines size their cache at start (`pool` of profile/engines.py):
+    vLLM          share · total − weights − trial pass − graphs − libraries and communicators
+    SGLang        free after loading − (1 − share) · free at start
+    TensorRT-LLM  share · (free after loading and a trial pass)
+    llama.cpp     the context of all requests, and no more
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import Final
 
+from trueflops.catalog.visible import visible_bytes
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs
+from trueflops.predict.serving.cache import Cache
 from trueflops.predict.serving.passes import Passes
+from trueflops.predict.serving.speculator import Speculator
+from trueflops.predict.serving.trial import trial_bytes
 from trueflops.profile import Engine
-from trueflops.runtime import Term, exact, leaf, total
-from trueflops.sizes import Size
+from trueflops.runtime import Estimate, Term, exact, leaf, total
+from trueflops.units import GIBI
 from trueflops.workload import Serving
+
+PEERS: Final = 5.0
+"""Ranks of one node that NCCL connects a rank with at most: two on its ring, and in its tree a
+parent and two children (nccl/src/graph/trees.cc). Without NVLink buffers lie in host memory
+(transport/shm.cc)."""
+LIBRARIES: Final = 0.1 * GIBI
+"""What cuBLAS, attention and the like load during vLLM's trial pass; its baseline is taken with the
+context already there. 0.06 to 0.14 GiB on one rank in the logs of llm-d-benchmark
+(config_explorer/empirical-vllm-memory-results.md) and of vLLM's issues."""
+
+
+WHOLE: Final = "total"
+RELEASES: Final = 0.04  # of a pool: other processes, and what releases differ by
+SPREADS: Final = {
+    WHOLE: 0.006,
+    "weights": 0.02,
+    "working tensors": 0.3,
+    "communication buffers": 0.6,
+    "libraries": 0.8,
+    "context": 0.4,
+    "captured graphs": 0.4,
+}
+"""Relative standard deviations of what a pool is the rest of (assumed): what the driver leaves of
+the memory, padding of weights, which temporaries a pass holds, and what libraries take."""
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """The pool of one replica, in the words of engines."""
+
+    bytes: Estimate  # on one rank
+    blocks: int
+    block: int  # tokens of one
+    tokens: Estimate
+    length: int  # of the longest request
+    concurrency: Estimate  # requests of that length
 
 
 class ServerMemory:
     """What one accelerator of a replica holds, and how many requests there is room for."""
 
-    def __init__(self, passes: Passes, engine: Engine, workload: Serving) -> None:
+    def __init__(
+        self,
+        passes: Passes,
+        engine: Engine,
+        workload: Serving,
+        *,
+        length: int | None = None,
+        visible: float | None = None,
+        free: float | None = None,
+        towers: float = 0.0,
+        speculator: Speculator | None = None,
+    ) -> None:
         self.passes, self.engine, self.workload = passes, engine, workload
+        self.length = length or workload.context
+        self.visible = visible or visible_bytes(passes.clock.chip)
+        self.free = free  # at start, where it was seen
+        self.towers = towers  # parameters of encoders beside the model
+        self.speculator = speculator
 
-    @property
-    def capacity(self) -> float:
-        """Bytes of one accelerator that the engine may fill."""
-        return self.engine.memory_share * self.passes.clock.chip.need("memory.capacity")
+    def capacity(self, plan: Plan) -> float:
+        """Bytes of one accelerator that the parts below may fill."""
+        if self.engine.pool == "profiled":
+            return self.engine.share(self._ranks(plan)) * self.visible
+        return self.visible
 
     def of(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int, int]:
         """Weights, the cache of all requests, and what one prefill needs while it runs.
@@ -30,47 +95,132 @@ class ServerMemory:
         Beside it the cache of one request, how many of them can end together, and how many can
         run: those under way have on average written half of their output.
         """
-        stages = float(plan.pp)
-        working: Size = 0.0
-        layers: Size = 0.0
-        for piece, times in reading.pieces(self.passes.model):
-            layers = layers + times * piece.weight_bytes
-            working = np.maximum(working, piece.working_bytes)
-        ends = [reading.embedding.weight_bytes, reading.head.weight_bytes]
-        layers = layers - sum(ends)
-        tied = reading.head.tied_parameters * self.passes.bits / 8.0
-        # The fullest stage has its share of the layers and the larger of embedding and head.
-        weights = layers / stages + (sum(ends) - tied if stages == 1.0 else max(ends))
-        chunk = min(1.0, self.engine.step_tokens / self.workload.input)
-        per_request = self.cache_per_request(plan)
-        law = self.passes.profile.curve("allocator")
-        groups = float(plan.tp > 1) + float(plan.pp > 1)
-        fixed = [
-            exact("weights", weights, "bytes"),
-            leaf(
-                "working tensors",
-                working * chunk,
-                self.passes.profile.curve("activations"),
-                "activations",
-                "bytes",
-            ),
-            leaf("communication buffers", groups * law["communicator"], law, "allocator", "bytes"),
-            leaf("context", law["context"], law, "allocator", "bytes"),
-        ]
-        left = self.capacity - sum(float(part.value) for part in fixed)
-        most = max(int(left // per_request), 0) if per_request else batch
-        half = self.workload.context - self.workload.output / 2.0
-        room = max(int(most * self.workload.context / half), 1)
-        cache = exact("KV cache", per_request * batch, "bytes")
-        whole = total("memory", fixed[0], cache, *fixed[1:], unit="bytes")
+        fixed = self.fixed(plan, reading)
+        left = self._left(plan, fixed)
+        cache = self.cache(plan)
+        context = self.workload.context
+        per_request = cache.request_bytes(context) + self._drafted(plan, context)
+        most = max(int(left // per_request), 0)
+        half = context - self.workload.output / 2.0
+        room = max(int(left // (cache.request_bytes(half) + self._drafted(plan, half))), 1)
+        held = exact("KV cache", per_request * batch, "bytes")
+        whole = total("memory", fixed[0], held, *fixed[1:], unit="bytes")
         return whole, per_request, most, room
+
+    def kv_cache(self, plan: Plan, reading: Costs) -> KvCache:
+        """The pool that the engine makes at start."""
+        fixed = self.fixed(plan, reading)
+        left = max(self._left(plan, fixed), 0.0)
+        doubts = {part.name: self.spread(part.name) * float(part.value) for part in fixed}
+        doubts[WHOLE] = self.spread(WHOLE) * self.visible
+        spreads = {name: doubt / max(left, doubt, 1.0) for name, doubt in doubts.items()}
+        spreads["releases"] = RELEASES
+        cache = self.cache(plan)
+        pool = Estimate(left, spreads, "assumed", most=self.visible)
+
+        def worth(value: float) -> Estimate:
+            return Estimate(value, spreads, "assumed")
+
+        return KvCache(
+            pool,
+            int(left // cache.block_bytes),
+            self.engine.block,
+            worth(float(cache.tokens(left, self.length))),
+            self.length,
+            worth(cache.concurrency(left, self.length)),
+        )
+
+    @staticmethod
+    def spread(part: str) -> float:
+        """How far a part may be off, relative."""
+        return SPREADS.get(part, 0.0)
+
+    def fixed(self, plan: Plan, reading: Costs) -> list[Term]:
+        """What is not the cache; weights come first."""
+        law = self.passes.profile.curve("allocator")
+        peers = min(float(plan.tp) - 1.0, PEERS) + 2.0 * float(plan.pp > 1)
+        linked = bool(self.passes.clock.chip.text("links.scale_up"))
+        joined = law["collectives"] + peers * linked * law["connection"] if peers else 0.0
+        buffers = leaf("communication buffers", joined, law, "allocator", "bytes")
+        parts = [exact("weights", self.weights(plan, reading), "bytes")]
+        if self.speculator and self.speculator.drafting:
+            parts.append(exact("drafter", self.speculator.drafter_bytes(plan), "bytes"))
+        context = leaf("context", law["context"], law, "allocator", "bytes")
+        match self.engine.pool:
+            case "profiled":
+                parts += [self._trial(plan), buffers]
+                parts.append(leaf("libraries", LIBRARIES, law, "allocator", "bytes"))
+                if self.engine.graph_bytes:
+                    graphs = self.engine.graph_bytes
+                    parts.append(leaf("captured graphs", graphs, law, "allocator", "bytes"))
+            case "static":
+                usual = self.visible - float(context.value) - float(buffers.value)
+                free = self.free or usual
+                kept = (1.0 - self.engine.share(self._ranks(plan))) * free + usual - free
+                parts += [exact("kept for passes", kept, "bytes"), buffers, context]
+            case "free":
+                parts += [self._trial(plan), buffers, context]
+                free = self.visible - sum(float(part.value) for part in parts)
+                kept = (1.0 - self.engine.share(self._ranks(plan))) * max(free, 0.0)
+                parts.append(exact("kept free", kept, "bytes"))
+            case "asked":
+                parts += [self._trial(plan), buffers, context]
+        return parts
+
+    def weights(self, plan: Plan, reading: Costs) -> float:
+        """Of the fullest stage: its layers and the larger of embedding and head."""
+        stages = float(plan.pp)
+        layers = sum(n * float(p.weight_bytes) for p, n in reading.pieces(self.passes.model))
+        ends = [float(reading.embedding.weight_bytes), float(reading.head.weight_bytes)]
+        layers -= sum(ends)
+        tied = float(reading.head.tied_parameters) * self.passes.bits / 8.0
+        held = sum(ends) - tied if stages == 1.0 else max(ends)
+        towers = self.towers * self.passes.bits / 8.0 / float(plan.tp)
+        return layers / stages + held + towers + self._absorbed(plan) / stages
+
+    def _absorbed(self, plan: Plan) -> float:
+        """Products of MLA's projections that some releases keep beside them.
+
+        Of queries and keys, q_rank × heads · kv_rank, and of values and output, heads · kv_rank ×
+        hidden (vLLM 0.7, attention/backends/mla/utils.py).
+        """
+        if not self.engine.absorbs:
+            return 0.0
+        held = 0.0
+        for index in self.passes.model.pattern:
+            attention = self.passes.model.blocks[index].attention
+            if attention.latent:
+                into = attention.latent.q_rank or self.passes.model.hidden
+                rows = attention.heads * attention.latent.kv_rank / float(plan.tp)
+                held += rows * (into + self.passes.model.hidden)
+        return held * min(self.passes.weights.weight_bits, 16.0) / 8.0
+
+    def cache(self, plan: Plan) -> Cache:
+        """How the cache is laid out on one rank."""
+        return Cache.of(self.passes.model, plan, self.engine, self.passes.cache_bits)
 
     def cache_per_request(self, plan: Plan) -> float:
         """Bytes of one request's keys and values on one accelerator, windows taken into account."""
-        held = 0.0
-        for kind, block in enumerate(self.passes.model.blocks):
-            a = block.attention
-            length = min(self.workload.context, a.window or self.workload.context)
-            heads = 1.0 if a.latent else max(a.kv_heads / plan.tp, 1.0) / a.kv_heads
-            held += self.passes.model.pattern.count(kind) * length * a.cache_width * float(heads)
-        return float(held * self.passes.cache_bits / 8.0 / plan.pp)
+        return self.cache(plan).request_bytes(self.workload.context)
+
+    def _left(self, plan: Plan, fixed: list[Term]) -> float:
+        """What is left for the cache."""
+        return self.capacity(plan) - sum(float(part.value) for part in fixed)
+
+    def _trial(self, plan: Plan) -> Term:
+        needed = trial_bytes(self.passes.model, plan, self.engine)
+        law = self.passes.profile.curve("activations")
+        return leaf("working tensors", needed, law, "activations", "bytes")
+
+    @staticmethod
+    def _ranks(plan: Plan) -> int:
+        return int(plan.tp * plan.pp)
+
+    def _drafted(self, plan: Plan, tokens: float) -> float:
+        """Bytes of so many tokens' keys and values in a drafter's own layers; heads have none."""
+        by = self.speculator
+        if by is None or by.drafting is None or by.speculation.method.drafter == "heads":
+            return 0.0
+        alone = replace(plan, pp=1)
+        cache = Cache.of(by.drafting.model, alone, self.engine, by.drafting.cache_bits)
+        return cache.request_bytes(tokens)

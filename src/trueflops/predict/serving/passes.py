@@ -6,26 +6,40 @@ priced once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
 from trueflops.catalog import Cluster
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement
 from trueflops.graph import Pass, Program, compile_program
+from trueflops.graph.formats import Format, is_gguf
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.graph.passes import format_named
+from trueflops.graph.program import SHAPING, STRUCTURE
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.costs import Costs, program_costs
+from trueflops.predict.costs import AXES, Costs, program_costs
+from trueflops.predict.serving.interleaved import interleaved
 from trueflops.profile import Profile
 from trueflops.runtime import COMMUNICATION, COMPUTE, Stretch, Term, leaf, run_closed, total
 from trueflops.sizes import Size, summed
+
+Shape = tuple[Plan, float, float, float]
+"""A pass of a plan: sequences, tokens of each, tokens before them."""
 
 
 class Passes:
     """Passes of one model in one number format on one cluster."""
 
     def __init__(
-        self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float
-    ) -> None:
+        self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float,
+        *, two_batches: bool = False,
+    ) -> None:  # fmt: skip
         self.model, self.cluster, self.profile = model, cluster, profile
+        self.two_batches = two_batches
         self.cache_bits = cache_bits
         self.clock = Clock(cluster, profile)
         wide = wide_dtype(cluster)
@@ -33,34 +47,124 @@ class Passes:
             weights = "fp8_block"  # as DeepSeek-V3, Qwen3 and MiniMax-M2 are released and served
         # 16 bits are bf16 where the chip has it and fp16 where it has not.
         self.weights = format_named(wide if weights in ("bf16", "fp16") else weights)
+        self.products = self._of_many_rows()
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
         self._remembered: dict[tuple[object, ...], Costs] = {}
 
-    def costs(self, plan: Plan, batch: float, seq: float, past: float) -> Costs:
-        """What its ops cost."""
-        key = (plan, batch, seq, past)
+    def _of_many_rows(self) -> Format:
+        """The format of products that no matrix-vector kernel runs.
+
+        llama.cpp narrows the inputs of quantised weights to int8 in blocks of 32 (ggml-cuda/mmq.cu)
+        where the chip multiplies that.
+        """
+        own = self.profile.curve("framework")["int8_speed"] and is_gguf(self.weights)
+        if not own or not self.cluster.accelerator.computes("int8"):
+            return self.weights
+        return replace(self.weights, compute="int8", input_bits=9.0)
+
+    def costs(
+        self, plan: Plan, batch: Size, seq: Size, past: Size, *, verifies: bool = False
+    ) -> Costs:
+        """What its ops cost; plans that differ in stages or replicas alone share them. Sizes may
+        be arrays, one pass each.
+        """
+        whole = self._priced(plan, batch, seq, past, verifies)
+        if not self._interleaves(plan, batch, seq):
+            return whole
+        half = self._priced(plan, batch / 2.0, seq, past, verifies)
+        return interleaved(half, whole, self.clock.silicon, decoding=bool(np.all(seq == 1.0)))
+
+    def _interleaves(self, plan: Plan, batch: Size, seq: Size) -> bool:
+        """Whether two halves of the tokens hide each other's way to experts on other ranks."""
+        apart = self.two_batches and bool(plan.ep * plan.etp > plan.tp)
+        return apart and bool(np.all(np.asarray(batch * seq) >= 2.0))
+
+    def _priced(self, plan: Plan, batch: Size, seq: Size, past: Size, verifies: bool) -> Costs:
+        if any(isinstance(size, np.ndarray) for size in (batch, seq, past)):
+            program = self.program(plan, batch, seq, past, verifies=verifies)
+            return program_costs(program, self.clock, Placement.of(plan))
+        key = (*_shape(plan), batch, seq, past, verifies)
         if key not in self._remembered:
-            program = self.program(plan, batch, seq, past)
+            program = self.program(plan, batch, seq, past, verifies=verifies)
             self._remembered[key] = program_costs(program, self.clock, Placement.of(plan))
         return self._remembered[key]
 
-    def program(self, plan: Plan, batch: float, seq: float, past: float) -> Program:
-        """What runs in such a pass."""
+    def prepare(self, asked: Iterable[Shape]) -> None:
+        """Price passes of many plans and batches with few calls of the clock, for `costs` to find.
+
+        A group of one rank changes the graph, so only plans whose groups are alike in that are
+        priced together (as training_costs does).
+        """
+        groups: dict[tuple[object, ...], dict[tuple[object, ...], Shape]] = {}
+        wanted = list(asked)
+        wanted += [
+            (plan, batch / 2.0, seq, past)
+            for plan, batch, seq, past in wanted
+            if self._interleaves(plan, batch, seq)
+        ]
+        for plan, batch, seq, past in wanted:
+            key = (*_shape(plan), batch, seq, past, False)
+            if key not in self._remembered:
+                alone = [float(getattr(plan, axis)) == 1.0 for axis in AXES]
+                alone.append(bool(plan.ep * plan.etp <= plan.tp))  # a replica has all experts
+                others = tuple(getattr(plan, name) for name in STRUCTURE)
+                groups.setdefault((*alone, *others, seq), {})[key] = plan, batch, seq, past
+        for group in groups.values():
+            plans, batches, lengths, pasts = zip(*group.values(), strict=True)
+            shapes = {name: _column([getattr(p, name) for p in plans]) for name in SHAPING}
+            plan = plans[0].but(**shapes)
+            program = self.program(plan, _column(batches), lengths[0], _column(pasts))
+            costs = program_costs(program, self.clock, Placement.of(plan))
+            for row, key in enumerate(group):
+                self._remembered[key] = costs.map(partial(_row, row))
+
+    def forget(self) -> None:
+        """Price everything anew."""
+        self._remembered.clear()
+
+    def program(
+        self, plan: Plan, batch: Size, seq: Size, past: Size, *, verifies: bool = False
+    ) -> Program:
+        """What runs in such a pass.
+
+        One that `verifies` drafted tokens reads the cache as a decode step does, once for all of a
+        sequence's tokens, and asks for the logits of each.
+        """
         run = Pass(
             batch=batch,
             seq=seq,
             past=past,
             training=False,
-            decoding=seq == 1.0 and past > 0,
+            decoding=verifies or bool(np.all(seq == 1.0) and np.all(np.greater(past, 0))),
             dtype=self.dtype,
             bits=self.bits,
             cache_bits=self.cache_bits,
         )
-        return compile_program(self.model, plan, run, self.weights)
+        if run.decoding:
+            # DeepEP's low-latency kernels send every copy of a token straight to its expert; only
+            # the normal ones, for prompts, send one to each node (deepseek-ai/DeepEP, legacy.md).
+            plan = plan.but(dispatch="all-to-all")
+        if bool(np.all(np.greater(seq, 1.0))) and not self.profile.curve("framework")["flash"]:
+            plan = plan.but(flash=False)
+        rows = self.profile.curve("matmul").values.get("vector_rows", 0.0)
+        few = bool(np.all(np.asarray(batch * seq) <= rows))
+        return compile_program(self.model, plan, run, self.weights if few else self.products)
 
-    def time(self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: int = 0) -> Term:
-        """All layers, one after another; stages of a pipeline add their hand-overs."""
+    def time(
+        self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: Size = 0,
+        issued: Size | None = None, busy: float = 1.0,
+    ) -> Term:  # fmt: skip
+        """All layers, one after another; stages of a pipeline add their hand-overs.
+
+        A captured graph is launched at once: no kernel of it waits for the host. `issued` seconds
+        are what the host needs where that is neither so nor a launch for every kernel; `busy` is
+        the part of the time for which each of the stages has work.
+        """
+        law, host = self.profile.curve("collective"), self.profile.curve("framework")
+        captured = graphs and bool(host["captures"])
+        if issued is None:
+            issued = 0.0 if captured else summed_over(costs, self.model, "host")
         seconds: dict[str, Size] = {}
         for piece, times in costs.pieces(self.model):
             for (_, cause), value in piece.seconds.items():
@@ -70,7 +174,6 @@ class Passes:
             for cause, label in COMPUTE.items()
             if cause in seconds
         ]
-        law, host = self.profile.curve("collective"), self.profile.curve("framework")
         parts += [
             leaf(label, seconds[axis], law, "collective")
             for axis, label in COMMUNICATION.items()
@@ -80,16 +183,15 @@ class Passes:
             seconds={"forward": summed(part.value for part in parts)},
             clocked={"forward": summed(seconds.get(cause, 0.0) for cause in CLOCKED_CAUSES)},
             kernels={"forward": summed_over(costs, self.model, "kernels")},
-            # A captured graph is launched at once: no kernel of it waits for the host.
-            host={"forward": 0.0 if graphs else summed_over(costs, self.model, "host")},
-            joules=summed_over(costs, self.model, "joules"),
+            host={"forward": issued},
+            joules=busy * summed_over(costs, self.model, "joules"),
         )
-        gap = host["graph"] if graphs else self.clock.host.gap
+        gap = host["graph"] if captured else self.clock.host.gap
         parts += run_closed(work, self.clock.power, gap=gap).added(self.profile)[1:]
         around = host["step"] + tokens * host["token"]
         parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:
-            stride = plan.tp * self.cluster.count / (plan.tp * plan.pp)
+            stride = plan.tp * plan.dp  # of one worker: replicas stand inside a stage
             hop = self.clock.collective(
                 CollectiveKind.SEND_RECV, 2.0, costs.boundary_bytes, stride
             ).seconds
@@ -98,9 +200,27 @@ class Passes:
         least = summed_over(costs, self.model, "peak_seconds")
         if graphs:
             streamed = summed_over(costs, self.model, "streamed_bytes")
-            if streamed > self.clock.silicon.l2_bytes * plan.pp:  # a tiny model stays on the chips
-                least = max(least, streamed / self.clock.silicon.bandwidth)
+            # A tiny model stays on the chips.
+            cold = np.greater(streamed, self.clock.silicon.l2_bytes * plan.pp)
+            read = np.where(cold, streamed / self.clock.silicon.bandwidth, 0.0)
+            least = np.maximum(least, read)
         return total(name, *parts, cause="framework", spread=host.error, least=least)
+
+
+def _shape(plan: Plan) -> tuple[object, ...]:
+    """What of a plan decides what one rank runs."""
+    return tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE))
+
+
+def _row(row: int, size: Size) -> Size:
+    """The size of one shape out of many."""
+    return size[row] if isinstance(size, np.ndarray) and size.ndim else size
+
+
+def _column(values: Sequence[Size]) -> Size:
+    """One number where all agree, else an array."""
+    found = np.array(values, np.float64)
+    return float(found[0]) if (found == found[0]).all() else found
 
 
 def wide_dtype(cluster: Cluster) -> str:
@@ -109,6 +229,6 @@ def wide_dtype(cluster: Cluster) -> str:
     return next((d for d in ("bf16", "fp16", "fp32") if chip.computes(d)), "bf16")
 
 
-def summed_over(costs: Costs, model: Model, what: str) -> float:
+def summed_over(costs: Costs, model: Model, what: str) -> Size:
     """Joules, streamed bytes or seconds at the peak of a forward pass through all layers."""
-    return float(sum(n * getattr(p, what).get("forward", 0.0) for p, n in costs.pieces(model)))
+    return summed(n * getattr(p, what).get("forward", 0.0) for p, n in costs.pieces(model))

@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from trueflops.catalog import Cluster, Price
 from trueflops.graph.passes import Format
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.predict.serving.memory import KvCache
+from trueflops.predict.serving.speculation import Speculation
 from trueflops.profile import Engine, Profile
 from trueflops.runtime import Estimate, Term
 from trueflops.workload import Serving
+
+Limited = Literal["load", "prefill", "decode", "links"]
+"""What a pair of pools is limited by: no more requests being sent, the prefill pool, room in the
+decode pool's caches, or the links between both."""
+
+
+@dataclass(frozen=True)
+class UsdApart:
+    """Dollars for a million tokens, those read and those written each for their own."""
+
+    read: Estimate
+    written: Estimate
+
+    @classmethod
+    def of(cls, usd: Estimate, asked: Serving, writing: float) -> UsdApart:
+        """Split what all costs, per token written, by the share that writing has in it."""
+        reading = (1.0 - writing) * asked.output / asked.input
+        return cls(usd.times(reading), usd.times(writing))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculativeGain:
+    """A step with drafts beside one without, of the requests that run at once."""
+
+    speculation: Speculation
+    step: Term
+    plain: Term
+    tokens: float  # that a step with drafts gives a request
+    speedup: Estimate  # of tokens per second, prompts aside
+    drafter_bytes: float  # weights on one accelerator, beside the model's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +68,93 @@ class ServingPoint:
     cache_bytes_per_request: float  # of the whole request, wherever it lies
     cache_bytes_per_accelerator: float  # of one request, on one accelerator
     most_requests: int  # that the cache of one replica can hold
+    kv_cache: KvCache  # of one replica, as its engine prints it at start
+    ttft: Estimate
+    tpot: Estimate
+    tokens_per_second: Estimate  # written, by the whole cluster
+    usd_per_million_tokens: Estimate | None
+    watts: Estimate | None
+    joules_per_token: Estimate | None
+    price: Price | None
+    gain: SpeculativeGain | None = None  # of speculative decoding, where it was asked for
+
+    @property
+    def usd_apart(self) -> UsdApart | None:
+        """Dollars of tokens read and written apart: by the time that each keeps the chips."""
+        if self.usd_per_million_tokens is None:
+            return None
+        served = self.workload.concurrency * self.running / self.batch
+        writing = float(self.tokens_per_second.value) * float(self.decode.value) / served
+        return UsdApart.of(self.usd_per_million_tokens, self.workload, min(writing, 1.0))
+
+    @property
+    def waiting(self) -> int:
+        """Requests of one replica that wait for room in its cache; times are of those that run."""
+        return self.batch - self.running
+
+    @property
+    def cache_filled(self) -> float | None:
+        """The share of the cache that the running requests fill when longest; None: no cache."""
+        pool = float(self.kv_cache.bytes.value)
+        return self.running * self.cache_bytes_per_accelerator / pool if pool else None
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights and the cache of all requests fit."""
+        return float(self.memory.value) <= self.capacity_bytes
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Workers that read, or workers that write: engines of one plan each.
+
+    >>> import trueflops as tf
+    >>> pool = tf.Pool(tf.Plan(dp_replicate=8, ep=8), workers=2)  # dp-attention and experts over 8
+    >>> pool.accelerators, pool.replicas
+    (16, 16)
+    """
+
+    plan: Plan  # of one worker; its dp_replicate is the attention replicas that share its experts
+    workers: int
+
+    @property
+    def accelerators(self) -> int:
+        """Of all workers."""
+        return int(self.plan.world) * self.workers
+
+    @property
+    def replicas(self) -> int:
+        """Attention replicas of all workers."""
+        return int(self.plan.dp) * self.workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledPoint:
+    """A pair of pools at one concurrency."""
+
+    model: Model
+    workload: Serving
+    cluster: Cluster
+    profile: Profile
+    engine: Engine
+    weights: Format
+    cache_bits: float
+    prefill_pool: Pool
+    decode_pool: Pool
+    running: int  # requests that one decode replica holds, on average
+    prefill: Term  # of one prompt
+    transfer: Term  # of its cache to the decode pool
+    decode: Term
+    memory: Term  # of the decode pool's fullest accelerator
+    prefill_memory: Term
+    capacity_bytes: float
+    cache_bytes_per_request: float  # of the whole request, wherever it lies
+    cache_bytes_per_accelerator: float  # of one request, on one accelerator of the decode pool
+    most_requests: int  # that the cache of one decode replica can hold
+    prefill_busy: float  # share of the time for which the prefill pool works
+    links_busy: float  # and the links between both
+    queue_seconds: float  # that a request waits, after the first wave
+    limited_by: Limited
     ttft: Estimate
     tpot: Estimate
     tokens_per_second: Estimate  # written, by the whole cluster
@@ -44,11 +164,23 @@ class ServingPoint:
     price: Price | None
 
     @property
-    def waiting(self) -> int:
-        """Requests of one replica that wait for room in its cache; times are of those that run."""
-        return self.batch - self.running
+    def fits(self) -> bool:
+        """Whether weights fit in both pools, and no request waits for room in the decode pool."""
+        both = (self.memory, self.prefill_memory)
+        return (
+            self.limited_by != "decode"
+            and self.most_requests > 0
+            and all(float(each.value) <= self.capacity_bytes for each in both)
+        )
 
     @property
-    def fits(self) -> bool:
-        """Whether weights and the cache of all requests fit."""
-        return float(self.memory.value) <= self.capacity_bytes
+    def usd_apart(self) -> UsdApart | None:
+        """Dollars of tokens read and written apart: each pool pays for its own."""
+        if self.usd_per_million_tokens is None:
+            return None
+        reading, writing = self.prefill_pool.accelerators, self.decode_pool.accelerators
+        share = writing / (reading + writing)
+        return UsdApart.of(self.usd_per_million_tokens, self.workload, share)
+
+
+Point = ServingPoint | PooledPoint

@@ -1,10 +1,12 @@
 """Serving: prefill and decode step, KV cache, tokens per second at a batch.
 
-A replica works on as many requests n as its cache holds; others wait. While each writes its
-output, n others are read in, several short prompts at a time, by stages of a pipeline at once:
-    TPOT     = decode + (n − 1) · prefill / (pp · output) · (1 − 1/waves)
+A replica works on as many requests n as its cache holds and its engine runs; others wait. While
+each writes its output, n others are read in as they come, by stages of a pipeline at once:
+    TPOT     = decode + (n − 1) · read / (pp · output) · (1 − 1/waves)
     TTFT     = overhead + prefill + 2 decode + prefill · n / (2 · waves) + wait for room
-    tokens/s = n · output / (output · decode + n · prefill / pp)
+    tokens/s = n · output / (output · decode + n · read / pp)
+What reading a prompt adds depends on the policy: where prompts come first, the prefill; in a mixed
+step, what its tokens add to the products of a decode step. `serve/` simulates the same.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from trueflops.plan import Plan
 from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
 from trueflops.predict.costs import Costs
 from trueflops.predict.serving.memory import ServerMemory
-from trueflops.predict.serving.passes import Passes, summed_over
-from trueflops.predict.serving.point import ServingPoint
+from trueflops.predict.serving.passes import Passes, Shape, summed_over
+from trueflops.predict.serving.point import ServingPoint, SpeculativeGain
+from trueflops.predict.serving.ranks import fullest_rank
+from trueflops.predict.serving.speculation import Speculation
+from trueflops.predict.serving.speculator import Outlook, Speculator
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
 from trueflops.runtime import Estimate, Term, leaf, total
@@ -32,6 +37,7 @@ from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
 BATCHING_ERROR: Final = 0.25  # of a rate: how full a scheduler keeps its batch, and with what
+LEAST_ADDED: Final = 0.02  # of a mixed step: a few tokens hardly lengthen it, but they do
 CHUNKS_AT_ONCE: Final = 4.0  # of a prompt in a pipeline: llama.cpp hands over 2048 tokens by 512
 
 
@@ -57,6 +63,8 @@ class Server:
         weights: str = "bf16",
         cache_bits: float = 16.0,
         engine: Engine | None = None,
+        length: int | None = None,
+        speculation: Speculation | None = None,
         pue: float = 1.0,
         rent: Price | None = None,
     ) -> None:
@@ -64,7 +72,12 @@ class Server:
         self.cluster, self.profile = cluster, profile
         self.pue = pue
         self.engine = engine or engine_of(USUAL)
-        self.passes = Passes(model, cluster, profile, weights, cache_bits)
+        self.length = length  # of the longest request; None: as the load has them
+        overlaps = self.engine.two_batches
+        self.passes = Passes(model, cluster, profile, weights, cache_bits, two_batches=overlaps)
+        self.speculator = (
+            Speculator(self.passes, self.engine.name, speculation) if speculation else None
+        )
         self.rent = rent or going_price(cluster)
 
     @property
@@ -80,7 +93,13 @@ class Server:
     @property
     def memory(self) -> ServerMemory:
         """Of this engine under this load."""
-        return ServerMemory(self.passes, self.engine, self.workload)
+        return ServerMemory(
+            self.passes,
+            self.engine,
+            self.workload,
+            length=self.length,
+            speculator=self.speculator,
+        )
 
     def asked(self, workload: Serving) -> Server:
         """The same server under another load; passes of the same shape are priced once."""
@@ -96,35 +115,34 @@ class Server:
         one, alone = self._read(plan, 1)
         prefill = self._alone(alone, plan)
         memory, per_request, most, room = self.memory.of(plan, one, batch)
-        running = min(batch, room) if most else batch
-        together = max(
-            1, min(running, int(self.engine.step_tokens // asked.input))
-        )  # prompts read in one pass
-        reading, packed = one, alone
-        if together > 1:
-            reading, packed = self._read(plan, together)
+        running = min(batch, room, self.engine.most_sequences) if most else batch
+        if self.speculator:
+            running = self.speculator.at_once(running)
+        together = self._together(running)
+        packed = self._read(plan, together)[1] if together > 1 else alone
         writing, decode = self._write(plan, running)
-        # Prefills that one batch of outputs waits for; stages read as many prompts as there are.
-        passes = max(running / together / float(plan.pp), 1.0)
+        each, read = self._beside(plan, running, alone)
+        # Passes over prompts that one batch of outputs waits for; stages read as many at once.
+        passes = max(running / each / float(plan.pp), 1.0)
         whole = total(
             "all",
             decode.scaled(asked.output),
-            packed.scaled(passes),
+            read.scaled(passes),
             cause="batching",
             spread=BATCHING_ERROR if running > 1 else 0.0,
             # A pass may read weights for prompts and for decoding at once: limits do not add up.
-            least=max(decode.least * asked.output, packed.least * passes),
+            least=max(decode.least * asked.output, read.least * passes),
         )
         # Prefills of other requests a token waits for; the last wave has none behind it.
         others = passes * (running - 1) / running / asked.output * (1.0 - 1.0 / asked.waves)
-        tpot = total("tpot", decode, packed.scaled(others), least=decode.least).estimate
+        tpot = total("tpot", decode, read.scaled(others), least=decode.least).estimate
         served = asked.concurrency * running / batch
         rate = whole.estimate.under(served * asked.output)
         # Work of one accelerator while a batch is written; replicas without requests idle.
         used = served / (running * replicas) / float(plan.pp)
         joules = used * (
-            summed_over(writing, self.model, "joules") * asked.output * plan.pp
-            + summed_over(reading, self.model, "joules") * running / together
+            self._joules(writing, plan, running) * asked.output * plan.pp
+            + summed_over(one, self.model, "joules") * running
         )
         taken = whole.estimate
         watts = cluster_watts(self.cluster, self.profile, joules, 1.0, taken, self.pue)
@@ -147,17 +165,21 @@ class Server:
             prefill=prefill,
             decode=decode,
             memory=memory,
-            capacity_bytes=self.memory.capacity,
+            capacity_bytes=self.memory.capacity(plan),
             cache_bytes_per_request=self.memory.cache_per_request(Plan()),
             cache_bytes_per_accelerator=per_request,
             most_requests=most,
-            ttft=self._first_token(prefill, packed, decode, whole, together, batch, running),
+            kv_cache=self.memory.kv_cache(plan, one),
+            ttft=self._first_token(
+                prefill, packed, self._step(decode), whole, together, batch, running
+            ),
             tpot=tpot,
             tokens_per_second=rate,
             usd_per_million_tokens=usd,
             watts=watts,
             joules_per_token=watts.over(rate) if watts else None,
             price=self.rent,
+            gain=self._gain(plan, running),
         )
 
     def prefill(self, plan: Plan) -> Term:
@@ -173,26 +195,54 @@ class Server:
         """How many requests the cache of one replica can hold."""
         return self.memory.of(plan, self._read(plan, 1)[0], 1)[2]
 
+    def step_shape(self, plan: Plan, running: int) -> tuple[float, float, float]:
+        """Batch, length and past of a decode step: what Passes.prepare is asked for."""
+        return self._tokens(plan, running)
+
     def prefill_program(self, plan: Plan) -> Program:
-        """What runs when one prompt is read."""
-        return self.passes.program(plan, *self._prompts(1))
+        """What runs when one prompt is read, or each chunk of it."""
+        return self.passes.program(plan, *self._chunk())
 
     def decode_program(self, plan: Plan, running: int) -> Program:
         """What runs when each of so many requests writes a token."""
         return self.passes.program(plan, *self._tokens(plan, running))
 
-    def _prompts(self, together: int) -> tuple[float, float, float]:
+    def _prompts(self, together: float) -> tuple[float, float, float]:
         """Batch, length and past of a pass that reads so many prompts."""
         return float(together), float(self.workload.input), 0.0
 
     def _tokens(self, plan: Plan, running: int) -> tuple[float, float, float]:
-        """Of a decode step, in the middle of the outputs."""
+        """Of a decode step, in the middle of the outputs; ranks in step wait for the fullest."""
         middle = float(self.workload.input + self.workload.output / 2.0)
-        return max(running / float(plan.pp), 1.0), 1.0, middle
+        middle *= fullest_rank(plan, running, self.workload)
+        return max(running / self._at_once(plan), 1.0), 1.0, middle
 
-    def _read(self, plan: Plan, together: int) -> tuple[Costs, Term]:
+    def _at_once(self, plan: Plan) -> float:
+        """Parts of the batch that stages of a pipeline work on at once."""
+        return float(plan.pp) if self.engine.staggered else 1.0
+
+    def _read(self, plan: Plan, together: float) -> tuple[Costs, Term]:
+        """What prompts cost in all, and the time in which they are read, chunk after chunk."""
         costs = self.passes.costs(plan, *self._prompts(together))
-        return costs, self.passes.time("prefill", costs, plan, graphs=False)
+        if self.chunks == 1:
+            return costs, self.passes.time("prefill", costs, plan, graphs=False)
+        chunk = self.passes.costs(plan, *self._chunk())
+        time = self.passes.time("prefill", chunk, plan, graphs=False)
+        return costs, time.scaled(self.chunks * together)
+
+    @property
+    def chunks(self) -> int:
+        """Parts in which a prompt is read."""
+        whole = not self.engine.chunked
+        return 1 if whole else ceil(self.workload.input / self.engine.step_tokens)
+
+    def _chunk(self) -> tuple[float, float, float]:
+        """Batch, length and past of the middle one of them.
+
+        The cache before a chunk grows evenly, and attention with it: the middle one is the mean.
+        """
+        length = self.workload.input / self.chunks
+        return 1.0, length, (self.workload.input - length) / 2.0
 
     def _alone(self, read: Term, plan: Plan) -> Term:
         """One prompt: stages of a pipeline read different chunks of it at once."""
@@ -203,9 +253,99 @@ class Server:
         chunks = np.clip(self.workload.input / self.engine.step_tokens, 1.0, CHUNKS_AT_ONCE)
         return float((chunks + plan.pp - 1.0) / (chunks * plan.pp))
 
+    def shapes(self, plan: Plan, running: int) -> list[Shape]:
+        """Passes that a point with so many running requests is made of, to be priced beforehand."""
+        passes = [self._tokens(plan, running)]
+        if self.chunks > 1:
+            passes.append(self._chunk())
+        passes += [self._prompts(n) for n in (self._together(running), self._read_with(running))]
+        if self.engine.policy == "mixed":
+            passes.append(self._empty(plan, running))
+        return [(plan, *each) for each in passes]
+
+    def _together(self, running: int) -> int:
+        """Prompts of the first wave that one pass reads."""
+        return max(1, min(running, int(self.engine.step_tokens // self.workload.input)))
+
+    def _coming(self, running: int) -> float:
+        """Prompts that one pass reads while others write: as many as end in a step."""
+        asked = self.workload
+        return max(1.0, min(running / asked.output, self.engine.step_tokens / asked.input))
+
+    def _read_with(self, running: int) -> float:
+        """The same, in a mixed step with the tokens that are written counted as prompts' tokens."""
+        if self.engine.policy == "prefill-first":
+            return self._coming(running)
+        return self._coming(running) + running / self.workload.input
+
+    def _empty(self, plan: Plan, running: int) -> tuple[float, float, float]:
+        """A decode step with nothing in the cache."""
+        return max(running / self._at_once(plan), 1.0), 1.0, 1.0
+
+    def _beside(self, plan: Plan, running: int, alone: Term) -> tuple[float, Term]:
+        """Prompts that one pass reads while others write, and what that adds to a decode step.
+
+        They come as others end: one, or as many as end in a step.
+        """
+        each = self._coming(running)
+        if running == 1:
+            return 1.0, alone
+        together = self._read(plan, self._read_with(running))[1]
+        if self.engine.policy == "prefill-first":
+            return each, together
+        # A mixed step reads its weights once, for prompts and for the tokens that are written.
+        empty = self.passes.costs(plan, *self._empty(plan, running))
+        bare = self.passes.time("decode step", empty, plan, graphs=True, tokens=running)
+        added = 1.0 - float(bare.value) / float(together.value)
+        return each, together.scaled(max(added, LEAST_ADDED))
+
     def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
-        costs = self.passes.costs(plan, *self._tokens(plan, running))
-        return costs, self.passes.time("decode step", costs, plan, graphs=True, tokens=running)
+        """A token of every request: a decode step, or the share of one that verifies drafts."""
+        batch, one, past = self._tokens(plan, running)
+        costs = self.passes.costs(plan, batch, one, past)
+        if self.speculator:
+            return costs, self.speculator.token(plan, batch, past)
+        # A stage that waits for the others draws less.
+        busy = min(running, self._at_once(plan)) / float(plan.pp)
+        return costs, self.passes.time(
+            "decode step", costs, plan, graphs=True, tokens=running, busy=busy
+        )
+
+    def _step(self, decode: Term) -> Term:
+        """The whole step of which `decode` is the share of a token."""
+        if not self.speculator:
+            return decode
+        past = self.workload.input + self.workload.output / 2.0
+        return decode.scaled(self.speculator.speculation.tokens(past))
+
+    def _joules(self, writing: Costs, plan: Plan, running: int) -> float:
+        """Of one accelerator, for a token of every request."""
+        if self.speculator:
+            batch, _, past = self._tokens(plan, running)
+            return self.speculator.joules(plan, batch, past)
+        return float(summed_over(writing, self.model, "joules"))
+
+    def _gain(self, plan: Plan, running: int) -> SpeculativeGain | None:
+        """What drafts bring at this load, with other lengths, and up to which batch."""
+        if not self.speculator:
+            return None
+        batch, _, past = self._tokens(plan, running)
+        by = self.speculator
+        return SpeculativeGain(
+            speculation=by.speculation,
+            step=by.step(plan, batch, past),
+            plain=by.plain(plan, batch, past),
+            tokens=by.speculation.tokens(past),
+            speedup=by.speedup(plan, batch, past),
+            drafter_bytes=by.drafter_bytes(plan),
+        )
+
+    def outlook(self, point: ServingPoint) -> Outlook | None:
+        """What other lengths of drafts would give, and from which batch on none pays."""
+        if not self.speculator:
+            return None
+        batch, _, past = self._tokens(point.plan, point.running)
+        return self.speculator.outlook(point.plan, batch, past, point.most_requests)
 
     def _first_token(
         self, prefill: Term, packed: Term, decode: Term, whole: Term, together: int, batch: int,

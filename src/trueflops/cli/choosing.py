@@ -1,0 +1,249 @@
+"""trueflops infer: configurations of every kind; or, with --prefill and --decode, two pools."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+from trueflops import units
+from trueflops.catalog import Accelerator
+from trueflops.cli.question import question_of
+from trueflops.errors import BadInput
+from trueflops.graph.passes import format_named
+from trueflops.model import Model
+from trueflops.plan import check_plan, serving_plan
+from trueflops.plan.words import read_worker
+from trueflops.predict import Point, Pool, PooledPoint, Pools, Server, ServingPoint
+from trueflops.predict.released import Weights, served_weights
+from trueflops.predict.serving.cache import CACHE_BITS
+from trueflops.report import encode
+from trueflops.report.configurations import (
+    draw_front,
+    encode_point,
+    encode_pooled,
+    front_table,
+    kinds_table,
+    plot_front,
+    print_pooled,
+    refusals,
+)
+from trueflops.report.plots import check_name
+from trueflops.report.progress import Waiting
+from trueflops.report.serving import print_serving
+from trueflops.report.tables import console, count, plural
+from trueflops.report.training import tree_table
+from trueflops.search import Limits
+from trueflops.search.configurations import Configurations, pareto, search_configurations
+
+ANY: Final = "any"
+NARROWER: Final = {"fp8": "fp8", "nvfp4": "fp4", "int4": "bf16"}
+"""Formats that --weights any tries, and what a chip must be able to multiply in for each."""
+
+
+def chooses(options: argparse.Namespace, limits: Limits) -> bool:
+    """Whether configurations of every kind are sought, and not only cuts at one load."""
+    if options.tp or options.pp or options.ep or options.provenance:
+        return False
+    formats = ANY in (options.weights, options.cache)
+    asked = options.users is not None or options.pools or options.pareto or options.plot
+    return bool(limits.given or formats or asked)
+
+
+def choose(
+    options: argparse.Namespace, servers: Sequence[Server], limits: Limits, more: dict[str, Any]
+) -> Configurations:
+    """Search, and answer on stdout where something fits in time; `more` gets why others do not.
+
+    Where times are limited and no load is given, each configuration is asked at the largest load
+    that it answers in time.
+    """
+    _check(options, limits)
+    any_load = options.users is not None or (limits.given and options.concurrency is None)
+    whole = Configurations()
+    front: list[Point] = []
+    with Waiting(f"trying every configuration of {servers[0].cluster.count:,} accelerators"):
+        for server in servers:
+            found = search_configurations(server, limits, any_load=any_load)
+            whole.add(found, limits)
+            if options.pareto or options.plot:
+                front += pareto(server, limits)
+    front = front_of_all(front) if len(servers) > 1 else front
+    more |= {
+        "tried": whole.tried,
+        "refused": dict(whole.refused),
+        "nearest": encode_point(whole.nearest) if whole.nearest else None,
+    }
+    if front:
+        more["pareto"] = [encode_point(point) for point in front]
+    more["why_not"] = refusals(whole, limits)
+    if whole.points:
+        _show(options, whole, front, more)
+    return whole
+
+
+def formats_of(options: argparse.Namespace, model: Model, chip: Accelerator) -> list[Weights]:
+    """The format asked for, or as released; with any, also every narrower one of the chip's."""
+    if options.weights != ANY:
+        return [served_weights(model, chip, options.weights)]
+    found = [served_weights(model, chip)]
+    for name, compute in NARROWER.items():
+        narrow = served_weights(model, chip, name)
+        bits = format_named(found[-1].name).weight_bits
+        if chip.computes(compute) and format_named(name).weight_bits < 0.9 * bits:
+            found.append(narrow)
+    return found
+
+
+def caches_of(options: argparse.Namespace, chip: Accelerator) -> list[float]:
+    """Bits of the cache: as asked for, else 16; with any, 8 too where the chip has fp8."""
+    if options.cache == ANY:
+        return [16.0, 8.0] if chip.computes("fp8") else [16.0]
+    return [CACHE_BITS[options.cache or "bf16"]]
+
+
+def show_pools(
+    options: argparse.Namespace, server: Server, limits: Limits, more: dict[str, Any]
+) -> int:
+    """Predict the pools that the flags spell out."""
+    if not (options.prefill and options.decode):
+        given, other = ("prefill", "decode") if options.prefill else ("decode", "prefill")
+        raise BadInput(f"--{given} is one of two pools: give --{other} too, as --{other} 1xtp8")
+    pools = [_given_pool(options, server, name) for name in ("prefill", "decode")]
+    taken = sum(pool.accelerators for pool in pools)
+    if taken > server.cluster.count:
+        raise BadInput(
+            f"--prefill and --decode take {taken} accelerators and --on has "
+            f"{server.cluster.count}: take fewer workers or a larger cluster"
+        )
+    point = Pools(server).predict(*pools)
+    fine = point.fits and limits.met(point)
+    if options.json:
+        answer = encode_pooled(question_of(options), point) | more
+        print(encode.to_json(answer | {"in_time": limits.met(point)}))
+        return 0 if fine else 1
+    out = console()
+    print_pooled(out, point, more["notes"])
+    if options.explain:
+        _explain(point)
+    if not point.fits:
+        out.print(f"\n[red]Does not fit[/]: {_too_large(point)}")
+    elif not fine:
+        late = " and ".join(limits.missed(point))
+        out.print(f"\n[red]Not in time[/]: these pools miss the {late}.")
+    return 0 if fine else 1
+
+
+def _too_large(point: PooledPoint) -> str:
+    if point.limited_by == "decode" and point.most_requests:
+        held = plural(point.most_requests * point.decode_pool.replicas, "request")
+        return f"the caches of the decode pool hold {held}; others wait. Give it more workers."
+    pool = "decode" if float(point.memory.value) > point.capacity_bytes else "prefill"
+    return f"a worker of --{pool} has too few accelerators for the weights; use more of them."
+
+
+def _given_pool(options: argparse.Namespace, server: Server, name: str) -> Pool:
+    workers, degrees = read_worker(getattr(options, name), name)
+    tp, pp, dp = (degrees.get(axis, 1) for axis in ("tp", "pp", "dp"))
+    plan = serving_plan(
+        server.model, server.dtype, tp=tp, pp=pp, replicas=dp, ep=degrees.get("ep", 1)
+    )
+    check_plan(plan, server.model, tp * pp * dp)
+    return Pool(plan, workers)
+
+
+def _check(options: argparse.Namespace, limits: Limits) -> None:
+    """What cannot be answered is said before the search."""
+    if options.users is not None and options.concurrency is not None:
+        raise BadInput("--users finds how many requests are in time: leave --concurrency out")
+    if options.users is not None and not limits.given:
+        raise BadInput("--users needs a goal to hold for each of them: --ttft 1s or --tpot 50ms")
+    if options.plot:
+        check_name(Path(options.plot))
+
+
+def front_of_all(points: Sequence[Point]) -> list[Point]:
+    """The front of several fronts."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda each: float(each.tpot.value)):
+        rate = float(point.tokens_per_second.value)
+        if not front or rate > float(front[-1].tokens_per_second.value):
+            front.append(point)
+    return front
+
+
+def _show(
+    options: argparse.Namespace,
+    found: Configurations,
+    front: list[Point],
+    more: dict[str, Any],
+) -> None:
+    best, listed = found.points[0], found.kinds(options.top)
+    users = _users(options, best)
+    if options.plot:
+        plot_front(front, Path(options.plot))
+    if options.json:
+        question = question_of(options)
+        if isinstance(best, PooledPoint):
+            answer = encode_pooled(question, best)
+        else:
+            answer = encode.serving(question, best)
+        answer |= more | {"in_time": True, "users": users}
+        answer["cuts"] = [encode_point(point) for point in listed]
+        print(encode.to_json(answer))
+        return
+    out = console()
+    if isinstance(best, ServingPoint):
+        print_serving(out, best, more["notes"])
+    else:
+        print_pooled(out, best, more["notes"])
+    if len(listed) > 1:
+        out.print()
+        out.print(kinds_table(listed))
+    for line in more["why_not"]:
+        out.print(line, style="dim")
+    if users:
+        out.print(
+            f"\n{count(users['users'])} users: {count(users['accelerators'])} accelerators, "
+            f"{plural(users['clusters'], 'such cluster')}" + _per_hour(users)
+        )
+    if options.pareto and front:
+        out.print()
+        out.print(front_table(front))
+        out.print()
+        for text in draw_front(front, out.width):
+            out.print(text)
+    if options.explain:
+        _explain(best)
+
+
+def _users(options: argparse.Namespace, best: Point) -> dict[str, Any] | None:
+    """Clusters like this one for all users, each with a request in flight all the time."""
+    if options.users is None:
+        return None
+    users = units.parse_count(str(options.users), what="--users")
+    clusters = ceil(users / best.workload.concurrency)
+    chips = clusters * best.cluster.count
+    return {
+        "users": users,
+        "clusters": clusters,
+        "accelerators": chips,
+        "usd_per_hour": chips * best.price.usd_per_hour if best.price else None,
+    }
+
+
+def _per_hour(users: dict[str, Any]) -> str:
+    usd = users["usd_per_hour"]
+    return f", {units.show(usd, 'usd_per_hour')}" if usd is not None else ""
+
+
+def _explain(point: Point) -> None:
+    out = console()
+    trees = [point.decode, point.prefill, point.memory]
+    if isinstance(point, PooledPoint):
+        trees.insert(2, point.transfer)
+    for tree in trees:
+        out.print()
+        out.print(tree_table(tree))

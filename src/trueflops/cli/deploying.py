@@ -1,0 +1,175 @@
+"""How infer sets an engine: its defaults on the chip, flags, and files that start deployments."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, Final
+
+from trueflops.catalog import Accelerator
+from trueflops.cli.launching import write_files
+from trueflops.errors import BadInput, printable, shorten
+from trueflops.files import is_file, own_path
+from trueflops.interop.engines import (
+    Deployed,
+    engine_of_tool,
+    read_deployment,
+    write_deployment,
+)
+from trueflops.interop.engines.files import RELEASES, checkpoint_line
+from trueflops.predict import ServingPoint
+from trueflops.predict.released import served_weights
+from trueflops.profile import Engine, engine_on
+from trueflops.report.serving import describe_replicas
+from trueflops.units import read_number
+from trueflops.workload import Serving
+
+_RELEASE: Final = re.compile(r"v?\d{1,4}(\.\d{1,6}){0,3}[\w.+-]{0,40}")
+MOST_TOKENS: Final = 2**31  # that any of these flags may ask for
+
+
+def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Engine:
+    """The engine of this name on this chip, as the flags set it."""
+    release = options.release or ""
+    if release and not _RELEASE.fullmatch(release):
+        raise BadInput(f"--release {shorten(release)!r}: write the engine's number, as 0.11.0")
+    engine = engine_on(name, chip, release)
+    given: dict[str, Any] = {
+        "block": options.block_size,
+        "most_sequences": options.max_num_seqs,
+        "step_tokens": options.max_num_batched_tokens,
+    }
+    for flag, value in given.items():
+        if value is not None and not 1 <= value <= MOST_TOKENS:
+            raise BadInput(f"{_FLAGS[flag]} {value}: write a number from 1 to {MOST_TOKENS:,}")
+    given |= {"policy": options.policy, "two_batches": options.two_batch_overlap}
+    engine = engine.but(**{key: value for key, value in given.items() if value is not None})
+    if options.memory_share is None:
+        return engine
+    return engine.but(memory_share=_share(options.memory_share), shares=())
+
+
+_FLAGS: Final = {
+    "block": "--block-size",
+    "most_sequences": "--max-num-seqs",
+    "step_tokens": "--max-num-batched-tokens",
+}
+
+
+def length_for(options: argparse.Namespace, asked: Serving) -> int | None:
+    """The longest request that the engine must take."""
+    longest: int | None = options.max_model_len
+    if longest is not None and longest < asked.context:
+        raise BadInput(
+            f"--max-model-len {longest:,}: the requests have {asked.context:,} tokens (--input and "
+            f"--output); write at least that, or ask for shorter ones"
+        )
+    return longest
+
+
+def _share(said: str) -> float:
+    try:
+        share = read_number(said)
+    except BadInput:
+        share = 0.0
+    if not 0.0 < share <= 1.0:
+        raise BadInput(f"--memory-share {shorten(said)!r}: write a number above 0 and up to 1")
+    return share
+
+
+class Deployment:
+    """What a question says of files that start engines. It fills in flags that were not given."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.notes: list[str] = []
+        if options.from_file is not None:
+            self._read(options.from_file)
+        if options.emit is not None:
+            tool, folder = options.emit
+            engine = engine_of_tool(tool, options.framework)
+            if options.framework not in (None, engine):
+                raise BadInput(
+                    f"--emit {tool}: starts {engine}, and --engine says {options.framework}"
+                )
+            if is_file(own_path(folder)):
+                raise BadInput(f"--emit {tool} {printable(folder)}: a file; name a folder")
+            options.framework = engine
+        elif options.force:
+            raise BadInput("--force overwrites the files of --emit; say --emit TOOL DIR")
+
+    def _read(self, name: str) -> None:
+        """The file's deployment as flags; what was typed wins."""
+        path = own_path(name)
+        said = read_deployment(path)
+        self.said = said
+        typed = any(getattr(self.options, each) is not None for each in ("tp", "pp", "ep"))
+        flags = {
+            key: value
+            for key, value in vars(said).items()
+            if key not in ("engine", "model", "dp", "ignored") and value is not None
+        }
+        cut = {key: flags.pop(key, None) or 1 for key in ("tp", "pp", "ep")}
+        flags |= {} if typed else cut
+        for key, value in flags.items():
+            if getattr(self.options, key) is None:
+                setattr(self.options, key, str(value) if key == "memory_share" else value)
+        if self.options.framework is None:
+            self.options.framework = said.engine
+        where = printable(path.name)
+        model = f" of {printable(said.model)}" if said.model[:1] not in ("", "$") else ""
+        self.notes.append(f"deployment{model} in {where}, read as {said.engine}'s")
+        self.notes += [f"{where}: {printable(word)} is ignored" for word in said.ignored]
+
+    def compare(self, count: int) -> list[str]:
+        """What to say where a file asks for another number of accelerators than --on has."""
+        if self.options.from_file is None or self.said.accelerators == count:
+            return self.notes
+        asks = f"the file asks for {self.said.accelerators}"
+        return [*self.notes, f"--on has {count} accelerators, and {asks}: replicas fill the rest"]
+
+    def write(self, point: ServingPoint) -> list[str]:
+        """Write the files of a point that fits; say where they are and how it starts."""
+        if self.options.emit is None:
+            return []
+        tool, folder = self.options.emit
+        if not point.fits:
+            return [f"--emit {tool}: nothing was written, as it does not fit"]
+        about = (
+            f"trueflops: {point.model.name} on {point.cluster.name} for {RELEASES[tool]}\n"
+            f"{describe_replicas(point)}, weights {point.weights.name}"
+        )
+        deployed = _deployed(self.options, point)
+        if deployed.weights is None and not _as_released(point):
+            about += f"\n{checkpoint_line(point.weights.name)}"
+        files = write_deployment(tool, deployed, about, point.cluster.per_node)
+        paths = write_files(own_path(folder), files, bool(self.options.force))
+        first = paths[0]
+        start = f"kubectl apply -f {first}" if tool == "dynamo" else f"MODEL=… bash {first}"
+        named = ", ".join(str(path) for path in paths)
+        return [f"written for {RELEASES[tool]}: {named}", f"start: {start}"]
+
+
+def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
+    """A point in the words of its engine; only fp8 is something that it narrows weights to."""
+    plan, engine = point.plan, point.engine
+    narrows = engine.name in ("vllm", "sglang") and point.weights.name in ("fp8", "fp8_block")
+    pooled = engine.pool != "asked"
+    return Deployed(
+        engine.name,
+        tp=int(plan.tp),
+        pp=int(plan.pp),
+        dp=point.replicas,
+        ep=int(plan.ep),
+        weights="fp8" if narrows and not _as_released(point) else None,
+        cache=options.cache,
+        memory_share=engine.share(int(plan.tp * plan.pp)) if pooled else None,
+        max_model_len=point.kv_cache.length,
+        block_size=engine.block if pooled else None,
+        max_num_seqs=engine.most_sequences if pooled else point.running,
+        max_num_batched_tokens=engine.step_tokens,
+    )
+
+
+def _as_released(point: ServingPoint) -> bool:
+    return point.weights.name == served_weights(point.model, point.cluster.accelerator).name

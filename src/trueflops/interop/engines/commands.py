@@ -1,0 +1,217 @@
+"""A command line that starts an engine: read into a Deployed, and its words written.
+
+>>> from trueflops.interop.engines import read_command
+>>> said = read_command("vllm serve meta-llama/Llama-3.1-8B -tp 2 --max-num-seqs 64 --foo 1")
+>>> said.engine, said.model, said.tp, said.max_num_seqs, said.ignored
+('vllm', 'meta-llama/Llama-3.1-8B', 2, 64, ('--foo 1',))
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from trueflops.errors import BadInput, join_or, printable, shorten
+from trueflops.interop.engines.deployed import VOCABULARIES, Deployed, Vocabulary
+
+WHOLE: Final = ("tp", "pp", "dp", "ep", "max_model_len", "block_size", "max_num_seqs",
+                "max_num_batched_tokens")  # fmt: skip
+LARGEST: Final = 10**9
+_SPLITS: Final = {
+    "split-mode": "split", "sm": "split", "tensor-split": "shares", "ts": "shares",
+}  # fmt: skip
+"""llama.cpp's: by layers or by rows, and what each card takes."""
+_VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)(?::?[-?]([^}]*))?\}?")
+_ASSIGNED: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*)\s*$")
+_ENDS: Final = re.compile(r"--?[A-Za-z]|[&|;>]|\$@")  # where a flag has no value
+_THOUSANDS: Final = {"k": 1000, "m": 1_000_000, "K": 1024, "M": 1024**2}
+
+
+def read_command(text: str, engine: str = "", where: str = "the command") -> Deployed:
+    """What a command, or a script that holds one, says; flags alone where the engine is named.
+
+    Flags that nothing answers to are named in `ignored`.
+    """
+    words = list(_words(text, where))
+    if not engine:
+        engine, words = _started(words, where)
+    spoken = VOCABULARIES.get(engine)
+    if spoken is None:
+        raise BadInput(f"{where}: no flags of {engine!r} are known; write {_known()}")
+    said: dict[str, Any] = {}
+    ignored: list[str] = []
+    fields = {_dashed(flag): field for field, flags in spoken.flags.items() for flag in flags}
+    for flag, value in _pairs(words, spoken):
+        if not flag:
+            said.setdefault("model", value)
+        elif field := fields.get(flag):
+            if not _take(said, field, flag, value, spoken, where):
+                ignored.append(f"--{flag} {value}".strip())
+        elif flag in ("enable-dp-attention", "enable-attention-dp"):
+            said["dp_attention"] = True
+        elif engine == "llama.cpp" and flag in _SPLITS:
+            said[_SPLITS[flag]] = value
+        elif flag not in spoken.harmless:
+            ignored.append(f"--{flag} {value}".strip())
+    return settled(engine, said, tuple(printable(shorten(each, 60)) for each in ignored))
+
+
+def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Deployed:
+    """What an engine's words mean together."""
+    attention = said.pop("dp_attention", False)
+    if engine == "vllm" and said.get("ep"):  # experts lie on all ranks
+        said["ep"] = said.get("tp", 1) * said.get("dp", 1)
+    if attention and engine in ("sglang", "trt-llm"):  # tp there counts all ranks
+        dp = said.get("dp") or said.get("tp", 1)
+        said["tp"], said["dp"] = max(said.get("tp", 1) // dp, 1), dp
+    split, cards = said.pop("split", "layer"), said.pop("shares", "1").count(",") + 1
+    if cards > 1:
+        said["pp" if split == "layer" else "tp"] = cards
+    if engine == "llama.cpp" and said.get("max_model_len"):  # of all slots together
+        said["max_model_len"] = max(said["max_model_len"] // said.get("max_num_seqs", 1), 1)
+    return Deployed(engine, **said, ignored=ignored)
+
+
+def flag_words(deployed: Deployed) -> list[str]:
+    """The flags that say it, `--flag value` each; the model is left out."""
+    spoken = VOCABULARIES[deployed.engine]
+    words = []
+    for field, flags in spoken.flags.items():
+        value = getattr(deployed, field)
+        if field == "model" or value is None or (value == 1 and field in ("pp", "dp", "ep")):
+            continue
+        flag = f"--{flags[0]}"
+        if flags[0] in spoken.switches:
+            words += [flag] if value and value > 1 else []
+        elif field in ("weights", "cache"):
+            known = spoken.weights if field == "weights" else spoken.caches
+            words.append(f"{flag} {theirs(known, value, field)}")
+        else:
+            words.append(f"{flag} {value:g}" if isinstance(value, float) else f"{flag} {value}")
+    return words
+
+
+def theirs(words: Mapping[str, str], ours: str, field: str) -> str:
+    """The engine's word for one of our formats."""
+    for word, meant in words.items():
+        if meant == ours:
+            return word
+    raise BadInput(f"--{field} {ours}: this engine has no word for it; {_one_of(words)}")
+
+
+def _one_of(words: Mapping[str, str]) -> str:
+    known = list(dict.fromkeys(words.values()))
+    return f"write {join_or(known)}" if known else "it follows the checkpoint"
+
+
+def _take(
+    said: dict[str, Any], field: str, flag: str, value: str, spoken: Vocabulary, where: str
+) -> bool:
+    """One flag; False where its word is not one of ours."""
+    if field == "model":
+        said["model"] = value
+    elif flag in spoken.switches:
+        said[field] = 1
+    elif field in ("weights", "cache"):
+        words = spoken.weights if field == "weights" else spoken.caches
+        if value in words:
+            said[field] = words[value]
+        return value in words or value == "auto"
+    elif field == "memory_share":
+        said[field] = number(value, f"{where}: --{flag}")
+    else:
+        said[field] = whole(value, f"{where}: --{flag}")
+    return True
+
+
+def number(value: str, what: str) -> float:
+    """A share, 0 to 1."""
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0.0 < share <= 1.0:
+        raise BadInput(f"{what} {shorten(printable(value))!r}: not a share above 0 and up to 1")
+    return share
+
+
+def whole(value: str, what: str) -> int:
+    """A count, with vLLM's endings: 32k is 32,000, 32K 32,768."""
+    digits, factor = value, 1
+    if value[-1:] in _THOUSANDS:
+        digits, factor = value[:-1], _THOUSANDS[value[-1]]
+    if not digits.isascii() or not digits.isdigit() or not 0 < int(digits[:10]) * factor <= LARGEST:
+        raise BadInput(f"{what} {shorten(printable(value))!r}: not a whole number from 1 on")
+    return int(digits) * factor
+
+
+def _words(text: str, where: str) -> Iterator[str]:
+    """Words of a script: continued lines joined, remarks left out, variables filled in."""
+    variables: dict[str, str] = {}
+    for line in re.sub(r"\\\s*\n", " ", text).splitlines():
+        try:
+            parts = shlex.split(line, comments=True)
+        except ValueError:
+            raise BadInput(f"{where}: a quote is not closed in {shorten(line, 60)!r}") from None
+        bare = " ".join(parts)
+        if found := _ASSIGNED.match(bare):
+            variables[found[1]] = _filled(found[2], variables)
+            continue
+        for part in parts:
+            yield _filled(part, variables)
+
+
+def _filled(word: str, variables: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        known = variables.get(found[1], found[2])
+        return found[0] if known is None else known
+
+    return _VARIABLE.sub(value, word)
+
+
+def _started(words: list[str], where: str) -> tuple[str, list[str]]:
+    """The engine that a command starts, and what follows its name."""
+    for engine, spoken in VOCABULARIES.items():
+        for start in spoken.started_by:
+            first, _, second = start.partition(" ")
+            for at, word in enumerate(words):
+                name = word.rpartition("/")[2]
+                if name == first and (not second or words[at + 1 : at + 2] == [second]):
+                    rest = words[at + (2 if second else 1) :]
+                    return engine, rest[1:] if rest[:1] == ["serve"] else rest
+    raise BadInput(f"{where}: starts none of the engines that are known; write {_known()}")
+
+
+def _dashed(flag: str) -> str:
+    """Engines read underscores and dashes alike."""
+    return flag.replace("_", "-")
+
+
+def _known() -> str:
+    return join_or([spoken.started_by[0] + " …" for spoken in VOCABULARIES.values()])
+
+
+def _pairs(words: list[str], spoken: Vocabulary) -> Iterator[tuple[str, str]]:
+    """Flags and their values; a word without a flag stands alone. Ends with the command."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word in ("&", "&&", "||", "|", ";", ">", "2>&1", "$@"):
+            if word != "$@":
+                return
+            continue
+        if not re.match(r"--?[A-Za-z]", word):
+            yield "", word
+            continue
+        flag, equals, value = word.lstrip("-").partition("=")
+        flag = _dashed(flag)
+        if equals:
+            yield flag, value
+        elif flag in spoken.switches or at == len(words) or _ENDS.match(words[at]):
+            yield flag, ""
+        else:
+            yield flag, words[at]
+            at += 1

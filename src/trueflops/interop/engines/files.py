@@ -1,0 +1,393 @@
+"""Files that start a deployment: a script for each engine, TensorRT-LLM's options, Dynamo's graph.
+
+In: a Deployed. Out: files by name, and back. Several replicas are the engine's own (vLLM, SGLang)
+or so many servers beside each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from trueflops.errors import BadInput, UnknownName, printable
+from trueflops.files import is_file, read_file
+from trueflops.interop.engines.commands import (
+    flag_words,
+    number,
+    read_command,
+    settled,
+    theirs,
+    whole,
+)
+from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
+from trueflops.interop.launch.texts import from_yaml, to_yaml
+
+TOOLS: Final[Mapping[str, str]] = {
+    "vllm": "vllm", "sglang": "sglang", "trtllm": "trt-llm", "llamacpp": "llama.cpp",
+    "dynamo": "",
+}  # fmt: skip
+"""Tools of --emit and the engine of each; Dynamo starts one of three."""
+IN_DYNAMO: Final = {"vllm": "dynamo.vllm", "sglang": "dynamo.sglang", "trt-llm": "dynamo.trtllm"}
+RELEASES: Final = {
+    "vllm": "vLLM 0.28", "sglang": "SGLang 0.5.18", "trtllm": "TensorRT-LLM 1.2",
+    "llamacpp": "llama.cpp of August 2026", "dynamo": "Dynamo 1.4 (nvidia.com/v1beta1)",
+}  # fmt: skip
+_COMMANDS: Final = {
+    "vllm": 'vllm serve "$MODEL"',
+    "sglang": 'python3 -m sglang.launch_server --model-path "$MODEL"',
+    "trt-llm": 'trtllm-serve "$MODEL"',
+    "llama.cpp": 'llama-server --model "$MODEL" --n-gpu-layers 999',
+}
+_REPLICAS: Final = re.compile(r"^REPLICAS=(\d{1,6})$", re.MULTILINE)
+_CHECKPOINT: Final = re.compile(
+    r"^# MODEL must be a checkpoint whose weights are (\S+)$", re.MULTILINE
+)
+_OPTIONS: Final = re.compile(r"--(?:config|extra_llm_api_options|extra-engine-args)[= ]\s*(\S+)")
+
+
+def engine_of_tool(tool: str, asked: str | None) -> str:
+    """The engine whose deployment a tool starts."""
+    if tool not in TOOLS:
+        raise UnknownName("tool of --emit", tool, list(TOOLS))
+    if engine := TOOLS[tool]:
+        return engine
+    if asked is not None and asked not in IN_DYNAMO:
+        raise BadInput(f"--emit dynamo: Dynamo starts {', '.join(IN_DYNAMO)}, not {asked}")
+    return asked or "vllm"
+
+
+def write_deployment(tool: str, deployed: Deployed, about: str, per_node: int) -> dict[str, str]:
+    """The files by name; the first is what starts it."""
+    _check(deployed, per_node)
+    if tool == "dynamo":
+        return {"graph.yaml": _graph(deployed, about)}
+    script = _script(deployed, about, per_node)
+    if deployed.engine != "trt-llm":
+        return {"serve.sh": script}
+    return {"serve.sh": script, "options.yaml": _options(deployed, about)}
+
+
+def read_deployment(path: Path) -> Deployed:
+    """What a script, a file of TensorRT-LLM's options or a graph of Dynamo's says."""
+    text, where = read_file(path).decode(errors="replace"), printable(path.name)
+    if path.suffix in (".yaml", ".yml"):
+        if "DynamoGraphDeployment" in text:
+            return _with_checkpoint(_read_graph(text, where), text)
+        return _with_checkpoint(_read_options(text, where, {}, ()), text)
+    said = read_command(text, where=where)
+    if said.engine == "trt-llm":
+        said = _with_options(said, _OPTIONS.search(text), path)
+    if found := _REPLICAS.search(text):
+        said = replace(said, dp=int(found[1]))
+    return _with_checkpoint(said, text)
+
+
+def checkpoint_line(weights: str) -> str:
+    """What a file says of weights that the checkpoint must have, as no flag asks for them."""
+    return f"MODEL must be a checkpoint whose weights are {weights}"
+
+
+def _with_checkpoint(said: Deployed, text: str) -> Deployed:
+    found = _CHECKPOINT.search(text)
+    return replace(said, weights=found[1]) if found and said.weights is None else said
+
+
+def _check(deployed: Deployed, per_node: int) -> None:
+    """Refuse what an engine cannot be told."""
+    tp, pp, dp = deployed.tp or 1, deployed.pp or 1, deployed.dp or 1
+    if deployed.engine == "vllm" and (deployed.ep or 1) not in (1, tp * dp):
+        raise BadInput(
+            f"ep {deployed.ep}: vLLM spreads experts over all ranks; write --ep {tp * dp}"
+        )
+    if deployed.engine == "trt-llm" and _attention_dp(deployed) and tp > 1:
+        raise BadInput(
+            f"tp {tp} with {dp} replicas of attention: TensorRT-LLM splits attention over all "
+            "ranks or over none; ask for --tp 1"
+        )
+    if deployed.engine == "llama.cpp":
+        if tp * pp > per_node:
+            raise BadInput("llama.cpp serves on one node; ask for a cut that fits into one")
+        if tp > 1 and pp > 1:
+            raise BadInput("llama.cpp splits rows or layers, not both; ask for --tp or --pp alone")
+        if (deployed.ep or 1) > 1:
+            raise BadInput("llama.cpp does not spread experts over ranks; ask for --ep 1")
+
+
+def _engine_words(deployed: Deployed) -> list[str]:
+    """The flags, with what an engine calls the ranks of attention."""
+    tp, dp = deployed.tp or 1, deployed.dp or 1
+    if deployed.engine == "sglang" and dp > 1 and (deployed.ep or 1) > 1:
+        whole_group = replace(deployed, tp=tp * dp)
+        return [*flag_words(whole_group), "--enable-dp-attention"]
+    if deployed.engine == "llama.cpp":
+        slots = deployed.max_num_seqs or 1
+        length = (deployed.max_model_len or 0) * slots or None
+        words = flag_words(replace(deployed, max_model_len=length))
+        if deployed.cache:
+            word = theirs(VOCABULARIES["llama.cpp"].caches, deployed.cache, "cache")
+            words.append(f"--cache-type-v {word}")
+        cards = tp * (deployed.pp or 1)
+        if cards > 1:
+            words.append(f"--split-mode {'row' if tp > 1 else 'layer'}")
+            words.append(f"--tensor-split {','.join(['1'] * cards)}")
+        return words
+    if deployed.engine == "trt-llm":
+        return ['--config "$HERE/options.yaml"']
+    return flag_words(deployed)
+
+
+def _script(deployed: Deployed, about: str, per_node: int) -> str:
+    ranks = (deployed.tp or 1) * (deployed.pp or 1)
+    dp = deployed.dp or 1
+    own = deployed.engine in ("vllm", "sglang") or _attention_dp(deployed)
+    group = ranks * (dp if own else 1)
+    words = _engine_words(deployed)
+    lines = ["#!/usr/bin/env bash", *(f"# {line}" for line in about.splitlines())]
+    lines += [
+        "set -euo pipefail",
+        *(['HERE=$(dirname "$0")'] if deployed.engine == "trt-llm" else []),
+        "MODEL=${MODEL:?the checkpoint: a folder, a file or a name on Hugging Face}",
+        "PORT=${PORT:-8000}",
+    ]
+    command = _COMMANDS[deployed.engine]
+    if group > per_node:
+        nodes = -(-group // per_node)
+        lines.append(f"# {nodes} nodes: {_ACROSS[deployed.engine]}")
+        words += _across_words(deployed.engine, nodes)
+    if dp == 1 or own:
+        lines.append(" \\\n  ".join([command, *words, '--port "$PORT"', '"$@"']))
+        return "\n".join(lines) + "\n"
+    lines += [
+        f"REPLICAS={dp}",
+        "for i in $(seq 0 $((REPLICAS - 1))); do",
+        f"  export CUDA_VISIBLE_DEVICES=$(seq -s, $((i * {ranks})) $((i * {ranks} + {ranks - 1})))",
+        " \\\n    ".join([f"  {command}", *words, '--port "$((PORT + i))"', '"$@" &']),
+        "done",
+        "wait",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_ACROSS: Final = {
+    "vllm": "start Ray on each of them first, then this on the first",
+    "sglang": "run this on each, with NODE_RANK and MASTER_ADDR set",
+    "trt-llm": "run this in `srun --mpi=pmix` with trtllm-llmapi-launch before it",
+    "llama.cpp": "",
+}
+
+
+def _across_words(engine: str, nodes: int) -> list[str]:
+    if engine == "vllm":
+        return ["--distributed-executor-backend ray"]
+    if engine == "sglang":
+        return [
+            f"--nnodes {nodes}",
+            '--node-rank "${NODE_RANK:-0}"',
+            '--dist-init-addr "${MASTER_ADDR:-localhost}:20000"',
+        ]
+    return []
+
+
+def _attention_dp(deployed: Deployed) -> bool:
+    """Whether replicas of attention share experts."""
+    return (deployed.dp or 1) > 1 and (deployed.ep or 1) > 1
+
+
+def _options(deployed: Deployed, about: str) -> str:
+    """TensorRT-LLM's LlmArgs."""
+    shared = _attention_dp(deployed)
+    group = (deployed.tp or 1) * (deployed.dp or 1) if shared else deployed.tp
+    spoken = VOCABULARIES["trt-llm"]
+    values: dict[str, Any] = {}
+    for key, field in (spoken.yaml or {}).items():
+        value = group if field == "tp" else getattr(deployed, field)
+        values[key] = None if value == 1 and field in ("pp", "ep") else value
+    if deployed.cache is not None:
+        values["kv_cache_config.dtype"] = theirs(spoken.caches, deployed.cache, "cache")
+    if shared:
+        values["enable_attention_dp"] = True
+    return to_yaml(values, about)
+
+
+def _read_options(
+    text: str, where: str, said: dict[str, Any], ignored: tuple[str, ...]
+) -> Deployed:
+    read = from_yaml(text, where)
+    spoken = VOCABULARIES["trt-llm"]
+    left: list[str] = []
+    for key, value in read.values.items():
+        field = (spoken.yaml or {}).get(key)
+        at = f"{where}, line {read.lines.get(key, 1)}: {key}"
+        if field == "cache":
+            if value in spoken.caches:
+                said[field] = spoken.caches[value]
+        elif field == "memory_share":
+            said[field] = number(str(value), at)
+        elif field:
+            said[field] = whole(str(value), at)
+        elif key == "enable_attention_dp":
+            said["dp_attention"] = value is True
+        else:
+            left.append(f"{key} {value}")
+    if len(left) == len(read.values):
+        raise BadInput(
+            f"{where}: holds none of TensorRT-LLM's options, such as tensor_parallel_size, and is "
+            "no graph of Dynamo's; name the script or file that starts an engine"
+        )
+    return settled("trt-llm", said, (*ignored, *left))
+
+
+def _with_options(said: Deployed, found: re.Match[str] | None, path: Path) -> Deployed:
+    """The file of options that a command names, which wins over its flags."""
+    if found is None:
+        return said
+    name = found[1].strip("\"'").replace("$HERE/", "").replace("${HERE}/", "")
+    beside = path.parent / name
+    ignored = tuple(word for word in said.ignored if name not in word)
+    if not is_file(beside):
+        raise BadInput(f"{printable(path.name)}: names {printable(name)}, which is not beside it")
+    known = {
+        key: value
+        for key, value in vars(said).items()
+        if value is not None and key not in ("engine", "ignored")
+    }
+    return _read_options(read_file(beside).decode(errors="replace"), name, known, ignored)
+
+
+def _graph(deployed: Deployed, about: str) -> str:
+    """Dynamo's DynamoGraphDeployment: a frontend, and so many workers."""
+    tp, pp, dp = deployed.tp or 1, deployed.pp or 1, deployed.dp or 1
+    shared = (deployed.ep or 1) > 1 and dp > 1
+    worker = deployed if shared else replace(deployed, dp=None)
+    words = ["--model-path" if deployed.engine != "vllm" else "--model", "$(MODEL)"]
+    if deployed.engine == "trt-llm":
+        if deployed.cache is not None:
+            raise BadInput("--emit dynamo: it has no flag for TensorRT-LLM's --cache; leave it out")
+        group = replace(worker, tp=tp * dp) if shared else worker
+        for field, flag in _DYNAMO_TRTLLM.items():
+            value = getattr(group, field)
+            words += [flag, f"{value}"] if value is not None else []
+        words += ["--enable-attention-dp"] if shared else []
+    else:
+        for each in _engine_words(worker):
+            words += each.split(" ")
+    gpus = tp * pp * (dp if shared else 1)
+    args = "".join(f'          - "{word}"\n' for word in words)
+    name = deployed.engine.replace("-", "").replace(".", "")
+    return (
+        "".join(f"# {line}\n" for line in about.splitlines())
+        + f"""# Set MODEL's value and the images; then: kubectl apply -f graph.yaml
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata:
+  name: {name}-serve
+spec:
+  components:
+  - name: Frontend
+    type: frontend
+    replicas: 1
+    podTemplate:
+      spec:
+        containers:
+        - name: main
+          image: nvcr.io/nvidia/ai-dynamo/{_IMAGES[deployed.engine]}:my-tag
+  - name: Worker
+    type: worker
+    replicas: {1 if shared else dp}
+    podTemplate:
+      spec:
+        containers:
+        - name: main
+          image: nvcr.io/nvidia/ai-dynamo/{_IMAGES[deployed.engine]}:my-tag
+          env:
+          - name: MODEL
+            value: "SET-ME"
+          command:
+          - python3
+          - -m
+          - {IN_DYNAMO[deployed.engine]}
+          args:
+{args}          resources:
+            limits:
+              nvidia.com/gpu: "{gpus}"
+"""
+    )
+
+
+_IMAGES: Final = {
+    "vllm": "vllm-runtime", "sglang": "sglang-runtime", "trt-llm": "tensorrtllm-runtime",
+}  # fmt: skip
+_DYNAMO_TRTLLM: Final = {
+    "tp": "--tensor-parallel-size", "pp": "--pipeline-parallel-size",
+    "ep": "--expert-parallel-size", "memory_share": "--free-gpu-memory-fraction",
+    "max_model_len": "--max-seq-len", "max_num_seqs": "--max-batch-size",
+    "max_num_batched_tokens": "--max-num-tokens", "block_size": "--kv-block-size",
+}  # fmt: skip
+
+
+def _read_graph(text: str, where: str) -> Deployed:
+    """The worker of a graph, or the one that decodes; other workers are named."""
+    workers = []
+    for name, lines in _components(text):
+        words = _listed(lines, "command") + _listed(lines, "args")
+        line = " ".join(words)
+        if any(started in line for started in IN_DYNAMO.values()):
+            said_replicas = re.search(r"replicas:\s*(\d{1,6})", "\n".join(lines))
+            workers.append((name, line, int(said_replicas[1]) if said_replicas else 1))
+    if not workers:
+        raise BadInput(
+            f"{where}: no component of this graph starts {', '.join(IN_DYNAMO.values())}"
+        )
+    workers.sort(key=lambda worker: "prefill" in worker[0].casefold())
+    name, line, replicas = workers[0]
+    said = read_command(line, where=where)
+    others = tuple(f"component {printable(other)}" for other, *_ in workers[1:])
+    dp = (said.dp or 1) * replicas
+    return replace(said, dp=dp if dp > 1 else said.dp, ignored=(*said.ignored, *others))
+
+
+def _components(text: str) -> list[tuple[str, list[str]]]:
+    """The parts of a graph: items of `components` (v1beta1) or keys of `services` (v1alpha1)."""
+    lines = [line for line in text.splitlines() if line.strip() and line.lstrip()[:1] != "#"]
+    starts = [i for i, line in enumerate(lines) if line.strip() in ("components:", "services:")]
+    if not starts or starts[0] + 1 >= len(lines):
+        return []
+    inside = lines[starts[0] + 1 :]
+    indent = _indent(inside[0])
+    found: list[tuple[str, list[str]]] = []
+    for line in inside:
+        if _indent(line) < indent:
+            break
+        if _indent(line) == indent:
+            found.append((line.strip().lstrip("- ").removeprefix("name:").strip(" :"), []))
+        found[-1][1].append(line)
+        named = re.match(r"\s*name:\s*(\S+)", line)
+        if named and _indent(line) == indent + 2:
+            found[-1] = (named[1], found[-1][1])
+    return found
+
+
+def _listed(lines: list[str], key: str) -> list[str]:
+    """The words of a list under a key, in brackets or one to a line."""
+    words: list[str] = []
+    depth = None
+    for line in lines:
+        bare = line.strip().removeprefix("- ") if depth is None else line.strip()
+        if depth is None and bare.startswith(f"{key}:"):
+            rest = bare.removeprefix(f"{key}:").strip()
+            if rest:
+                return [word.strip(" \"'") for word in rest.strip("[]").split(",")]
+            # Of a list item `- args:` the key stands two further in.
+            depth = _indent(line) + (2 if line.strip().startswith("- ") else 0)
+        elif depth is not None:
+            if not bare.startswith("- ") or _indent(line) < depth:
+                break
+            words.append(bare[2:].strip(" \"'"))
+    return words
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

@@ -1,0 +1,133 @@
+"""The KV cache as an engine keeps it: blocks, what a request takes, how many tokens fit.
+
+In: a model's attention layers on one rank, an Engine. Out: a Cache, bytes by length of a request.
+vLLM puts layers of one kind into groups of equal size, padded with layers that hold nothing, each
+with its own table of blocks from one pool (v1/core/kv_cache_utils.py):
+    concurrency = blocks / Σ over groups ⌈tokens that a layer keeps / block⌉
+There a layer with a window is counted with window − 1 + the tokens of a step, as while its prompt
+is read; later it keeps the window alone. SGLang gives such layers 0.8 places for each of the
+others; engines that do not tell windows apart keep everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from trueflops.model import Model
+from trueflops.model.layers import Attention
+from trueflops.plan import Plan
+from trueflops.profile import Engine
+
+CACHE_BITS: Final[Mapping[str, float]] = {
+    "fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "int8": 8.0,
+    "nvfp4": 4.5,  # one E4M3 scale for 16 numbers
+    "q8_0": 8.5, "q4_0": 4.5,  # ggml: one fp16 scale for 32 numbers
+}  # fmt: skip
+"""Bits of one number of the cache, scales included."""
+ALIKE: Final = 1.5  # groups of sizes nearer than this are padded to the larger one
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Layers that keep the same: how many (padding included), bytes of a token in each."""
+
+    layers: int
+    token_bytes: float
+    window: int  # 0: everything
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Of one rank."""
+
+    kinds: tuple[Kind, ...]
+    engine: Engine
+
+    @classmethod
+    def of(cls, model: Model, plan: Plan, engine: Engine, bits: float) -> Cache:
+        """The layers of the stage that has most of them, windows as the engine keeps them."""
+        found: Counter[tuple[int, float]] = Counter()
+        for index in model.pattern:
+            attention = model.blocks[index].attention
+            window = 0 if engine.windows == "whole" else attention.window
+            found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += 1
+        kinds = [
+            Kind(ceil(layers / int(plan.pp)), size, window)
+            for (window, size), layers in found.items()
+        ]
+        return cls(tuple(_grouped(kinds) if engine.windows == "groups" else kinds), engine)
+
+    @property
+    def token_bytes(self) -> float:
+        """Of one token where every layer keeps it; SGLang counts windows by its ratio."""
+        return sum(kind.layers * kind.token_bytes * self._weight(kind) for kind in self.kinds)
+
+    @property
+    def block_bytes(self) -> float:
+        """Of one block: of one group of layers where there are several, else of all layers."""
+        if self.engine.windows == "groups" and len({k.token_bytes for k in self.kinds}) == 1:
+            group = min(kind.layers for kind in self.kinds)
+            return group * self.kinds[0].token_bytes * self.engine.block
+        return self.token_bytes * self.engine.block
+
+    def request_bytes(self, length: float) -> float:
+        """Of a request that writes and has so many tokens, in whole blocks."""
+        return self._bytes(length, 0)
+
+    def longest_bytes(self, length: float) -> float:
+        """What the engine counts for a request of at most so many tokens."""
+        return self._bytes(length, self.engine.step_tokens)
+
+    def _bytes(self, length: float, reads: int) -> float:
+        block = self.engine.block
+        return sum(
+            kind.layers * kind.token_bytes * block * self._blocks(kind, length, reads)
+            for kind in self.kinds
+        )
+
+    def tokens(self, pool: float, length: float) -> int:
+        """What the engine prints as the size of a pool, for requests of at most `length` tokens."""
+        if self.engine.capacity_in == "requests" and len(self.kinds) > 1:
+            return int(self.concurrency(pool, length) * length)
+        return int(pool / (self.token_bytes * self.engine.block)) * self.engine.block
+
+    def concurrency(self, pool: float, length: float) -> float:
+        """Requests of so many tokens that fit into a pool."""
+        return pool / self.longest_bytes(length)
+
+    def _weight(self, kind: Kind) -> float:
+        return self.engine.window_ratio if kind.window and self.engine.windows == "ratio" else 1.0
+
+    def _blocks(self, kind: Kind, length: float, reads: int) -> float:
+        """Of one layer, while it reads so many tokens."""
+        whole = ceil(length / self.engine.block)
+        if not kind.window or self.engine.windows in ("ratio", "whole"):
+            return whole * self._weight(kind)
+        if self.engine.windows == "own":
+            return min(ceil(kind.window / self.engine.block), whole)
+        # A window may begin inside a block.
+        return min(ceil((kind.window - 1 + reads) / self.engine.block) + 1, whole)
+
+
+def _token_bytes(attention: Attention, tp: int, bits: float, engine: Engine) -> float:
+    """Of one layer; a latent is on every rank, and of heads each rank has at least one."""
+    if attention.latent:
+        whole = attention.cache_width * bits / 8.0
+        return ceil(whole / engine.latent_align) * float(engine.latent_align)
+    heads = max(ceil(attention.kv_heads / tp), 1)
+    return heads * (attention.head_dim + attention.value_dim) * bits / 8.0
+
+
+def _grouped(kinds: list[Kind]) -> list[Kind]:
+    """Kinds padded to whole groups of the smallest kind's size."""
+    if len(kinds) < 2 or len({kind.token_bytes for kind in kinds}) > 1:
+        return kinds
+    sizes = [kind.layers for kind in kinds]
+    group = max(sizes) if max(sizes) < ALIKE * min(sizes) else min(sizes)
+    return [
+        Kind(ceil(kind.layers / group) * group, kind.token_bytes, kind.window) for kind in kinds
+    ]

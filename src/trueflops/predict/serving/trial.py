@@ -1,0 +1,52 @@
+"""What a pass of an engine holds beside weights and cache, at its fullest moment.
+
+vLLM runs one at start, of as many tokens as a step may take, and samples from random logits
+(v1/worker/gpu_model_runner.py, profile_run and _dummy_sampler_run):
+    dense    = residual + max(input + gate and up, gate and up + their product)
+    experts  = residual + input + output + tokens · chosen · (max(gate and up, hidden) + product)
+    sampling = hidden of all tokens + rows · vocabulary · bytes that the sampler holds for a logit
+Fused experts reuse one buffer for the first product and for the last (fused_moe.py,
+intermediate_cache13), and take 32,768 tokens at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trueflops.model import Model
+from trueflops.model.architecture import Block
+from trueflops.plan import Plan
+from trueflops.profile import Engine
+
+EXPERT_TOKENS: Final = 32768  # VLLM_FUSED_MOE_CHUNK_SIZE
+WIDE: Final = 2.0  # bytes of an activation
+
+
+def trial_bytes(model: Model, plan: Plan, engine: Engine) -> float:
+    """The fullest moment of one pass of one rank."""
+    tokens = float(engine.step_tokens)
+    forward = max(_block_width(model, block, plan, tokens) for block in model.blocks)
+    rows = min(engine.most_sequences, engine.step_tokens)
+    sampling = tokens * model.hidden * WIDE + rows * model.vocab * engine.sampler_bytes
+    return max(tokens * forward * WIDE, sampling)
+
+
+def _block_width(model: Model, block: Block, plan: Plan, tokens: float) -> float:
+    """Numbers for each token while the hungriest part of a block runs."""
+    hidden, tp = float(model.hidden), float(plan.tp)
+    attention = block.attention
+    heads = attention.heads / tp
+    keys = heads if attention.latent else max(attention.kv_heads / tp, 1.0)
+    projected = (heads + keys) * attention.head_dim + keys * attention.value_dim
+    widest = 2.0 * hidden + projected + heads * attention.value_dim
+    if block.ffn:
+        wide = block.ffn.width / tp
+        both = 2.0 * wide if block.ffn.gated else wide
+        widest = max(widest, hidden + max(hidden + both, both + wide))
+    if block.experts:
+        each = block.experts
+        wide = each.width / float(plan.etp)
+        both = 2.0 * wide if each.gated else wide
+        part = min(EXPERT_TOKENS / tokens, 1.0)
+        widest = max(widest, 3.0 * hidden + part * each.per_token * (max(both, hidden) + wide))
+    return widest

@@ -1,0 +1,224 @@
+"""Outputs of serving benchmarks: mean, median and p99 of TTFT and TPOT under a stated load.
+
+In: a table with the columns engine, model, accelerator, dataset, request_rate, ttft_mean_ms and
+their kin (and `flags`, the launch command). Out: Findings: each row is simulated as it was sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from trueflops.errors import BadInput, TrueflopsError
+from trueflops.predict.released import served_weights
+from trueflops.profile import Engine
+from trueflops.records.chips import chip_of
+from trueflops.records.tables import Row, Table
+from trueflops.serve.load import Lengths, Requests, draw_requests
+from trueflops.serve.outcome import Outcome
+from trueflops.units import read_number
+from trueflops.verify.cells import count, measured, require, text, whole
+from trueflops.verify.deployment import Bench, Deployment, Layout
+from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
+from trueflops.verify.harness import repeated
+from trueflops.verify.profiles import Profiles
+from trueflops.verify.run_format import cache_bits, framework_of, knows_engine, weight_format
+from trueflops.verify.served_model import model_of
+from trueflops.workload import Serving
+
+COLUMNS: Final = ("engine", "model", "accelerator", "dataset", "request_rate", "ttft_mean_ms")
+MILLI: Final = 1e-3
+STEADY: Final = 1e4  # shape of gamma gaps that are all alike: a constant rate
+# Of conversations, as vLLM's benchmark samples ShareGPT: lengths are spread over two decades, a
+# prompt has at most 1024 tokens (vllm/benchmarks/datasets.py, is_valid_sequence).
+SHAREGPT: Final = 1.0
+LONGEST_PROMPT: Final = 1024.0
+_COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
+    ("ttft_seconds", "ttft_mean_ms"),
+    ("ttft_median_seconds", "ttft_median_ms"),
+    ("ttft_p99_seconds", "ttft_p99_ms"),
+    ("tpot_seconds", "tpot_mean_ms"),
+    ("tpot_median_seconds", "tpot_median_ms"),
+    ("tpot_p99_seconds", "tpot_p99_ms"),
+)
+_CHIPS: Final = re.compile(r"^(?:A single|(\d{1,5})\s*[x×])\s+", re.IGNORECASE)
+_AROUND: Final = re.compile(r"\b(?:NVIDIA|GPUs?|NPUs?|on a single node)\b|\.$", re.IGNORECASE)
+_TWICE: Final = re.compile(r"two stream chunks per token", re.IGNORECASE)
+_REPEATED: Final = re.compile(r"(\d{1,6}) prompts x (\d{1,6}) users")
+
+
+def latency_findings(table: Table, profiles: Profiles) -> Findings:
+    """Predict every row of the table, or say why it cannot be."""
+    found, bench = Findings(), Bench(profiles)
+    chips: dict[tuple[str, ...], set[str]] = {}
+    for _, row in table.rows:
+        chips.setdefault(_figures(row), set()).add(text(row, "accelerator"))
+    for line, row in table.rows:
+        name = text(row, "id") or f"line {line}"
+        copied = len(chips[_figures(row)]) > 1
+        try:
+            found.rows += _answers(table.where, name, row, bench, copied)
+        except TrueflopsError as error:
+            found.refused.append(Refusal(table.where, name, str(error)))
+    return found
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    """What was measured, as printed: two chips that agree in all of it are one, copied."""
+    return tuple(text(row, column) for column in ("model", "engine", *(c for _, c in _COLUMNS)))
+
+
+def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Iterator[Finding]:
+    run, requests = _run(row), _requests(row)
+    per_replica = requests.share(0, run.layout.replicas)
+    load = Serving(
+        round(float(requests.input.mean())),
+        round(float(requests.output.mean())),
+        requests.most_at_once,
+    )
+    point = bench.point(run, load)
+    room = float((point.most_requests or per_replica.most_at_once) * load.context)
+    room = max(room, float(np.max(requests.input + requests.output)))
+    engine = _engine(row, point.engine)
+    if again := _REPEATED.search(text(row, "notes")):  # inference-perf sends the same prompts again
+        distinct = int(again[1]) * int(again[2])
+        per_replica = repeated(per_replica, distinct, distinct, engine.block, room)
+    seen = bench.outcome(run, per_replica, engine, room)
+    named = text(row, "engine")
+    about = ServerRow(
+        backend=named or "server",
+        model=text(row, "model").rpartition("/")[2],
+        system=run.chip.name,
+        framework=run.framework,
+        apart=_why_apart(row, copied),
+        unknown_software="" if knows_engine(named) else named or "(none named)",
+        stated=True,
+    )
+    for of, column in _COLUMNS:
+        value = measured(row, column)
+        if of.startswith("tpot") and _TWICE.search(text(row, "notes")):
+            value = _derived(row) if of == "tpot_seconds" else None
+        if value is None:
+            continue
+        closed = point.ttft if of.startswith("ttft") else point.tpot
+        e = closed.times(_seen(of, seen) / float(closed.value))
+        limits = float(e.value), float(e.low), float(e.high)
+        yield Finding(where, name, about, of, value * MILLI, *limits)
+
+
+def _why_apart(row: Row, copied: bool) -> str:
+    """Why a row is shown but does not count; empty of one that does."""
+    if copied:
+        return "same figures for another chip"
+    if not knows_engine(text(row, "engine")):
+        return "an engine whose scheduler is not described"
+    return "speculative" * ("speculative" in text(row, "flags"))
+
+
+def _derived(row: Row) -> float | None:
+    """Mean TPOT in ms from whole requests, of a tool that counts two chunks for every token."""
+    whole_ms, first_ms = measured(row, "e2e_mean_ms"), measured(row, "ttft_mean_ms")
+    if whole_ms is None or first_ms is None:
+        return None
+    return (whole_ms - first_ms) / (round(require(row, "output_len_mean")) - 1)
+
+
+def _seen(of: Quantity, outcome: Outcome) -> float:
+    spread = outcome.ttft if of.startswith("ttft") else outcome.tpot
+    if "median" in of:
+        return spread.at(50.0)
+    return spread.at(99.0) if "p99" in of else spread.mean
+
+
+def _run(row: Row) -> Deployment:
+    """The deployment that the launch command and the columns describe."""
+    said, flags = text(row, "accelerator"), text(row, "flags")
+    many = _CHIPS.match(said)
+    chip = chip_of(_AROUND.sub("", _CHIPS.sub("", said)).strip())
+    model = model_of(text(row, "model"))
+    devices = int(many[1]) if many and many[1] else 1
+    tp = whole(row, "tp") or _flag(flags, "tp", "tp-size", "tensor-parallel-size", "tp_size")
+    dp = whole(row, "dp") or _flag(flags, "dp", "dp-size", "data-parallel-size") or 1
+    pp = whole(row, "pp") or _flag(flags, "pp", "pp-size", "pipeline-parallel-size") or 1
+    tp = tp or max(devices // (pp * dp), 1)
+    if "enable-dp-attention" in flags:  # SGLang: --tp-size counts all ranks
+        tp = max(tp // dp, 1)
+    ranks = tp * dp
+    spread = "enable-expert-parallel" in flags
+    ep = ranks if spread else (_flag(flags, "ep", "ep-size", "expert-parallel-size") or 1)
+    if not model.is_moe:
+        ep = 1
+    experts_tp = max(ranks // ep, 1) if model.is_moe else 1
+    stated = _word(flags, "quantization") or text(row, "dtype")
+    weights = (
+        weight_format(stated, "", model, chip)
+        if stated or _tag(row)
+        else served_weights(model, chip).name
+    )
+    if not stated and _tag(row):
+        weights = weight_format(_tag(row), "", model, chip)
+    framework = framework_of(text(row, "engine"))
+    bits = cache_bits(_word(flags, "kv-cache-dtype").replace("auto", ""))
+    return Deployment(model, chip, Layout(tp, pp, dp, ep, experts_tp), weights, bits, framework)
+
+
+def _engine(row: Row, usual: Engine) -> Engine:
+    """The engine as the row or its launch command sets it."""
+    flags = text(row, "flags")
+    budget = whole(row, "max_num_batched_tokens") or _flag(
+        flags, "max-num-batched-tokens", "chunked-prefill-size", "max_num_tokens"
+    )
+    most = whole(row, "max_num_seqs") or _flag(
+        flags, "max-num-seqs", "max-running-requests", "max_batch_size"
+    )
+    engine = usual.but(
+        step_tokens=budget or usual.step_tokens, most_sequences=most or usual.most_sequences
+    )
+    return engine.but(policy="mixed") if "enable-mixed-chunk" in flags else engine
+
+
+def _requests(row: Row) -> Requests:
+    """What was sent: so many requests of these lengths at this rate."""
+    many = whole(row, "num_prompts") or count(row, "completed", 0)
+    if not many:
+        raise BadInput("num_prompts and completed are empty")
+    rate = text(row, "request_rate")
+    talks = not re.search(r"random|shared_prefix|synthetic", text(row, "dataset"), re.IGNORECASE)
+    lengths = [_lengths(require(row, f"{side}_len_mean"), talks) for side in ("input", "output")]
+    requests = draw_requests(
+        many,
+        *lengths,
+        rate=np.inf if rate in ("", "inf") else read_number(rate),
+        burstiness=STEADY if "constant rate" in text(row, "notes") else 1.0,
+        users=whole(row, "concurrency"),
+    )
+    if talks:
+        return replace(requests, input=np.minimum(requests.input, LONGEST_PROMPT))
+    return requests
+
+
+def _lengths(mean: float, talks: bool) -> Lengths:
+    return Lengths(mean, sigma=SHAREGPT) if talks else Lengths(mean, 1.0, 1.0)
+
+
+def _flag(flags: str, *names: str) -> int | None:
+    """A whole number that a launch command gives under one of these names."""
+    for name in names:
+        if found := re.search(rf"(?<![\w-])--?{name}[= ](\d{{1,9}})\b", flags):
+            return int(found[1])
+    return None
+
+
+def _word(flags: str, name: str) -> str:
+    found = re.search(rf"--{name}[= ]([\w.-]+)", flags)
+    return found[1] if found else ""
+
+
+def _tag(row: Row) -> str:
+    """The format that a checkpoint's name ends with."""
+    tag = text(row, "model").rpartition("-")[2].casefold()
+    return tag if tag in ("fp8", "fp4", "nvfp4", "awq", "gptq", "int4", "int8") else ""

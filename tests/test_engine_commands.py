@@ -1,0 +1,203 @@
+"""Commands and files that start engines: written, read back, and other people's read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from trueflops.cli.arguments.deployment import CACHES
+from trueflops.cli.main import main
+from trueflops.errors import BadInput
+from trueflops.interop.engines import (
+    TOOLS,
+    Deployed,
+    read_command,
+    read_deployment,
+    write_deployment,
+)
+from trueflops.interop.engines.files import IN_DYNAMO
+from trueflops.predict.serving.cache import CACHE_BITS
+
+CUTS = ((1, 1, 1, 1), (4, 1, 1, 1), (1, 2, 1, 1), (2, 2, 1, 1), (2, 1, 4, 1), (1, 1, 8, 8),
+        (8, 1, 1, 8), (2, 1, 4, 8), (16, 1, 1, 1))  # fmt: skip
+REFUSED = {
+    ("trt-llm", (2, 1, 4, 8)), ("llama.cpp", (2, 2, 1, 1)), ("llama.cpp", (1, 1, 8, 8)),
+    ("llama.cpp", (8, 1, 1, 8)), ("llama.cpp", (2, 1, 4, 8)), ("llama.cpp", (16, 1, 1, 1)),
+}  # fmt: skip
+
+
+def _deployed(tool: str, engine: str, cut: tuple[int, int, int, int]) -> Deployed:
+    tp, pp, dp, ep = cut
+    pooled = engine != "llama.cpp"
+    cache: str | None = "fp8" if pooled else "q8_0"
+    if (tool, engine) == ("dynamo", "trt-llm"):
+        cache = None  # which has no flag for it
+    return Deployed(
+        engine, tp=tp, pp=pp, dp=dp, ep=ep, cache=cache,
+        memory_share=0.85 if pooled else None, max_model_len=8192,
+        block_size=32 if pooled else None, max_num_seqs=64, max_num_batched_tokens=4096,
+    )  # fmt: skip
+
+
+def _cases() -> list[tuple[str, str, tuple[int, int, int, int]]]:
+    return [
+        (tool, engine, cut)
+        for tool, cut in product(TOOLS, CUTS)
+        for engine in ([TOOLS[tool]] if TOOLS[tool] else IN_DYNAMO)
+    ]
+
+
+@pytest.mark.parametrize(("tool", "engine", "cut"), _cases())
+def test_what_is_written_is_read_back(
+    tool: str, engine: str, cut: tuple[int, int, int, int], tmp_path: Path
+) -> None:
+    asked = _deployed(tool, engine, cut)
+    if (engine, cut) in REFUSED:
+        with pytest.raises(BadInput, match="ask for"):
+            write_deployment(tool, asked, "about", 8)
+        return
+    files = write_deployment(tool, asked, "about", 8)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    said = read_deployment(tmp_path / next(iter(files)))
+    cut_read = (said.tp or 1, said.pp or 1, said.dp or 1, said.ep or 1)
+    assert cut_read == cut
+    assert replace(said, model="", tp=None, pp=None, dp=None, ep=None) == replace(
+        asked, tp=None, pp=None, dp=None, ep=None
+    )
+
+
+def test_only_whole_groups_of_experts_can_be_told_to_vllm() -> None:
+    with pytest.raises(BadInput, match="write --ep 8"):
+        write_deployment("vllm", Deployed("vllm", tp=8, ep=4), "about", 8)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python3 -m vllm.entrypoints.openai.api_server --model=a/b --tensor_parallel_size=4 "
+         "--gpu-memory-utilization 0.95 --port 80",
+         Deployed("vllm", "a/b", tp=4, memory_share=0.95)),
+        ("docker run --gpus all img vllm serve a/b -tp 2 -dp 4 --enable-expert-parallel "
+         "--max-model-len 32k",
+         Deployed("vllm", "a/b", tp=2, dp=4, ep=8, max_model_len=32000)),
+        ("python -m sglang.launch_server --model a/b --tp 16 --dp 16 --enable-dp-attention "
+         "--mem-fraction-static 0.8 --trust-remote-code",
+         Deployed("sglang", "a/b", tp=1, dp=16, memory_share=0.8)),
+        ("trtllm-serve serve a/b --tp_size 8 --ep_size 8 --max_batch_size 512",
+         Deployed("trt-llm", "a/b", tp=8, ep=8, max_num_seqs=512)),
+        ("./build/bin/llama-server -m x.gguf -c 16384 -np 4 -ngl 99 -ctk q8_0 -sm row -ts 1,1 &",
+         Deployed("llama.cpp", "x.gguf", tp=2, cache="q8_0", max_model_len=4096, max_num_seqs=4)),
+        ("N=8\nvllm serve a/b \\\n  -tp $N # eight\n", Deployed("vllm", "a/b", tp=8)),
+    ],
+)  # fmt: skip
+def test_commands_of_others_are_read(command: str, expected: Deployed) -> None:
+    assert read_command(command) == expected
+
+
+def test_flags_alone_are_read_where_the_engine_is_known() -> None:
+    said = read_command("--max-num-seqs 64 --enable-chunked-prefill --foo", engine="vllm")
+    assert said.max_num_seqs == 64
+    assert said.ignored == ("--enable-chunked-prefill", "--foo")
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("echo hello", "starts none"),
+        ("vllm serve a --max-num-seqs many", "not a whole number"),
+        ("vllm serve a --gpu-memory-utilization 90", "not a share"),
+        ('vllm serve "a', "quote is not closed"),
+    ],
+)
+def test_a_command_that_cannot_be_read_says_why(command: str, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        read_command(command)
+
+
+def test_options_that_are_of_no_engine_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text("a: 1\n")
+    with pytest.raises(BadInput, match="none of TensorRT-LLM's options"):
+        read_deployment(path)
+
+
+def test_both_forms_of_a_graph_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "graph.yaml"
+    path.write_text(
+        "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n"
+        "    Frontend:\n      replicas: 1\n    VllmPrefillWorker:\n      extraPodSpec:\n"
+        "        mainContainer:\n          command: [python3, -m, dynamo.vllm]\n"
+        "          args:\n            - --model\n            - a/b\n"
+        "    VllmDecodeWorker:\n      replicas: 3\n      extraPodSpec:\n        mainContainer:\n"
+        "          command:\n            - python3\n            - -m\n            - dynamo.vllm\n"
+        "          args:\n            - --model\n            - a/b\n            - -tp\n"
+        "            - '2'\n"
+    )
+    said = read_deployment(path)
+    assert (said.model, said.tp, said.dp) == ("a/b", 2, 3)
+    assert said.ignored == ("component VllmPrefillWorker",)
+
+
+def test_caches_that_can_be_asked_for_have_bits() -> None:
+    assert set(CACHES) == set(CACHE_BITS)
+
+
+def _ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert main(["infer", "Llama-3.1-8B", *words, "--json"]) == 0
+    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang", "trtllm"])
+def test_a_deployment_is_answered_alike_when_it_is_read_back(
+    tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    where = ("--on", "4xH100")
+    flags = ("--tp", "2", "--cache", "fp8", "--weights", "fp8", "--memory-share", "0.8")
+    first = _ask(capsys, *where, *flags, "--emit", tool, str(folder))
+    again = _ask(capsys, *where, "--from", str(folder / "serve.sh"))
+    same = ("plan_flags", "weights", "kv_cache_tokens", "tpot_seconds", "memory_share")
+    assert {key: first[key] for key in same} == {key: again[key] for key in same}
+
+
+def test_what_is_there_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serve.sh").write_text("mine")
+    words = ["infer", "Llama-3.1-8B", "--on", "H100", "--emit", "vllm", str(tmp_path)]
+    assert main(words) == 2
+    assert "--force" in capsys.readouterr().err
+    assert (tmp_path / "serve.sh").read_text() == "mine"
+    assert main([*words, "--force"]) == 0
+    assert "vllm serve" in (tmp_path / "serve.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--memory-share", "1.2"), "above 0 and up to 1"),
+        (("--max-model-len", "100"), "1,280 tokens"),
+        (("--release", "newest"), "as 0.11.0"),
+        (("--emit", "vlm", "x"), "did you mean vllm"),
+        (("--emit", "sglang", "x", "--engine", "vllm"), "--engine says vllm"),
+        (("--force",), "--emit TOOL DIR"),
+        (("--from", "nowhere.sh"), "no such file"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["infer", "Llama-3.1-8B", "--on", "H100", *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_most_sequences_are_how_many_run(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = _ask(capsys, "--on", "H100", "--tp", "1", "--max-num-seqs", "16")
+    assert answer["running_requests_per_replica"] == 16
+    assert answer["waiting_requests_per_replica"] == 48

@@ -1,0 +1,140 @@
+"""What engines print at start, read from a table and predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trueflops.records.tables import read_table
+from trueflops.units import GIBI
+from trueflops.verify.findings import Finding, Findings
+from trueflops.verify.profiles import best_known
+from trueflops.verify.recognise import reader_of, verify_tables
+from trueflops.verify.towers import tower_of
+
+HEADER = (
+    "id,source,engine,engine_version,model,weights_dtype,kv_dtype,accelerator,memory_gb,tp,pp,dp,"
+    "ep,gpu_memory_utilization,max_model_len,max_num_batched_tokens,max_num_seqs,"
+    "weights_gib_printed,non_torch_gib_printed,peak_activation_gib_printed,"
+    "available_kv_gib_printed,kv_blocks_printed,block_size,kv_tokens_printed,"
+    "max_concurrency_printed,notes\n"
+)
+
+
+Judge = Callable[..., Findings]
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Judge:
+    """Rows of such a table, predicted."""
+
+    def judged(*rows: str) -> Findings:
+        path = tmp_path / "starts.csv"
+        path.write_text(HEADER + "\n".join(rows) + "\n")
+        return verify_tables([read_table(path)], best_known)
+
+    return judged
+
+
+def _of(found: Findings, quantity: str) -> Finding:
+    (row,) = [row for row in found.rows if row.quantity == quantity]
+    return row
+
+
+def test_a_table_is_known_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "starts.csv"
+    path.write_text(HEADER + "a" + "," * HEADER.count(",") + "\n")
+    reader = reader_of(read_table(path))
+    assert reader is not None
+    assert reader.what == "memory of engines at start"
+
+
+def test_everything_that_is_printed_is_judged(judge: Judge) -> None:
+    found = judge(
+        "a,log,vllm,0.11.0,meta-llama/Llama-3.1-8B-Instruct,bf16,auto,H100-80GB,80,1,1,,,0.9,8192,"
+        "8192,256,14.99,0.1,1.3,54.8,,,448000,54.7,"
+    )
+    assert not found.refused
+    assert _of(found, "weight_bytes").error == pytest.approx(0.0, abs=0.01)
+    assert _of(found, "kv_tokens").error == pytest.approx(0.0, abs=0.03)
+    assert _of(found, "kv_bytes").measured == pytest.approx(54.8 * GIBI)
+    assert _of(found, "working_bytes").error == pytest.approx(0.0, abs=0.1)
+    assert all(row.covered and row.group == "vllm" for row in found.rows)
+
+
+def test_blocks_are_tokens_and_a_total_in_the_notes_counts(judge: Judge) -> None:
+    row = (
+        "{0},log,vllm,0.7.3,meta-llama/Llama-3.1-8B,bf16,auto,24GB GPU,24,1,1,,,0.9,8192,,,,,,,"
+        "1000,16,,,{1}"
+    )
+    small, large = judge(row.format("a", "total 21.95GiB"), row.format("b", "")).rows
+    assert small.measured == 16000.0
+    assert small.predicted < large.predicted
+
+
+def test_what_the_row_sets_is_used(judge: Judge) -> None:
+    row = "a,log,vllm,0.11.0,Llama-3.1-8B,bf16,{0},H100-80GB,80,1,1,,,{1},8192,,{2},,,,,,,400000,,"
+    wide, narrow, less, fewer = (
+        _of(judge(row.format(*each)), "kv_tokens").predicted
+        for each in (("auto", 0.9, ""), ("fp8", 0.9, ""), ("auto", 0.5, ""), ("auto", 0.9, 8))
+    )
+    assert narrow == pytest.approx(2 * wide, rel=1e-3)
+    assert less < wide < fewer  # fewer rows of logits leave more for the cache
+
+
+def test_a_checkpoint_is_in_its_own_format_where_none_is_given(judge: Judge) -> None:
+    found = judge(
+        "a,log,sglang,0.5.3,deepseek-ai/DeepSeek-R1,,auto,H200,141,8,1,,,0.9,,,,80.0,,,,,,,,"
+    )
+    assert _of(found, "weight_bytes").error == pytest.approx(0.0, abs=0.02)
+
+
+def test_encoders_are_weights_too(judge: Judge) -> None:
+    tower = tower_of("Qwen/Qwen2.5-VL-7B-Instruct")
+    assert tower is not None
+    assert tower.language_model == "Qwen2.5-7B"
+    assert tower_of("Qwen/Qwen2.5-7B-Instruct") is None
+    row = "a,log,vllm,0.9.0,{0},bf16,auto,H100,80,1,1,,,0.9,4096,,,15.0,,,,,,,,"
+    seeing, blind = (
+        _of(judge(row.format(name)), "weight_bytes").predicted
+        for name in ("Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct")
+    )
+    assert seeing - blind == pytest.approx(2 * tower.parameters)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("a,log,vllm,,Somebody/Secret-7B,bf16,auto,H100,80,1,1,,,0.9,,,,,,,,,,1000,,", "KV heads"),
+        ("a,log,vllm,,,bf16,auto,H100,80,1,1,,,0.9,,,,,,,,,,1000,,", "model is empty"),
+        ("a,log,vllm,,Llama-3.1-8B,bf16,auto,unknown,,1,1,,,0.9,,,,,,,,,,1000,,", "accelerator"),
+        ("a,log,vllm,,Llama-3.1-8B,bf16,auto,H100,80,1,1,,,0.9,,,,,,,,,,,,", "nothing that"),
+        ("a,log,vllm,,Llama-3.1-8B,bf16,auto,H100,80,1,1,,,0.9,,,,,,,-1.44,,,,,", "nothing that"),
+        ("a,log,vllm,,Llama-3.1-8B,bf16,auto,H100,80,x,1,,,0.9,,,,,,,,,,1000,,", "tp"),
+    ],
+)
+def test_a_row_that_lacks_something_says_what(judge: Judge, row: str, reason: str) -> None:
+    found = judge(row)
+    assert not found.rows
+    assert reason in found.refused[0].reason
+
+
+def test_a_capped_pool_stands_apart(judge: Judge) -> None:
+    found = judge(
+        "a,log,sglang,0.4.3,Llama-3.1-8B,bf16,auto,H100,80,1,1,,,0.87,,,,,,,,,,10240,,"
+        "pool capped by --max-total-tokens"
+    )
+    assert not found.rows[0].scored
+
+
+def test_a_checkpoint_may_ask_for_its_cache(judge: Judge) -> None:
+    row = (
+        "a,log,vllm,{0},nvidia/Llama-3.1-8B-Instruct-FP8,fp8,auto,H100,80,1,1,,,0.9,8192,,8,,,,,,,"
+        "1,,"
+    )
+    before, after = (
+        _of(judge(row.format(release)), "kv_tokens").predicted for release in ("0.13.0", "0.14.0")
+    )
+    assert after == pytest.approx(2 * before, rel=1e-3)

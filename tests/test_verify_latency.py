@@ -1,0 +1,111 @@
+"""Outputs of serving benchmarks: read by their header, simulated as they were sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trueflops.profile import engine_of
+from trueflops.records.tables import read_table
+from trueflops.serve.load import Lengths, draw_requests
+from trueflops.verify.findings import Findings, ServerRow
+from trueflops.verify.harness import harness_of, repeated
+from trueflops.verify.profiles import profiles_from
+from trueflops.verify.recognise import verify_tables
+from trueflops.workload import Serving
+
+HEADER = (
+    "id,engine,model,accelerator,tp,dataset,request_rate,concurrency,completed,input_len_mean,"
+    "output_len_mean,ttft_mean_ms,ttft_median_ms,ttft_p99_ms,tpot_mean_ms,flags,notes"
+)
+ONE = "A single NVIDIA H100 SXM GPU."
+EIGHT = "8 × NVIDIA H100 SXM GPUs on a single node."
+
+
+def judge(folder: Path, *rows: str) -> Findings:
+    file = folder / "latency.csv"
+    file.write_text("\n".join([HEADER, *rows]) + "\n")
+    return verify_tables([read_table(file)], profiles_from(None))
+
+
+def predicted(found: Findings, name: str, quantity: str) -> float:
+    return next(r.predicted for r in found.rows if (r.id, r.quantity) == (name, quantity))
+
+
+def row(name: str, rate: str = "inf", users: str = "", flags: str = "", on: str = ONE) -> str:
+    figures = f"{100 + len(name)}.5,90,200,8.{len(name)}"  # as different runs print them
+    load = f"random,{rate},{users},200,1000,100"
+    return f"{name},vllm,Qwen/Qwen3-8B,{on},,{load},{figures},{flags},"
+
+
+def test_a_table_of_latencies_is_known_by_its_header(tmp_path: Path) -> None:
+    found = judge(tmp_path, row("a", users="4"))
+    assert {r.quantity for r in found.rows} == {
+        "ttft_seconds", "ttft_median_seconds", "ttft_p99_seconds", "tpot_seconds",
+    }  # fmt: skip
+    assert {r.group for r in found.rows} == {"Qwen3-8B vllm"}
+    assert all(r.low < r.predicted < r.high for r in found.rows)
+
+
+def test_what_is_sent_at_once_queues(tmp_path: Path) -> None:
+    found = judge(tmp_path, row("a"), row("bb", users="4"), row("ccc", rate="2.0"))
+    at_once, four, steady = (predicted(found, n, "ttft_seconds") for n in ("a", "bb", "ccc"))
+    assert at_once > 10.0 * four
+    assert at_once > 10.0 * steady
+    assert predicted(found, "a", "ttft_p99_seconds") > 1.5 * at_once
+
+
+def test_the_launch_command_sets_the_engine(tmp_path: Path) -> None:
+    found = judge(tmp_path, row("a"), row("bb", flags="vllm serve x --max-num-seqs 8"))
+    fewer, all_ = (predicted(found, name, "tpot_seconds") for name in ("bb", "a"))
+    assert fewer < 0.8 * all_
+    assert predicted(found, "bb", "ttft_seconds") > predicted(found, "a", "ttft_seconds")
+
+
+def test_figures_that_two_chips_share_stand_apart(tmp_path: Path) -> None:
+    a, b = row("a", users="4"), row("a", users="4", on=EIGHT)
+    assert not any(r.scored for r in judge(tmp_path, a, b).rows)
+    assert all(r.scored for r in judge(tmp_path, a, a).rows)
+
+
+def test_a_tool_that_counts_two_chunks_a_token_is_corrected(tmp_path: Path) -> None:
+    file = tmp_path / "twice.csv"
+    file.write_text(
+        HEADER.replace("tpot_mean_ms", "tpot_mean_ms,e2e_mean_ms")
+        + f"\na,vllm,Qwen/Qwen3-8B,{ONE},,random,2.0,,50,1000,101,50,50,60,4,1050,,"
+        "the tool counts two stream chunks per token\n"
+    )
+    found = verify_tables([read_table(file)], profiles_from(None))
+    assert [r.measured for r in found.rows if r.quantity == "tpot_seconds"] == [0.01]
+
+
+def test_a_row_without_a_count_is_refused(tmp_path: Path) -> None:
+    found = judge(tmp_path, row("a").replace(",200,1000,", ",,1000,"))
+    assert [r.reason for r in found.refused] == ["num_prompts and completed are empty"]
+
+
+def test_about_says_that_the_load_is_stated(tmp_path: Path) -> None:
+    about = judge(tmp_path, row("a", users="4")).rows[0].about
+    assert isinstance(about, ServerRow)
+    assert about.stated
+
+
+def test_each_campaign_is_simulated_as_it_ran() -> None:
+    dated = harness_of(Serving(1024, 1024, 16), 16, engine_of("trt-llm"), True, 1e6)
+    assert dated.requests.input.min() >= 0.8 * 1024 - 1
+    assert dated.requests.input.max() <= 1024
+    assert dated.requests.count == 160
+    made = harness_of(Serving(2000, 500, 16), 16, engine_of("sglang"), False, 1e6)
+    assert set(made.requests.output.tolist()) == {500.0}
+    assert made.engine.policy == "mixed"
+    assert made.engine.most_sequences == 16
+
+
+@pytest.mark.parametrize(("room", "hits"), [(1e6, 400), (1e5, 0)])
+def test_prompts_that_come_round_are_found_if_all_have_room(room: float, hits: int) -> None:
+    lengths = Lengths(2000, 1.0, 1.0), Lengths(100, 1.0, 1.0)
+    again = repeated(draw_requests(500, *lengths, users=8), 100, 8, 16, room)
+    assert int(np.count_nonzero(again.cached)) == hits
+    assert again.cached.max() in (0.0, 1984.0)
