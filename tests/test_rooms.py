@@ -36,6 +36,7 @@ ROOMS = [
     "calibrate",
     "verify",
     "sweep",
+    "run",
     "report",
     "measure",  # runs on a bare node: only cli starts it
     "cli",

@@ -266,15 +266,17 @@ def test_anomalies_and_speculation_are_shown_but_not_scored(tmp_path: Path) -> N
     odd = only(judge(tmp_path, DECODE | {"notes": "ANOMALY in source: prefill rises"}))
     assert (odd.group, odd.scored) == ("XiongjieDai (anomaly)", False)
     plain = only(judge(tmp_path, DECODE)).predicted
-    for said, tokens in (
-        ("ngram; draft=None; k=4; acceptance=0.45", 2.8),
-        ("EAGLE-3; acceptance length 3.1", 3.1),
-        ("draft model; draft=Llama-3.2-1B; k=4; acceptance=0.6", 3.4),
-        ("mtp; draft=None; k=None; acceptance=None", 1.87),
+    for said, least, tokens in (
+        ("ngram; draft=None; k=4; acceptance=0.45", 1.0, 2.8),
+        ("EAGLE-3; acceptance length 3.1", 1.0, 3.1),
+        # Four passes of 1B in 16 bits are as long as one of 8B in 4: they may not pay.
+        ("draft model; draft=Llama-3.2-1B; k=4; acceptance=0.6", 0.8, 3.4),
+        ("mtp; draft=None; k=None; acceptance=None", 1.0, 1.87),
     ):
         row = only(judge(tmp_path, DECODE | {"speculative": said}))
         assert (row.group, row.scored) == ("XiongjieDai (speculative)", False)
-        assert plain < row.predicted < tokens * plain  # drafts and their verification take time
+        # Drafts and their verification take time.
+        assert least * plain < row.predicted < tokens * plain
 
 
 def test_the_profile_is_asked_for_by_engine(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ loading.py    a load of requests, simulated     demo.py     what `make demo` run
 deploying.py  an engine as flags set it, --emit and --from of infer
 speculation.py  how tokens are drafted, from flags
 choosing.py   how to serve: configurations of every kind
-One command each: train.py, infer.py, sweep.py, compare.py, catalog.py, explain.py, ops.py,
+One command each: train.py, infer.py, run.py, sweep.py, compare.py, catalog.py, explain.py, ops.py,
 capture.py, guard.py, diagnose.py, collective.py, stragglers.py, measure.py, calibrate.py and
 verify.py.
 Modules that need numpy or rich are imported by the command that runs, so that --help is instant.

@@ -7,6 +7,8 @@ rules.py  which plans are possible, and what would fit where one is not
 tuning.py the same of adapters
 guesses.py  what nobody said of a run, and what else it may have been
 words.py  a plan in the words of its flags
+file.py   a plan in a JSON file
+shares.py which part of every weight a rank holds
 """
 
 from trueflops.plan.plan import BYTES as BYTES

@@ -5,7 +5,7 @@ hooks.py          what frameworks hang around modules
 stages.py         which layers a stage holds
 pipeline.py       a micro-batch on the average stage, and on the slowest
 schedule.py       bubbles, micro-batches in flight
-communication.py  between replicas and stages
+communication.py  between replicas and stages; sent.py: bytes, as torch's engine sends them
 simulated.py      the pipeline of one plan, event by event
 upkeep.py         weights, gradients, states: casts, sums, the update (foreach.py, muon.py), offload
 memory.py         parameters and activations of a stage

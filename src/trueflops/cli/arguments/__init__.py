@@ -1,7 +1,7 @@
 """Commands and flags. Imports nothing heavy: `trueflops --help` must answer at once.
 
 plans.py     flags of train, infer and sweep     chips.py   of compare, catalog, measure, verify …
-programs.py  of ops, capture, guard, diagnose …  shared.py  values and flags of several commands
+programs.py  of run, ops, capture, guard …       shared.py  values and flags of several commands
 links.py     flags of collective and stragglers
 software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
 operation.py how a cluster is run and paid for   load.py    requests that a server is sent
@@ -36,6 +36,7 @@ from trueflops.cli.arguments.programs import (
     explain_flags,
     guard_flags,
     ops_flags,
+    run_flags,
 )
 from trueflops.cli.arguments.software import ENGINES
 from trueflops.errors import nearest, printable, visible
@@ -173,6 +174,7 @@ _COMMANDS = {
     "sweep": (sweep_flags, "many questions of train or infer, in one table"),
     "compare": (compare_flags, "chips side by side, dense only; --for a model"),
     "catalog": (catalog_flags, "every fact with its source"),
+    "run": (run_flags, "carry out a plan with PyTorch, predicted beside measured"),
     "ops": (ops_flags, "price a list of kernels"),
     "capture": (capture_flags, "a real PyTorch program on a chip that you do not have"),
     "guard": (guard_flags, "exit 1 where a program's step grew in time or memory"),

@@ -10,6 +10,7 @@ from trueflops.cli.arguments.shared import (
     percentage,
     profile_flags,
     provenance_flag,
+    real,
     top_flags,
     whole,
 )
@@ -26,6 +27,34 @@ def ops_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--on", metavar="CHIP", default=None, help="H100, or 8xH100 for collectives")
     profile_flags(p)
     provenance_flag(p)
+    common_flags(p)
+
+
+def run_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops run`."""
+    p.add_argument(
+        "plan", metavar="PLAN.json", help='an answer of train --json, or {"tp": 2, "dp_shard": 2}'
+    )
+    p.add_argument("--model", metavar="MODEL", help="catalog name or config.json (the answer's)")
+    p.add_argument("--steps", type=whole, default=20, metavar="N", help="steps in all (20)")
+    p.add_argument("--seq", type=whole, metavar="N", help="tokens a sequence (128 at most)")
+    p.add_argument(
+        "--global-batch", type=whole, metavar="N", help="sequences a step (some micro-batches)"
+    )
+    p.add_argument("--lr", type=real, default=1e-3, metavar="X", help="learning rate (0.001)")
+    p.add_argument("--seed", type=integer, default=0, metavar="N", help="of weights, tokens (0)")
+    p.add_argument("--text", metavar="FILE", help="train on its bytes (default: made-up tokens)")
+    p.add_argument("--checkpoint", metavar="DIR", help="save there, and go on from what is there")
+    p.add_argument(
+        "--save-every", type=whole, default=10, metavar="N", help="steps between checkpoints (10)"
+    )
+    p.add_argument(
+        "--max-restarts", type=integer, default=0, metavar="N",
+        help="how often torchrun starts all ranks again when one dies (0)",
+    )  # fmt: skip
+    p.add_argument("--device", choices=("cpu", "cuda"), help="default: GPUs where torch sees some")
+    p.add_argument("--on", metavar="CLUSTER", help="what it runs on, to predict seconds: 8xH100")
+    profile_flags(p)
     common_flags(p)
 
 

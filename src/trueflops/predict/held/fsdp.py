@@ -65,7 +65,15 @@ class Fsdp2(_Fsdp):
 
     def forward(self, rank: Rank, block: Size) -> Holding:
         """The unit, and the buffer it came in, which is held until the next one has come."""
-        return Holding(buffers=(_root(rank) + 2.0 * block * _gathers(rank)) * rank.compute_bytes)
+        gathered = (_root(rank) + 2.0 * block * _gathers(rank)) * rank.compute_bytes
+        return Holding(buffers=gathered + self._shares(rank))
+
+    def _shares(self, rank: Rank) -> Size:
+        """Below ZeRO-3 each rank's share lies beside the weights that stay gathered
+        (_fsdp_param.py: sharded_param and unsharded_param).
+        """
+        shared = np.where(np.asarray(rank.plan.zero) == 2, rank.replicated, 0.0)
+        return shared * rank.parameters.states * rank.weight_bytes
 
     def backward(self, rank: Rank, at: Backward) -> Holding:
         """The unit, the next one's buffer, whole gradients of the root so far and of the unit, and
@@ -77,7 +85,8 @@ class Fsdp2(_Fsdp):
         return Holding(
             gradients=self._lasting(rank, at),
             buffers=(whole + of_head + at.fresh) * rank.compute_bytes
-            + before * rank.gradient_bytes,
+            + before * rank.gradient_bytes
+            + self._shares(rank),
         )
 
     def reduced(self, rank: Rank, at: Backward) -> Holding:
@@ -90,7 +99,7 @@ class Fsdp2(_Fsdp):
         beside = np.maximum(rank.compute_bytes, rank.share * rank.gradient_bytes)
         return Holding(
             gradients=self._lasting(rank, at),
-            buffers=whole + unit * (rank.gradient_bytes + beside),
+            buffers=whole + unit * (rank.gradient_bytes + beside) + self._shares(rank),
         )
 
 

@@ -1,0 +1,37 @@
+"""The plan that is really run: what PyTorch has no code for is replaced, and said.
+
+In: a Plan. Out: the Plan whose prediction the run is held against, and a note for each change.
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+from trueflops.errors import BadInput
+from trueflops.plan import Plan
+
+
+def as_run(plan: Plan) -> tuple[Plan, list[str]]:
+    """The network is PyTorch's functions one by one, and torch.optim keeps no second weights."""
+    notes: list[str] = []
+    if plan.compute in ("tf32", "fp16"):
+        raise BadInput(f"compute {plan.compute}: run computes in fp32 or bf16; write one of these")
+    changes: dict[str, object] = {"implementation": "eager", "loss": "plain", "fused": False}
+    if plan.has_master:
+        changes |= {"parameter_dtype": "fp32", "gradient_dtype": "fp32"}
+        notes.append(
+            "weights are kept in fp32 and narrowed where they are used: torch.optim has no master "
+            "copy beside narrow ones"
+        )
+    elif plan.parameter_dtype != plan.gradient_dtype and plan.zero < 2:
+        changes["gradient_dtype"] = plan.parameter_dtype
+        notes.append("gradients are as wide as the weights: DDP has no other ones")
+    shards = plan.zero >= 2 and plan.dp_shard * plan.cp > 1
+    changes["mixed"] = "engine" if shards else "autocast"
+    if plan.parameter_dtype == "bf16" and not plan.has_master and plan.compute == "fp32":
+        raise BadInput("compute fp32 of bf16 weights: write compute bf16, or parameter_dtype fp32")
+    if plan.tp == 1 and plan.sp:
+        changes["sp"] = False
+    if plan.dp_replicate > 1 and plan.dp_shard == 1 and plan.cp == 1 and plan.zero:
+        changes["zero"] = 0
+        notes.append(f"ZeRO {plan.zero} left out: dp_shard 1 leaves nothing to share")
+    return plan.but(**changes), notes

@@ -1,0 +1,113 @@
+"""What is to be run: a model, a plan and a batch, checked before any rank starts. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trueflops.errors import BadInput
+from trueflops.model import Model
+from trueflops.plan import Plan, check_plan
+from trueflops.workload import Training
+
+SCHEDULES: Final = ("gpipe", "1f1b", "zb-h1", "zb-v")
+"""Those that torch.distributed.pipelining has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run of a few steps."""
+
+    model: Model
+    plan: Plan
+    workload: Training
+    steps: int = 20
+    seed: int = 0
+    learning_rate: float = 1e-3
+    text: Path | None = None
+    checkpoint: Path | None = None  # a folder; None: nothing is saved
+    save_every: int = 10
+
+    @property
+    def micro_batches(self) -> int:
+        """That each pipeline works through in one step."""
+        return int(self.plan.micro_batches(self.workload.global_batch))
+
+
+def check_job(job: Job) -> None:
+    """Refuse what no plan may be, and what this engine has no code for."""
+    plan, model = job.plan, job.model
+    check_plan(plan, model, int(plan.world), job.workload)
+    check_runs(model)
+    check_schedule(plan)
+    both = plan.dp * plan.cp
+    lacks = {
+        "adapters": (bool(plan.adapters), "leave them out: run trains every weight"),
+        "mtp": (plan.mtp > 0, "write 0"),
+        "freeze_layers": (plan.freeze_layers > 0, "write 0"),
+        "engine": (plan.engine != "ddp", "write ddp"),
+        "offload": (plan.offloads, "keep everything on the device"),
+        "etp": (plan.etp > 1, "write 1"),
+        "compute": (plan.compute in ("fp8", "fp4"), "write bf16 or fp32"),
+        "recompute": (plan.recompute not in ("none", "full"), "write none or full"),
+        "cp_kind": (plan.cp > 1 and plan.cp_kind != "ring", "write ring"),
+        "tied weights over pipeline stages": (model.tied and plan.pp > 1, "write pp 1"),
+        "experts split by tp": (model.is_moe and plan.tp > 1, "write tp 1"),
+        "ep across replicas of HSDP": (plan.ep > 1 and plan.dp_replicate > 1 and plan.zero > 0,
+                                       "write dp_replicate 1"),
+        "ZeRO 1 of spread experts": (plan.ep > 1 and plan.zero == 1, "write zero 0, 2 or 3"),
+        f"ep {plan.ep} over {both} replicas": (both % plan.ep != 0, "write a divisor of dp × cp"),
+    }  # fmt: skip
+    for what, (there, instead) in lacks.items():
+        if there:
+            raise BadInput(f"run has no code for {what} of this plan; {instead}")
+    if plan.pp > 1 and job.micro_batches < plan.pp:
+        raise BadInput(
+            f"{job.micro_batches} micro-batches for {plan.pp} stages: torch's schedules need one a "
+            "stage at least; write a smaller micro_batch or a larger --global-batch"
+        )
+    for block in model.blocks:
+        if block.attention.kv_heads % plan.tp:
+            raise BadInput(
+                f"tp {plan.tp}: run repeats no key/value heads, of which {model.name} has "
+                f"{block.attention.kv_heads}; write a tp that divides them"
+            )
+
+
+def check_runs(model: Model) -> None:
+    """Refuse what this network is not written for."""
+    for block in model.blocks:
+        attention = block.attention
+        lacks = {
+            "latent attention": attention.latent is not None,
+            "attention in windows": attention.window > 0,
+            "attention sinks": attention.sinks,
+            "norms of queries and keys": attention.qk_norm != "none",
+            "norms behind layers": block.norms != "pre",
+            "attention beside the FFN": block.parallel,
+        }
+        for what, there in lacks.items():
+            if there:
+                raise BadInput(
+                    f"{model.name} has {what}, for which run has no code; take a Llama, GPT-2 or "
+                    "Mixtral"
+                )
+    if model.embedding_dim not in (0, model.hidden) or model.embedding_norm:
+        raise BadInput(f"{model.name} projects or norms its embedding: run has no code for that")
+
+
+def check_schedule(plan: Plan) -> None:
+    """Refuse a schedule that torch has no code for."""
+    if plan.pp > 1 and plan.schedule not in SCHEDULES:
+        raise BadInput(
+            f"schedule {plan.schedule}: torch.distributed.pipelining has none like it; write "
+            "gpipe, 1f1b, zb-h1 or zb-v"
+        )
+    if plan.pp > 1 and plan.schedule.startswith("zb") and plan.zero >= 2 and plan.dp_shard > 1:
+        raise BadInput(
+            f"schedule {plan.schedule} with ZeRO {plan.zero}: torch 2.13's pipelining loses "
+            "gradients of sharded weights in a backward of two halves; write zero 0 or 1, or 1f1b"
+        )
+    if plan.pp > 1 and plan.schedule == "gpipe" and plan.vpp > 1:
+        raise BadInput("schedule gpipe with vpp above 1: write 1f1b, which interleaves")
