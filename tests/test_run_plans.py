@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +83,25 @@ def test_uneven_rows_are_padded(tmp_path: Path) -> None:
     scattered = next(each for each in sent if each.kind == "reduce_scatter")
     assert scattered.payload > 3 * 4 * model.parameter_count
     assert scattered.payload < 3 * 4 * model.parameter_count * 1.1
+
+
+FULL = """
+import sys, torch
+import trueflops.run.loop as loop
+from trueflops.cli import main
+
+def full(*_):
+    raise torch.OutOfMemoryError("as CUDA says it")
+
+loop.run_job = full
+raise SystemExit(main(["run", sys.argv[1], "--model", sys.argv[2], "--device", "cpu"]))
+"""
+
+
+def test_out_of_memory_is_one_sentence(tmp_path: Path) -> None:
+    model_of("llama", tmp_path)
+    words = [sys.executable, "-c", FULL, str(written(tmp_path, {})), str(tmp_path / "llama")]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 1
+    assert "rank 0: out of memory;" in ran.stderr
+    assert "of tensors were predicted" in ran.stderr

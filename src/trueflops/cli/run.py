@@ -9,6 +9,7 @@ import sys
 import warnings
 from typing import Any
 
+from trueflops import units
 from trueflops.catalog import Cluster
 from trueflops.cli.question import cluster_of, profile_for
 from trueflops.errors import BadInput, printable
@@ -148,6 +149,14 @@ def _be_a_rank(options: argparse.Namespace, job: Job, expected: Expected, notes:
             print(f"trueflops: {stopped}{kept}", file=sys.stderr)
         torch.distributed.destroy_process_group()
         return INTERRUPTED
+    except torch.OutOfMemoryError:
+        needed = units.show(expected.ranks[rank].peak_bytes, "memory")
+        print(
+            f"trueflops: rank {rank}: out of memory; {needed} of tensors were predicted: take more "
+            "ranks, a higher ZeRO stage or recompute",
+            file=sys.stderr,
+        )
+        return 1
     except RuntimeError as error:
         if not any(word in str(error).lower() for word in _GONE):
             raise
