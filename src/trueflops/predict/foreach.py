@@ -40,9 +40,8 @@ class Lists(NamedTuple):
         return EagerKernel.FOREACH if again else EagerKernel.FOREACH_APART
 
 
-STEPS: Final = (
-    Lists("norm", "g", ""),
-    Lists("clip", "g", "g"),
+CLIPPING: Final = (Lists("norm", "g", ""), Lists("clip", "g", "g"))
+UPDATING: Final = (
     Lists("decay", "w", "w"),
     Lists("lerp", "mg", "m"),
     Lists("mul", "v", "v"),
@@ -70,7 +69,9 @@ def update_by_lists(clock: Clock, plan: Plan, own: Size) -> Update:
     """All launches over so many parameters."""
     moved: Size = 0.0
     seconds: Size = 0.0
-    for launch in clock.price_ops([_op(step, plan, own) for step in STEPS]):
+    clips = bool(clock.profile.curve("framework")["clips"])
+    steps = (*CLIPPING, *UPDATING) if clips else UPDATING
+    for launch in clock.price_ops([_op(step, plan, own) for step in steps]):
         moved = moved + launch.work.bytes_read + launch.work.bytes_written
         seconds = seconds + launch.seconds
     return Update(seconds, moved)

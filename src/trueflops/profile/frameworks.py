@@ -28,7 +28,7 @@ _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
     "contention_network", "error_several",
     "accumulation", "request_error", "dispatch_units", "int8_speed", "flash", "captures",
-    "experts_error", "gathered_copies", "foreach", "pads_vocabulary", "frozen_inputs",
+    "experts_error", "gathered_copies", "foreach", "clips", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",

@@ -61,9 +61,8 @@ class Engine:
         """Forward, backward and update on this rank's part of a batch; its part of the loss."""
         ids, targets = self._own(batch)
         self.optimizer.zero_grad()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.plan.autocasts):
-            run = self._pipelined if self.schedule else self._accumulated
-            loss = run(ids, targets)
+        run = self._pipelined if self.schedule else self._accumulated
+        loss = run(ids, targets)
         finish_gradients(self.networks.values(), self.plan, self.meshes)
         self.optimizer.step()
         return loss
@@ -81,7 +80,7 @@ class Engine:
         plan, at = self.plan, self.meshes
         replica = at.place("dp_replicate") * int(plan.dp_shard) + at.place("dp_shard")
         rows = batch.chunk(int(plan.dp))[replica].to(self.device)
-        own = self.layout.positions(self.job.workload.seq).to(self.device)
+        own = self.layout.positions(self.job.workload.seq, self.device)
         return rows[:, :-1][:, own].contiguous(), rows[:, 1:][:, own].contiguous()
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:

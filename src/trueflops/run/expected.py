@@ -46,8 +46,8 @@ class Expected:
 
 
 def framework_of(plan: Plan) -> str:
-    """Whose habits the run has: those of PyTorch itself."""
-    return "fsdp2" if plan.zero >= 2 and plan.dp_shard * plan.cp > 1 else "plain"
+    """The setting that says which kernels the run has."""
+    return "run-sharded" if plan.zero >= 2 and plan.dp_shard * plan.cp > 1 else "run"
 
 
 def expect(job: Job, where: Cluster | None, profile: Profile | None) -> Expected:

@@ -74,13 +74,13 @@ class Layout:
         pieces = DTensor.from_local(x, self.cp, [Shard(dim)], run_check=False)
         return pieces.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
 
-    def positions(self, seq: int, rank: int | None = None) -> Tensor:
+    def positions(self, seq: int, device: torch.device, rank: int | None = None) -> Tensor:
         """Which tokens of a sequence a rank of cp holds: an early piece and a late one, so that the
         causal mask leaves every rank the same work.
         """
         if self.cp is None:
-            return torch.arange(seq)
-        pieces = torch.arange(seq).chunk(2 * self.cp_size)
+            return torch.arange(seq, device=device)
+        pieces = torch.arange(seq, device=device).chunk(2 * self.cp_size)
         rank = self.place("cp") if rank is None else rank
         return torch.cat([pieces[rank], pieces[2 * self.cp_size - 1 - rank]])
 

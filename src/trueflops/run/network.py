@@ -106,6 +106,14 @@ class Held(NamedTuple):
         return self.share.axis == "ep"
 
 
+class Places(NamedTuple):
+    """Where tokens stand: what turns their queries and keys, and which keys each one sees."""
+
+    cos: Tensor | None
+    sin: Tensor | None
+    mask: Tensor | None  # None: every one before it
+
+
 class Experts(_Holder):
     """The routed experts of a layer; those of other ranks of ep are reached by all-to-all."""
 
@@ -154,27 +162,21 @@ class Layer(_Holder):
             own = [s for s in every if s.axis == "ep"]
             self.experts = Experts(own, prefix, seed, layout, self.block)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, places: Places) -> Tensor:
         """From the residual stream to the residual stream."""
-        x = x + self._attend(self.norm("attention.norm", x, self.block.norm))
+        x = x + self._attend(self.norm("attention.norm", x, self.block.norm), places)
         return x + self._widen(self.norm("ffn.norm", x, self.block.norm))
 
-    def _attend(self, x: Tensor) -> Tensor:
+    def _attend(self, x: Tensor, places: Places) -> Tensor:
         a, at = self.block.attention, self.layout
         x = at.as_tensor(x)
         q = self._heads("attention.q", x, a.head_dim)
         k = self._heads("attention.k", x, a.head_dim)
         v = self._heads("attention.v", x, a.value_dim)
-        seq = x.shape[1] * at.cp_size
-        if a.rope:
-            cos, sin = _angles(at.positions(seq).to(x.device), a, x.dtype)
+        cos, sin, mask = places
+        if a.rope and cos is not None and sin is not None:
             q, k = _turned(q, cos, sin), _turned(k, cos, sin)
-        mask = None
-        if at.cp is not None:
-            k, v = at.gathered_keys(k, 2), at.gathered_keys(v, 2)
-            every = torch.cat([at.positions(seq, rank) for rank in range(at.cp_size)])
-            mask = at.positions(seq)[:, None] >= every[None, :]
-            mask = mask.to(x.device)
+        k, v = at.gathered_keys(k, 2), at.gathered_keys(v, 2)
         repeats = a.heads // a.kv_heads
         if repeats > 1:
             k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
@@ -228,13 +230,34 @@ class Network(_Holder):
         return [held for holder in holders for held in holder.held()]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Ids or hidden states in; hidden states or, from the last piece, logits out."""
+        """Ids or hidden states in; hidden states or, from the last piece, logits out.
+
+        Autocast ends with the forward: it keeps narrowed weights until then.
+        """
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.plan.autocasts):
+            return self._forward(x)
+
+    def _forward(self, x: Tensor) -> Tensor:
         if self.piece.first:
             x = self._embed(x)
+        places = self._places(x)
         for place, layer in enumerate(self.layers):
             again = self.plan.recompute == "full" and place < self.plan.recompute_layers
-            x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+            x = checkpoint(layer, x, places, use_reentrant=False) if again else layer(x, places)
         return self._score(x) if self.piece.last else x
+
+    def _places(self, x: Tensor) -> Places:
+        """Once for all layers, and made on the device: a copy to it would wait for all before."""
+        at = self.layout
+        turned = next((b.attention for b in self.model.blocks if b.attention.rope), None)
+        within = x.shape[1] * (at.tp_size if at.sp else 1)
+        seq = within * at.cp_size
+        own, mask = at.positions(seq, x.device), None
+        if at.cp is not None:
+            every = torch.cat([at.positions(seq, x.device, rank) for rank in range(at.cp_size)])
+            mask = own[:, None] >= every[None, :]
+        cos, sin = _angles(own, turned, x.dtype) if turned else (None, None)
+        return Places(cos, sin, mask)
 
     def _embed(self, ids: Tensor) -> Tensor:
         table = self.weight("embedding.tokens")
@@ -249,7 +272,7 @@ class Network(_Holder):
         if places is None:
             return x
         seq = ids.shape[1] * self.layout.cp_size
-        own = self.layout.own_tokens(self.layout.positions(seq)).to(x.device)
+        own = self.layout.own_tokens(self.layout.positions(seq, x.device))
         return x + F.embedding(own, places)
 
     def _score(self, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Final
 FRAMEWORKS: Final = (
     "megatron", "nemo", "torchtitan", "fsdp", "fsdp-compiled", "fsdp2", "deepspeed",
     "megatron-deepspeed", "maxtext", "composer", "internevo", "neuron", "xla-gpu", "transformers",
-    "transformers-compiled", "trainer", "plain", "compiled",
+    "transformers-compiled", "trainer", "plain", "compiled", "run", "run-sharded",
 )  # fmt: skip
 ENGINES: Final = (
     "vllm", "sglang", "trt-llm", "llama.cpp", "mlx", "exllama", "exllamav3", "lmdeploy", "mlc",
