@@ -47,28 +47,23 @@ class SpeculativeGain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingPoint:
-    """One plan at one concurrency."""
+class Served:
+    """What every way of serving a load has."""
 
     model: Model
-    plan: Plan
     workload: Serving
     cluster: Cluster
     profile: Profile
     engine: Engine
     weights: Format
     cache_bits: float
-    replicas: int
-    batch: int  # requests that one replica is asked to hold at once
-    running: int  # of those, the ones whose cache there is room for; the others wait
-    prefill: Term
+    prefill: Term  # of one prompt
     decode: Term
-    memory: Term
+    memory: Term  # of the fullest accelerator that writes
     capacity_bytes: float
     cache_bytes_per_request: float  # of the whole request, wherever it lies
-    cache_bytes_per_accelerator: float  # of one request, on one accelerator
-    most_requests: int  # that the cache of one replica can hold
-    kv_cache: KvCache  # of one replica, as its engine prints it at start
+    cache_bytes_per_accelerator: float  # of one request, on one accelerator that writes
+    most_requests: int  # that the cache of one replica that writes can hold
     ttft: Estimate
     tpot: Estimate
     tokens_per_second: Estimate  # written, by the whole cluster
@@ -76,6 +71,17 @@ class ServingPoint:
     watts: Estimate | None
     joules_per_token: Estimate | None
     price: Price | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingPoint(Served):
+    """One plan at one concurrency."""
+
+    plan: Plan
+    replicas: int
+    batch: int  # requests that one replica is asked to hold at once
+    running: int  # of those, the ones whose cache there is room for; the others wait
+    kv_cache: KvCache  # of one replica, as its engine prints it at start
     gain: SpeculativeGain | None = None  # of speculative decoding, where it was asked for
 
     @property
@@ -129,39 +135,18 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PooledPoint:
+class PooledPoint(Served):
     """A pair of pools at one concurrency."""
 
-    model: Model
-    workload: Serving
-    cluster: Cluster
-    profile: Profile
-    engine: Engine
-    weights: Format
-    cache_bits: float
     prefill_pool: Pool
     decode_pool: Pool
     running: int  # requests that one decode replica holds, on average
-    prefill: Term  # of one prompt
-    transfer: Term  # of its cache to the decode pool
-    decode: Term
-    memory: Term  # of the decode pool's fullest accelerator
+    transfer: Term  # of a prompt's cache to the decode pool
     prefill_memory: Term
-    capacity_bytes: float
-    cache_bytes_per_request: float  # of the whole request, wherever it lies
-    cache_bytes_per_accelerator: float  # of one request, on one accelerator of the decode pool
-    most_requests: int  # that the cache of one decode replica can hold
     prefill_busy: float  # share of the time for which the prefill pool works
     links_busy: float  # and the links between both
     queue_seconds: float  # that a request waits, after the first wave
     limited_by: Limited
-    ttft: Estimate
-    tpot: Estimate
-    tokens_per_second: Estimate  # written, by the whole cluster
-    usd_per_million_tokens: Estimate | None
-    watts: Estimate | None
-    joules_per_token: Estimate | None
-    price: Price | None
 
     @property
     def fits(self) -> bool:
