@@ -14,6 +14,8 @@ from trueflops.calibrate.samples import Split
 from trueflops.catalog import accelerator, cluster
 from trueflops.clock import Clock
 from trueflops.clock.attention import ATTENTION, AttentionWork
+from trueflops.clock.law import MANY, distinct
+from trueflops.clock.matmul import MatmulWork
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import LAWS, curve_key
 from trueflops.errors import BadInput
@@ -226,3 +228,21 @@ def test_a_column_of_what_goes_without_saying_moves_no_row_to_the_other_side() -
     row = {"gpu": "h200", "batch": "8", "isl": "4096", "latency_us": "10"}
     assert identity({**row, "causal": "1"}) == identity(row)
     assert identity({**row, "causal": "0"}) != identity(row)
+
+
+def test_equal_kernels_are_priced_once_and_all_get_it() -> None:
+    chip = accelerator("H200")
+    curve, silicon = profile_of(chip).curve("matmul"), Silicon.of(chip)
+    side = np.tile(np.array([512.0, 1024.0, 4096.0, 8192.0]), MANY)  # each of them many times
+    made = MatmulWork("bf16", 1.0, side, 4096.0, side, side * 8192.0, side * 8192.0, 1e6)
+    few, places = distinct(made)
+    assert few.m.size == 4
+    assert places is not None
+    np.testing.assert_array_equal(few.m[places], side)
+    each = [
+        LAWS["matmul"].seconds(made._replace(**{n: getattr(made, n)[i : i + 1] for n in
+                               ("m", "k", "weight_bytes", "other_bytes")}), silicon, curve)[0]
+        for i in range(4)
+    ]  # fmt: skip
+    found = LAWS["matmul"].seconds(made, silicon, curve)
+    np.testing.assert_allclose(found, np.tile(each, MANY), rtol=1e-12)

@@ -7,11 +7,13 @@ fades to nothing away from that data, so that it never extrapolates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.clock.silicon import Silicon
 from trueflops.errors import BadInput
@@ -20,6 +22,7 @@ from trueflops.sizes import Array, Size
 
 Values = Mapping[str, float]
 AT_A_BOUND: Final = 2e-3  # of the distance between its bounds: a fit that ended this near
+MANY: Final = 256  # kernels from which it pays to look for equal ones
 ROWS_AT_ONCE: Final = 1 << 13  # so that a table of 60,000 kernels stays within a few MiB
 
 
@@ -56,7 +59,12 @@ class Law:
     reach: tuple[float, ...]  # over which distance a landmark counts, feature by feature
 
     def seconds(self, work: Any, chip: Silicon, curve: Curve) -> Array:
-        """Seconds of each kernel of `work`, whose fields broadcast."""
+        """Seconds of each kernel of `work`, whose fields broadcast: once for equal ones."""
+        work, places = distinct(work)
+        seconds = self._seconds(work, chip, curve)
+        return seconds if places is None else seconds[places]
+
+    def _seconds(self, work: Any, chip: Silicon, curve: Curve) -> Array:
         plain = np.asarray(self.formula(work, chip, curve.values))
         if curve.landmarks is None:
             return plain
@@ -72,6 +80,44 @@ class Law:
     def usual(self) -> dict[str, float]:
         """The parameters that a fit starts from."""
         return {name: parameter.usual for name, parameter in self.parameters.items()}
+
+
+def distinct(work: Any) -> tuple[Any, NDArray[np.intp] | None]:
+    """The kernels of `work` that differ from each other, and which of them each one is.
+
+    Plans of one structure differ in many fields of which a kernel sees few: of DeepSeek-V3's
+    products in a search one in eleven is like no other.
+    """
+    arrays = list(_arrays(work))
+    shape = np.broadcast_shapes(*(size.shape for size in arrays))
+    if prod(shape) < MANY:
+        return work, None
+    table = np.stack([np.broadcast_to(size, shape).ravel() for size in arrays], axis=-1)
+    rows = table.view(np.dtype((np.void, table.dtype.itemsize * len(arrays)))).ravel()
+    _, first, places = np.unique(rows, return_index=True, return_inverse=True)
+    return _with_arrays(work, iter(table[first].T)), places.reshape(shape)
+
+
+def _arrays(work: Any) -> Iterator[Array]:
+    """The fields that differ from kernel to kernel, those of a shape within too."""
+    for size in work:
+        if isinstance(size, tuple):
+            yield from _arrays(size)
+        elif isinstance(size, np.ndarray):
+            yield size
+
+
+def _with_arrays(work: Any, others: Iterator[Array]) -> Any:
+    """The same work with other arrays in these places."""
+    fields = (
+        _with_arrays(size, others)
+        if isinstance(size, tuple)
+        else next(others)
+        if isinstance(size, np.ndarray)
+        else size
+        for size in work
+    )
+    return type(work)(*fields)
 
 
 def residual(features: Array, marks: Landmarks) -> Array:
