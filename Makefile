@@ -1,6 +1,7 @@
-# Two commands do everything on a machine with Python ≥ 3.11 and make:
+# Three commands do everything on a machine with Python ≥ 3.11 and make:
 #   make demo    what trueflops is for
 #   make test    the tests
+#   make web     the same answers in a browser
 # Each makes the .venv it needs with pip.
 
 PYTHON ?= python3
@@ -9,10 +10,16 @@ WORKERS ?= auto
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check tiny bench bench-cpu replay truth clean
+# More flags of `trueflops web`, as WEB='--port 9000 --no-open'.
+WEB ?=
+
+.PHONY: demo web test check tiny bench bench-cpu replay truth clean
 
 demo: .venv/base
 	@$(BIN)/python -m trueflops.cli.demo
+
+web: .venv/web
+	@$(BIN)/trueflops web $(WEB)
 
 test: .venv/test
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
@@ -49,7 +56,7 @@ bench-cpu: .venv/test
 	@$(PIP) --editable .
 	@touch $@
 
-.venv/test .venv/check .venv/truth: .venv/base constraints.txt
+.venv/web .venv/test .venv/check .venv/truth: .venv/base constraints.txt
 	$(PIP) --constraint constraints.txt --editable '.[$(@F)]'
 	@touch $@
 

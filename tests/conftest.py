@@ -23,6 +23,7 @@ import pytest
 
 TOGETHER: Final = (
     "test_accuracy.py", "test_docs.py", "test_made_up_cpu.py", "test_measure_collectives.py",
+    "test_web.py", "test_web_api.py", "test_web_safety.py",
 )  # fmt: skip
 """Modules whose tests share what takes seconds to make."""
 

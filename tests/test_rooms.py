@@ -39,6 +39,7 @@ ROOMS = [
     "run",
     "report",
     "measure",  # runs on a bare node: only cli starts it
+    "web",  # asks what cli hands in
     "cli",
     "__main__",
     "pytest_plugin",  # loaded by pytest alone

@@ -13,8 +13,8 @@
 
 Rooms, in the order in which data passes through them: errors, units, dtypes, files, sizes, catalog,
 model, workload, plan, graph, records, capture, profile, clock, runtime, interop, predict, serve,
-search, calibrate, verify, sweep, report, measure, cli, pytest_plugin. A room imports only rooms
-above it.
+search, calibrate, verify, sweep, report, measure, web, cli, pytest_plugin. A room imports only
+rooms above it.
 """
 
 from importlib import import_module

@@ -96,6 +96,10 @@ class Accelerator:
     alternatives: tuple[Alternative, ...]
     cut_of: str = ""  # the catalog's chip that it is a part of: sold with less memory, fewer units
 
+    def __hash__(self) -> int:
+        """By name: its facts are mappings, and what is derived of a chip is kept by chip."""
+        return hash(self.name)
+
     @property
     def unconfirmed(self) -> tuple[str, ...]:
         """Facts for which no source is at hand."""

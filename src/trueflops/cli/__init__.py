@@ -4,13 +4,14 @@ arguments/    the commands and their flags      main.py     errors, exit codes
 planning.py   from flags to a workload, a plan  question.py what train and infer share
 searching.py  a search as flags describe it     operation.py how a cluster is run and paid for
 launching.py  --emit and --from of train        buying.py   which chips, and how many
-loading.py    a load of requests, simulated     demo.py     what `make demo` runs
+loading.py    a load of requests, simulated     rates.py    several loads
+demo.py       what `make demo` runs
 deploying.py  an engine as flags set it, --emit and --from of infer
 speculation.py  how tokens are drafted, from flags
 choosing.py   how to serve: configurations of every kind
 One command each: train.py, infer.py, run.py, sweep.py, compare.py, catalog.py, explain.py, ops.py,
-capture.py, guard.py, diagnose.py, collective.py, stragglers.py, measure.py, calibrate.py and
-verify.py.
+capture.py, guard.py, diagnose.py, collective.py, stragglers.py, web.py, measure.py, calibrate.py
+and verify.py.
 Modules that need numpy or rich are imported by the command that runs, so that --help is instant.
 """
 

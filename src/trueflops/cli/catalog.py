@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from trueflops.catalog import Accelerator, Cluster
 from trueflops.catalog.formats import NumberFormat
@@ -10,6 +11,8 @@ from trueflops.catalog.links import Link
 from trueflops.catalog.lookup import Record, known_names, look_up
 from trueflops.catalog.nodes import Node
 from trueflops.errors import printable
+from trueflops.model import read_model
+from trueflops.model.config import Config
 from trueflops.profile.library import profiles
 from trueflops.report import catalog as report
 from trueflops.report import encode
@@ -27,12 +30,19 @@ def run(options: argparse.Namespace) -> int:
         else:
             report.print_overview(out)
         return 0
-    record = look_up(" ".join(options.name))
+    name = " ".join(options.name)
+    record = config_record(Path(name)) if name.endswith(".json") else look_up(name)
     if options.json:
         print(encode.to_json(encode_record(record)))
     else:
         show(record)
     return 0
+
+
+def config_record(file: Path) -> Record:
+    """A model that a user has the config.json of, as the catalog would show it."""
+    model, config = read_model(str(file)), Config.read(file)
+    return {"name": str(file), "family": model.family, "source": str(file), "config": config.fields}
 
 
 def show(record: Record) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from trueflops.cli.loading import (
     percentile_of,
     rate_of,
     requests_of,
-    settled,
     simulate,
     simulates,
 )
@@ -31,6 +31,7 @@ from trueflops.cli.question import (
     rent_of,
     software_of,
 )
+from trueflops.cli.rates import run_rates, settle
 from trueflops.cli.speculation import speculation_notes, speculation_of
 from trueflops.errors import BadInput, join_or
 from trueflops.files import check_writable
@@ -38,6 +39,7 @@ from trueflops.model import Model, add_copies, read_model
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.predict.provenance import serving_provenance
+from trueflops.predict.ran_ops import Ran, serving_ops
 from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
 from trueflops.report.load import (
@@ -46,6 +48,7 @@ from trueflops.report.load import (
     print_load,
     write_load_trace,
 )
+from trueflops.report.ops import encode_ops, print_ops
 from trueflops.report.progress import Waiting
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.serving import cuts_table, print_serving, why_not
@@ -57,7 +60,7 @@ from trueflops.workload import Serving
 
 NONE_IN_TIME = "no configuration of this cluster answers within the limits given"
 USUAL = {"input": 1024, "output": 256, "concurrency": 64}
-SETTLING = 3  # rounds until as many requests are under way as a rate brings
+OPS_OF = {"decode": "one decode step", "prefill": "a pass that reads a prompt"}
 
 
 class Answer(NamedTuple):
@@ -118,17 +121,31 @@ def _answer(
     more: dict[str, Any],
 ) -> int:
     """Show it, with the chain of every number where that was asked for."""
+    if options.rates is not None and points[0].most_requests:
+        return run_rates(server, points[0], limits, options, more)
     if simulates(options) and points[0].most_requests:
         return run_load(server, points, limits, options, more)
-    if options.provenance:
-        priced = serving_provenance(server, points[0])
+    priced = serving_provenance(server, points[0]) if options.provenance else {}
+    ran = serving_ops(server, points[0]) if options.ops else {}
+    if priced:
         more["provenance"] = {name: encode_provenance(each) for name, each in priced.items()}
-        code = show(points, limits, options, more)
-        if not options.json:
-            for each in priced.values():
-                show_provenance(console(), each)
-        return code
-    return show(points, limits, options, more)
+    if ran:
+        more["ops"] = _encode_ops(server, ran)
+    code = show(points, limits, options, more)
+    if not options.json:
+        _print_ops(server, ran)
+        for chain in priced.values():
+            show_provenance(console(), chain)
+    return code
+
+
+def _encode_ops(server: Server, ran: Mapping[str, Sequence[Ran]]) -> dict[str, Any]:
+    return {name: encode_ops(each, server.clock, OPS_OF[name]) for name, each in ran.items()}
+
+
+def _print_ops(server: Server, ran: Mapping[str, Sequence[Ran]]) -> None:
+    for name, each in ran.items():
+        print_ops(console(), each, server.clock, OPS_OF[name])
 
 
 def run_load(
@@ -148,6 +165,8 @@ def run_load(
     if options.json:
         answer = encode.serving(question_of(options), found.point) | more
         answer["load"] = encode_load(found.seen, percentile, found.in_time)
+        if options.ops:
+            answer["ops"] = _encode_ops(server, serving_ops(server, found.point))
         print(encode.to_json(answer))
         return 0 if found.in_time else 1
     out = console()
@@ -158,6 +177,8 @@ def run_load(
         for tree in (found.point.decode, found.point.prefill, found.point.memory):
             out.print()
             out.print(tree_table(tree))
+    if options.ops:
+        _print_ops(server, serving_ops(server, found.point))
     if not found.in_time:
         out.print()
         out.print(f"[red]Not in time[/] at p{percentile:g}: {why_late(points)}.")
@@ -174,10 +195,7 @@ def ask(options: argparse.Namespace) -> Answer:
     server, limits = servers[-1], _limits(options)  # of several formats, the narrowest
     points = _cuts(options, server, limits)
     if options.rate is not None and options.concurrency is None:
-        point = points[0]
-        for _ in range(SETTLING):
-            server = settled(server, point, rate_of(options))
-            point = server.predict(point.plan)
+        server = settle(server, points[0], rate_of(options))
         points = _cuts(options, server, limits)
     if outlook := server.outlook(points[0]):
         more["outlook"] = outlook

@@ -27,7 +27,7 @@ BURSTS: Final = 0.25  # shape of the gaps of --arrival bursts, where --burstines
 CONVERSATIONS: Final = 1.0  # of --lengths lognormal: ShareGPT's lengths as vLLM samples them
 _SIMULATED: Final = (
     "rate", "requests", "arrival", "burstiness", "think", "lengths", "requests_from", "percentile",
-    "trace", "prefix_hits",
+    "trace", "prefix_hits", "rates",
 )  # fmt: skip
 
 

@@ -56,6 +56,9 @@ def main(arguments: Sequence[str] | None = None, begin: Callable[[], None] = lam
         _forget_output()
         failure, code = error, 2
         said = f"trueflops: cannot write the answer: {error.strerror or error}\n[BAD_INPUT]"
+    except MemoryError as error:
+        failure, code = error, 2
+        said = "trueflops: this needs more memory than there is; ask something smaller\n[TOO_LARGE]"
     except Exception as error:  # a bug of ours: say so, without a traceback unless asked
         failure, code = error, 101
         said = (

@@ -25,8 +25,8 @@ from trueflops.profile.library import find_profile
 # Of its own limit, to which a driver lets a card be set. Assumed: 100 of 350 W of an RTX 3090.
 LEAST_LIMIT = 0.28
 SHOWN = {
-    "json", "verbose", "explain", "provenance", "top", "plot", "trace", "what_helps", "emit",
-    "force", "from_file",
+    "json", "verbose", "explain", "provenance", "ops", "timeline", "top", "plot", "plot_front",
+    "trace", "what_helps", "emit", "force", "from_file",
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def question_of(options: argparse.Namespace) -> dict[str, Any]:
         if name in SHOWN or name in ("command", "model") or value is None:
             continue
         flag = "--" + name.replace("_", "-")
-        if value is True:
+        if value is True or (name in ("lora", "qlora") and value == 0):  # 0: no rank was given
             words.append(flag)
         elif value is False:
             words.append(flag.replace("--", "--no-", 1))

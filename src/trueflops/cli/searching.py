@@ -97,7 +97,8 @@ def _watched(trainer: Trainer, space: Space, most: int) -> Found:
                 best = f"best so far {units.show(progress.best_seconds, 'seconds')}"
             wait.say(
                 f"{progress.decided:,} of {progress.legal:,} plans, {rate:,.0f} a second, {best}, "
-                f"{units.show(left, 'seconds')} left; Ctrl-C shows the best so far"
+                f"{units.show(left, 'seconds')} left; Ctrl-C shows the best so far",
+                progress,
             )
 
         return search_plans(trainer, space, most, say=say)

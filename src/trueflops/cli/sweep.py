@@ -15,8 +15,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from trueflops.cli import infer, train
-from trueflops.cli.arguments import parse, parser, wrapped
-from trueflops.cli.arguments.hints import flag_instead
+from trueflops.cli.arguments import flags, parse, wrapped
 from trueflops.cli.question import SHOWN
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import check_writable, write_file
@@ -32,7 +31,7 @@ from trueflops.report.sweep import (
     show_swept,
 )
 from trueflops.report.training import why_not
-from trueflops.sweep.flags import Flag, Flags
+from trueflops.sweep.flags import Flags
 from trueflops.sweep.journal import Journal, journal_of, keys_of, read_journal
 from trueflops.sweep.local import answer_by_processes
 from trueflops.sweep.on_ray import answer_on_ray
@@ -154,41 +153,7 @@ def _served(options: argparse.Namespace) -> Row:
 
 def flags_of(command: str) -> Flags:
     """The flags of a command that say what is asked, by all of their names."""
-    of = parser().command(command)
-    named: dict[str, Flag] = {}
-    for action in of.arguments():
-        if action.dest in SHOWN or action.dest == "help":
-            continue
-        flag = _flag(action)
-        options = [word for word in action.option_strings if word != flag.negated]
-        named |= {_key(word): flag for word in options or [action.dest]}
-    return Flags(command, named, frozenset(SHOWN), lambda key: flag_instead(key, of.flags()))
-
-
-def _flag(action: argparse.Action) -> Flag:
-    options = action.option_strings
-    negated = [word for word in options if isinstance(action, argparse.BooleanOptionalAction)
-               and word.startswith("--no-")]  # fmt: skip
-
-    def read(text: str) -> object:
-        try:
-            return action.type(text) if callable(action.type) else text
-        except argparse.ArgumentTypeError as error:
-            raise BadInput(str(error)) from None
-
-    return Flag(
-        name=_key(options[0]) if options else action.dest,
-        option=options[0] if options else "",
-        read=read,
-        choices=tuple(action.choices or ()),
-        valued=action.nargs != 0,
-        bare=action.nargs in (0, argparse.OPTIONAL),
-        negated=negated[0] if negated else "",
-    )
-
-
-def _key(option: str) -> str:
-    return option.lstrip("-").replace("-", "_")
+    return flags.flags_of(command, SHOWN)
 
 
 def _say_interrupted(journal: Journal, keys: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 from trueflops import units
 from trueflops.catalog import Price
@@ -37,6 +38,7 @@ from trueflops.predict import Trainer, TrainingStep, training_bill, whole_bill
 from trueflops.predict.guessed import widened
 from trueflops.predict.operation import Operation
 from trueflops.predict.provenance import step_provenance
+from trueflops.predict.ran_ops import step_ops
 from trueflops.predict.simulated import (
     MOST,
     SOON,
@@ -47,15 +49,16 @@ from trueflops.predict.simulated import (
 from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
 from trueflops.report.found import encode_found, print_found
+from trueflops.report.ops import encode_ops, print_ops
 from trueflops.report.pipeline import (
     encode_pipeline,
     pipeline_note,
     pipeline_table,
-    write_pipeline_trace,
 )
 from trueflops.report.progress import Waiting
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console
+from trueflops.report.timeline import encode_timeline, write_pipeline_trace
 from trueflops.report.training import (
     print_training,
     runners_up_table,
@@ -69,6 +72,8 @@ from trueflops.search import Found, Space, search_plans, what_would_fit
 from trueflops.search.best import surely_too_large
 from trueflops.search.hardware import Hardware
 from trueflops.search.what_helps import Help, what_helps
+
+OF_A_STEP: Final = "a step, on the average pipeline stage"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -159,7 +164,7 @@ class Answer:
                 raise BadInput(
                     "--plot-front draws what a search found: leave a part of the plan open"
                 )
-            plot_front(found.front, Path(self.options.plot_front))
+            plot_front(found.front, Path(self.options.plot_front), self.rent)
         if self.options.json:
             answer = encode.training(question_of(self.options), step, bill)
             stages = self.trainer.memory_by_stage(step.plan)
@@ -171,13 +176,18 @@ class Answer:
                 "would_fit": [words for words, _ in fit],
             }
             if found is not None:
-                answer |= encode_found(found)
+                answer |= encode_found(found, self.rent)
             if pipeline:
                 answer["pipeline"] = encode_pipeline(pipeline)
+                if self.options.timeline:
+                    answer["timeline"] = encode_timeline(step, pipeline)
             if self.options.what_helps:
                 answer["what_helps"] = encode_helps(helps)
             if self.options.provenance:
                 answer["provenance"] = encode_provenance(step_provenance(self.trainer, step))
+            if self.options.ops:
+                ran = step_ops(self.trainer, step)
+                answer["ops"] = encode_ops(ran, self.trainer.clock, OF_A_STEP)
             print(encode.to_json(answer))
             return 0 if step.fits else 1
         out = console()
@@ -189,12 +199,17 @@ class Answer:
             bills = [training_bill(s, rent=self.rent, pue=self.pue) for s in others]
             out.print(runners_up_table(list(zip(others, bills, strict=True))))
         if found is not None:
-            print_found(out, found)
+            print_found(out, found, self.rent)
         if self.options.what_helps:
             out.print()
             print_helps(out, helps)
         if self.options.explain:
             self._explain(step, pipeline)
+        elif self.options.timeline and pipeline:
+            out.print()
+            out.print(pipeline_table(pipeline))
+        if self.options.ops:
+            print_ops(out, step_ops(self.trainer, step), self.trainer.clock, OF_A_STEP)
         if self.options.provenance:
             show_provenance(out, step_provenance(self.trainer, step))
         if not step.fits:
@@ -205,9 +220,10 @@ class Answer:
         """The plan's pipeline event by event: where it is asked for, or soon done, and a note where
         it differs from what is shown; its trace is written here.
         """
-        asked = self.options.trace or self.options.explain
+        drawn = self.options.trace or self.options.timeline
         tasks = task_count(step.plan, step.workload.global_batch)
-        if not self.options.trace and (step.plan.pp == 1 or tasks > (MOST if asked else SOON)):
+        most = MOST if self.options.explain else SOON
+        if not drawn and (step.plan.pp == 1 or tasks > most):
             return None
         found = simulate_pipeline(self.trainer, step.plan)
         if note := pipeline_note(found):

@@ -27,7 +27,7 @@ captured/         a recorded program, replayed; allocator.py: PyTorch's caching 
 diagnosis/        where a real step's time went
 advice.py         what would help, and by how much: for captured programs and for traces
 odd_sides.py      sides of products that are read slowly, and what to pad them to
-provenance.py     which curve priced what
+ran_ops.py        every op of a step, one by one; provenance.py: which curve priced what
 """
 
 from trueflops.predict.bill import Bill as Bill

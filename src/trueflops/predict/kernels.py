@@ -73,7 +73,7 @@ def price_kernels(
     for op, each in zip(ops, priced, strict=True):
         done = each.work
         flop, moved = flop + done.flop, moved + done.bytes_read + done.bytes_written
-        for name, seconds_alone in _limits(clock, op, each).items():
+        for name, seconds_alone in limits_alone(clock, op, each).items():
             limits[name] = limits[name] + seconds_alone
     longest = np.argmax(np.stack([np.broadcast_to(limits[n], (rows,)) for n in LIMITS]), axis=0)
     return KernelPrice(
@@ -98,7 +98,7 @@ def _in_sequence(priced: Sequence[PricedOp], rows: int) -> Estimate:
     return Estimate(whole, spreads, weakest(origins), np.minimum(least, whole))
 
 
-def _limits(clock: Clock, op: Op, priced: PricedOp) -> dict[str, Size]:
+def limits_alone(clock: Clock, op: Op, priced: PricedOp) -> dict[str, Size]:
     """Seconds that each limit alone would take: by its law where that has them, else roughly."""
     taken, _, done, pricing, law = priced
     kind, chip = pricing.kind, clock.silicon

@@ -18,11 +18,10 @@ import numpy as np
 from trueflops.clock import Clock
 from trueflops.clock.matmul import VECTOR
 from trueflops.clock.works import law_of
-from trueflops.graph import Op, compile_program
+from trueflops.graph import Op
 from trueflops.graph.ir import Collective
 from trueflops.plan import Plan
-from trueflops.predict.costs import training_pass
-from trueflops.predict.stages import recomputed_share
+from trueflops.predict.ran_ops import Ran, RanOp, key_of, pass_ops, step_ops
 from trueflops.predict.training import Trainer
 from trueflops.predict.training_step import TrainingStep
 from trueflops.profile import Choice, CurveKey, Profile
@@ -102,6 +101,17 @@ class _Ledger:
         choices = tuple(self.profile.choose(key) for key in dict.fromkeys(keys))
         self.others.append(PricedPart(what, choices, seconds))
 
+    def run(self, nodes: Sequence[Ran], share: float = 1.0) -> dict[str, list[CurveKey]]:
+        """The ops of a step or pass, of which a share counts; curves of what is sent, by part."""
+        sent: dict[str, list[CurveKey]] = defaultdict(list)
+        for node in nodes:
+            if isinstance(node, RanOp):
+                seconds = share * node.often * float(node.priced.seconds)
+                self.add(node.priced.pricing.kind, node.key, seconds, node.often)
+            else:
+                sent[COMMUNICATION.get(node.sent.axis, "")].append(node.key)
+        return sent
+
     def closed(self, of: str) -> Provenance:
         """Everything that took any time."""
         ops = (
@@ -138,7 +148,7 @@ def table_provenance(
                 sent.kind, sent.group, sent.payload.bytes, 1.0, 0.0, sent.library
             )
             every = np.broadcast_to(taken.seconds, (count,))
-            ledger.add("collective", _key_of(sent), float(every.sum()), count)
+            ledger.add("collective", key_of(sent), float(every.sum()), count)
         for op in clock.price_ops(ops):
             every = np.broadcast_to(op.seconds, (count,))
             ledger.add(op.pricing.kind, op.pricing.key, float(every.sum()), count)
@@ -160,27 +170,8 @@ def captured_provenance(step: CapturedStep, profile: Profile) -> Provenance:
 
 def step_provenance(trainer: Trainer, step: TrainingStep) -> Provenance:
     """Of one plan's step, on the average stage: its parts sum to the step."""
-    plan, model, clock = step.plan, trainer.model, trainer.clock
-    ledger = _Ledger(trainer.profile)
-    program = compile_program(model, plan, training_pass(plan, trainer.workload.seq))
-    counts = [model.pattern.count(kind) for kind in range(len(program.recomputing))]
-    graphs = (*program.recomputing, program.embedding, program.head)
-    again = float(recomputed_share(plan, model.layers / plan.pp))
-    sent: dict[str, list[CurveKey]] = defaultdict(list)
-    ops: list[tuple[Op, float]] = []
-    for graph, layers in zip(graphs, (*counts, 1, 1), strict=True):
-        often = float(layers * step.micro_batches / plan.pp)
-        for phase, node in graph.phases():
-            if isinstance(node, Collective):
-                if node.kind != "copy":  # a change of layout that moves nothing
-                    sent[COMMUNICATION.get(node.axis, "")].append(_key_of(node))
-            else:
-                ops.append((node, often * (again if phase == "recompute" else 1.0)))
-    distinct = list({id(op): op for op, _ in ops}.values())
-    each = dict(zip(map(id, distinct), clock.price_ops(distinct), strict=True))
-    for op, often in ops:
-        seconds, _, _, (kind, _, key), _ = each[id(op)]
-        ledger.add(kind, key, often * float(seconds), often)
+    plan, ledger = step.plan, _Ledger(trainer.profile)
+    sent = ledger.run(step_ops(trainer, step))
     sent["data parallel"] = list(_data_parallel(plan))
     sent["pipeline sends"] = [_sending("send_recv"), *([] if plan.sp else [_sending("all_gather")])]
     for leaf in step.step.leaves():
@@ -195,25 +186,17 @@ def serving_provenance(server: Server, point: ServingPoint) -> dict[str, Provena
     writing = server.decode_program(plan, point.running)
     reading, share = server.prefill_program(plan), server.chunks * server.share_alone(plan)
     return {
-        "decode": _pass(server, writing, point.decode, 1.0, "one decode step"),
-        "prefill": _pass(server, reading, point.prefill, share, "the prefill of one request"),
+        "decode": _pass(server, writing, plan, point.decode, 1.0, "one decode step"),
+        "prefill": _pass(server, reading, plan, point.prefill, share, "the prefill of one request"),
     }
 
 
-def _pass(server: Server, program: Program, term: Term, share: float, of: str) -> Provenance:
+def _pass(
+    server: Server, program: Program, plan: Plan, term: Term, share: float, of: str
+) -> Provenance:
     """A forward pass through all layers."""
     ledger = _Ledger(server.profile)
-    counts = [server.model.pattern.count(kind) for kind in range(len(program.blocks))]
-    sent: dict[str, list[CurveKey]] = defaultdict(list)
-    for graph, layers in zip(
-        (*program.blocks, program.embedding, program.head), (*counts, 1, 1), strict=True
-    ):
-        ops = [node for node in graph.forward if isinstance(node, Op)]
-        for seconds, _, _, (kind, _, key), _ in server.clock.price_ops(ops):
-            ledger.add(kind, key, share * layers * float(seconds), layers)
-        for node in graph.forward:
-            if isinstance(node, Collective) and node.kind != "copy":
-                sent[COMMUNICATION.get(node.axis, "")].append(_key_of(node))
+    sent = ledger.run(pass_ops(server, program, plan), share)
     sent["pipeline sends"] = [_sending("send_recv")]
     for leaf in term.leaves():
         if leaf.name not in BY_OPS:
@@ -262,7 +245,3 @@ def _cause_key(leaf: Term) -> CurveKey:
 
 def _sending(operation: str) -> CurveKey:
     return CurveKey("collective", operation=operation)
-
-
-def _key_of(sent: Collective) -> CurveKey:
-    return CurveKey("collective", operation=sent.kind, kernel=sent.library)

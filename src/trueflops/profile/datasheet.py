@@ -8,7 +8,7 @@ scaled by what the vendor's software is known to reach; for what nobody measured
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from math import inf
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from trueflops.profile.stored import DATA, read_profile, shipped
 _TRANSFER: Final = DATA / "transfer.json"
 _ANY_HEADS_KERNEL: Final = "triton"
 _MATMUL, _POWER = CurveKey("matmul"), CurveKey("power")
+MOST_KEPT: Final = 64  # profiles: a server is asked of the same few chips again and again
 UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
 _MATRIX: Final = (*PRODUCTS, *ATTENTION)
 
@@ -38,6 +39,7 @@ def _transferred() -> Profile:
     return read_profile(_TRANSFER)
 
 
+@lru_cache(maxsize=MOST_KEPT)
 def profile_of(
     chip: Accelerator, framework: str = USUAL, given: Profile | None = None, *, without: str = ""
 ) -> Profile:

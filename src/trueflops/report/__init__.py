@@ -4,13 +4,14 @@ waterfall.py  from the number on the box to the number you get
 training.py   a training answer          serving.py  a serving answer
 speculation.py  steps with drafts beside steps without
 configurations.py  how to serve: pools, the best of every kind, why not, the front
-pipeline.py   a simulated pipeline: every stage over time, its trace
-load.py       a simulated load of a server: percentiles, its trace
+pipeline.py   a simulated pipeline: every stage over time; timeline.py: task by task, its trace
+load.py       a simulated load of a server: percentiles, its trace (loads.py: several)
 compare.py    chips side by side         catalog.py  a record with its sources (catalog_json.py)
 compare_model.py  a model on several chips
 verify.py     predicted beside measured  progress.py while an answer is worked out
 explain/      one kernel                 diagnosis.py  where the time of a real run went
 provenance.py which curve priced what, from which measurements
+ops.py        every op of a step under the chip's roofs
 captured.py   a captured program (captured_graph.py, captured_plot.py, captured_files.py)
 captured_advice.py  what would help it
 captured_stages.py  the stages of a captured pipeline

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Accelerator, price
+from trueflops.catalog.facts import sources
 from trueflops.errors import UnknownName
 from trueflops.report.grid import grid
 from trueflops.report.tables import FOOTNOTE, MARK, NO_PRICE
@@ -37,6 +38,11 @@ COLUMNS: dict[str, Value] = {
 SHOWN = ("tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 SHOWN_FACTS = (
     "memory.capacity", "memory.bandwidth", *(f"peak.{dtype}" for dtype in SHOWN), "power.tdp"
+)  # fmt: skip
+
+COMPARED = (
+    "memory.capacity", "memory.bandwidth", "power.tdp", "links.scale_up_bandwidth",
+    *(f"peak.{column}" for column in COLUMNS),
 )  # fmt: skip
 
 
@@ -128,6 +134,22 @@ def chip_record(chip: Accelerator) -> dict[str, Any]:
         },
         "sparse_factor": chip.sparse_factor,
         "power_watts": chip.get("power.tdp"),
+        "link_bytes_per_second": chip.get("links.scale_up_bandwidth"),
         "unconfirmed": list(chip.unconfirmed),
         "price_usd_per_hour": rent.usd_per_hour if rent else None,
+        "sources": {
+            **{path: _said(chip, path) for path in COMPARED if path in chip.facts},
+            **({"price": f"{rent.kind}, {rent.date}: {_cited(rent.source)}"} if rent else {}),
+        },
     }
+
+
+def _said(chip: Accelerator, path: str) -> str:
+    """A figure as it was published, and by whom: '3.35 TB/s: NVIDIA H100 data sheet …'."""
+    fact = chip.facts[path]
+    note = f" ({fact.note})" if fact.note else ""
+    return f"{fact.text}: {_cited(fact.source)}{note}"
+
+
+def _cited(source: str) -> str:
+    return sources().get(source, {}).get("citation", source)

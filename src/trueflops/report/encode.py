@@ -5,10 +5,10 @@ What was asked stands under "question", so that an answer can be fed back as inp
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from json.encoder import encode_basestring
 from math import isfinite
 from typing import Any, Final
 
@@ -23,12 +23,12 @@ from trueflops.predict.serving.point import UsdApart
 from trueflops.report.waterfall import training_waterfall
 
 SCHEMA_VERSION: Final = 1
+_CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
 
 def to_json(answer: Mapping[str, Any]) -> str:
     """One JSON object, indented by two spaces."""
-    whole = {"schema_version": SCHEMA_VERSION, **answer}
-    text = json.dumps(_plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
+    text = _text({"schema_version": SCHEMA_VERSION, **answer}, "\n")
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -36,17 +36,30 @@ def to_json(answer: Mapping[str, Any]) -> str:
 _UNSEEN: Final = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
 
 
-def _plain(value: Any) -> Any:
-    """Numbers that JSON can hold; infinity becomes null."""
+def _text(value: Any, line: str) -> str:
+    """As json.dumps(value, indent=2, ensure_ascii=False) writes it; infinity becomes null.
+
+    json leaves its C encoder where it shall indent: an answer would spend a tenth of its time
+    there. `line` is a line break and the indentation of what encloses the value.
+    """
+    if isinstance(value, str):
+        return encode_basestring(value)
+    if value is None or isinstance(value, bool):
+        return _CONSTANTS[value]
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value) if isfinite(value) else "null"
+    inner = f"{line}  "
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        members = [f"{encode_basestring(str(k))}: {_text(v, inner)}" for k, v in value.items()]
+        return f"{{{inner}{f',{inner}'.join(members)}{line}}}" if members else "{}"
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        entries = [_text(entry, inner) for entry in value]
+        return f"[{inner}{f',{inner}'.join(entries)}{line}]" if entries else "[]"
     if isinstance(value, np.generic | np.ndarray):
-        value = value.item()
-    if isinstance(value, float) and not isfinite(value):
-        return None
-    return value
+        return _text(value.item(), line)
+    raise TypeError(f"{type(value).__name__} has no place in an answer")
 
 
 def estimate(name: str, of: Estimate | None) -> dict[str, Any]:
@@ -137,8 +150,14 @@ def training(question: Mapping[str, Any], step: TrainingStep, bill: Bill) -> dic
         "memory": term(step.memory),
         "step": term(step.step),
         "waterfall": [
-            {"name": f.name, "flop_per_second": f.flop_per_second, "why": f.why}
-            for f in training_waterfall(step)
+            {
+                "name": fall.name,
+                "flop_per_second": fall.flop_per_second,
+                "low": float(fall.rate.low),
+                "high": float(fall.rate.high),
+                "why": fall.why,
+            }
+            for fall in training_waterfall(step)
         ],
     }
 

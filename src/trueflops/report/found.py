@@ -8,7 +8,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from trueflops import units
-from trueflops.plan.words import changed_flags, describe_plan
+from trueflops.catalog import Price
+from trueflops.plan.words import changed_flags, describe_plan, flags_of
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.encode import plan as encode_plan
 from trueflops.report.grid import Bar, grid
@@ -16,11 +17,11 @@ from trueflops.search import Found
 from trueflops.search.best import NOT_ALLOWED
 
 
-def print_found(out: Console, found: Found) -> None:
+def print_found(out: Console, found: Found, rent: Price | None = None) -> None:
     """Only what says something: a front of one plan does not."""
     if len(found.front) > 1:
         out.print()
-        out.print(front_table(found))
+        out.print(front_table(found, rent))
     out.print()
     out.print(fallen_table(found))
     if found.nearest is not None and found.best:
@@ -28,7 +29,7 @@ def print_found(out: Console, found: Found) -> None:
         out.print(_miss(found.nearest, found.best[0]), highlight=False)
 
 
-def front_table(found: Found) -> RenderableType:
+def front_table(found: Found, rent: Price | None = None) -> RenderableType:
     """The fastest plan within each part of the memory."""
     table = grid(
         ("step", "right"), ("GiB", "right"), ("run", "right"), "", "plan",
@@ -40,15 +41,15 @@ def front_table(found: Found) -> RenderableType:
         table.add_row(
             units.show(seconds, "seconds"),
             f"{float(step.memory.value) / units.GIBI:.1f}",
-            _cost(step),
+            _cost(step, rent),
             Bar(seconds / slowest, 12, "cyan"),
             describe_plan(step.plan),
         )
     return table
 
 
-def _cost(step: TrainingStep) -> str:
-    usd = training_bill(step).usd
+def _cost(step: TrainingStep, rent: Price | None) -> str:
+    usd = training_bill(step, rent=rent).usd
     return units.show(float(usd.value), "usd") if usd else "no price known"
 
 
@@ -77,14 +78,20 @@ def _miss(near: TrainingStep, best: TrainingStep) -> str:
     )
 
 
-def encode_found(found: Found) -> dict[str, Any]:
+def encode_found(found: Found, rent: Price | None = None) -> dict[str, Any]:
     """The same as JSON."""
 
     def short(step: TrainingStep) -> dict[str, Any]:
+        taken, bill = step.step.estimate, training_bill(step, rent=rent)
         return {
             "plan": encode_plan(step.plan),
+            "plan_flags": flags_of(step.plan),
             "step_seconds": step.step.value,
+            "step_seconds_low": taken.low,
+            "step_seconds_high": taken.high,
             "memory_bytes": step.memory.value,
+            "cost_usd": bill.usd.value if bill.usd else None,
+            "mfu": bill.mfu.value,
         }
 
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trueflops import units
+from trueflops.catalog import Price
 from trueflops.plan.words import describe_plan
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.plots import (
@@ -20,7 +21,7 @@ from trueflops.report.plots import (
 )
 
 
-def plot_front(front: tuple[TrainingStep, ...], path: Path) -> None:
+def plot_front(front: tuple[TrainingStep, ...], path: Path, rent: Price | None = None) -> None:
     """A point a plan, with the interval of its time; the best in another colour."""
     check_name(path)
     pyplot = load_pyplot()
@@ -34,7 +35,7 @@ def plot_front(front: tuple[TrainingStep, ...], path: Path) -> None:
                       color=BAR if place else GOOD, ecolor=LOSS, elinewidth=3)  # fmt: skip
         axes.annotate(f"{place + 1}", (gibi, value), xytext=(7, 5), textcoords="offset points",
                       fontsize=10, fontweight="bold", color=INK)  # fmt: skip
-        bill = training_bill(step)
+        bill = training_bill(step, rent=rent)
         costs = f"{units.show(float(bill.usd.value), 'usd')} · " if bill.usd else ""
         says = f"{place + 1}  {units.show(value, 'seconds')} · {costs}{describe_plan(step.plan)}"
         figure.text(0.02, (lines - 0.19 * place - 0.1) / (4.8 + lines), says, fontsize=8, color=INK)

@@ -1,12 +1,16 @@
 """A line on stderr while an answer takes longer than a second.
 
-Only where stderr is a terminal: nothing of it reaches a file, a pipe or the answer on stdout.
+Only where stderr is a terminal: nothing of it reaches a file, a pipe or the answer on stdout. Who
+runs a command without a terminal, as the web server does, may listen to the same words.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Final
 
@@ -14,8 +18,21 @@ from rich.status import Status
 
 from trueflops import units
 from trueflops.report.tables import console
+from trueflops.search import Progress
 
 PATIENCE_SECONDS: Final = 1.0
+Listener = Callable[[str, Progress | None], None]
+_LISTENER: Final[ContextVar[Listener | None]] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Whatever is said while this lasts is said to the listener too."""
+    before = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
 
 
 class Waiting:
@@ -34,9 +51,11 @@ class Waiting:
             self._timer.start()
         return self
 
-    def say(self, text: str) -> None:
-        """What is being done now."""
+    def say(self, text: str, progress: Progress | None = None) -> None:
+        """What is being done now, and how far a search has come."""
         self.text = text
+        if listener := _LISTENER.get():
+            listener(text, progress)
         if self._status is not None:
             self._status.update(text)
 

@@ -144,11 +144,12 @@ def _encode_part(part: PricedPart) -> dict[str, Any]:
         "what": part.what,
         "seconds": part.seconds,
         "kernels": part.kernels or None,
-        "curves": [_encode_choice(choice) for choice in part.choices],
+        "curves": [encode_choice(choice) for choice in part.choices],
     }
 
 
-def _encode_choice(choice: Choice) -> dict[str, Any]:
+def encode_choice(choice: Choice) -> dict[str, Any]:
+    """How a curve was chosen, and what it rests on."""
     curve, lineage = choice.curve, choice.curve.lineage
     return {
         "asked": str(choice.key),

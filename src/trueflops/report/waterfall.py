@@ -6,11 +6,11 @@ step's own tree, so the last one is the prediction itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trueflops.clock import Clock
-from trueflops.predict import Term, TrainingStep
-from trueflops.runtime.floor import achievable
+from trueflops.predict import Estimate, Term, TrainingStep
+from trueflops.runtime import achievable, total
 from trueflops.units import TERA
 
 
@@ -19,8 +19,13 @@ class Fall:
     """One step down: the rate that is left, and what took the rest."""
 
     name: str
-    flop_per_second: float
+    rate: Estimate
     why: str
+
+    @property
+    def flop_per_second(self) -> float:
+        """That is left."""
+        return float(self.rate.value)
 
 
 def training_waterfall(step: TrainingStep) -> list[Fall]:
@@ -29,51 +34,60 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     peak = chip.peak_flop_per_second(dtype)
     tree, flop = step.step, float(step.work.model_flop)
     compute = tree["compute"]
-    spent = sum(part(compute, name) for name in ("matmul", "expert matmul", "attention"))
+
+    def rate(*spent: Term) -> Estimate:
+        """What is left after these, below what the chip can do."""
+        return replace(total("so far", *spent).estimate.under(flop), most=peak)
+
+    spent = [p for p in compute.parts if p.name in ("matmul", "expert matmul", "attention")]
+    shapes = rate(*spent)
     products = achievable(Clock(step.cluster, step.profile), dtype)
     # What this model's own products reach is achievable, whatever a square one does.
-    reached = max(float(products.value), flop / spent)
+    reached = products if products.value >= shapes.value else shapes
     most = float(products.high)
     unmeasured = f"not measured; at most {most / TERA:,.0f}"
     factor = 1.0 if dtype in ("fp32", "fp64") else chip.sparse_factor  # only tensor formats
     box = [
-        Fall("advertised", peak * factor, _sparsity(factor, dtype)),
-        Fall("dense", peak, f"{dtype} without sparsity"),
+        Fall("advertised", _exact(peak * factor), _sparsity(factor, dtype)),
+        Fall("dense", _exact(peak), f"{dtype} without sparsity"),
     ]
     if chip.status == "measured":  # nobody advertised it
-        box = [Fall("measured", peak, f"{dtype}: the fastest product seen")]
+        box = [Fall("measured", _exact(peak), f"{dtype}: the fastest product seen")]
+    beyond = most > float(reached.value)
     falls = [
         *box,
-        Fall(
-            "achievable", reached, unmeasured if most > reached else "large matmuls, for a moment"
-        ),
-        Fall("these shapes", flop / spent, "this model's matmuls, attention"),
+        Fall("achievable", reached, unmeasured if beyond else "large matmuls, for a moment"),
+        Fall("these shapes", shapes, "this model's matmuls, attention"),
     ]
-    for name, seconds, why in (
+    for name, term, why in (
         ("+ memory-bound", part(compute, "memory-bound ops"), "norms, activations"),
         ("+ units shared", part(compute, "units shared"), "with the all-to-all beside"),
         ("+ untuned", part(compute, "untuned shapes"), "libraries tuned for few shapes"),
         ("+ power cap", part(compute, "power cap"), "a lower clock under load"),
         ("+ launch gaps", part(compute, "launch gaps"), "waiting for the host"),
         ("+ recomputation", part(compute, "recomputation"), "forward work done twice"),
-        ("+ communication", float(tree["exposed communication"].value), _largest(tree)),
+        ("+ communication", tree["exposed communication"], _largest(tree)),
         ("+ busiest link", part(tree, "busiest link"), "it carries no more a second"),
-        ("+ uneven stages", float(tree["uneven stages"].value), "the slowest sets the pace"),
-        ("+ pipeline bubble", float(tree["pipeline bubble"].value), "stages that wait"),
-        ("+ optimizer", float(tree["optimizer"].value), "updating the weights"),
+        ("+ uneven stages", tree["uneven stages"], "the slowest sets the pace"),
+        ("+ pipeline bubble", tree["pipeline bubble"], "stages that wait"),
+        ("+ optimizer", tree["optimizer"], "updating the weights"),
         ("+ stragglers", part(tree, "stragglers"), "the slowest of all chips at its cap"),
-        ("+ offload", float(tree["offload"].value), "updated on the host, there and back"),
+        ("+ offload", tree["offload"], "updated on the host, there and back"),
     ):
-        spent += seconds
-        if seconds > 0.002 * spent:
-            falls.append(Fall(name, flop / spent, why))
-    falls.append(Fall("yours", flop / float(tree.value), "model flop/s, per accelerator"))
+        spent.append(term)
+        if float(term.value) > 0.002 * sum(float(each.value) for each in spent):
+            falls.append(Fall(name, rate(*spent), why))
+    falls.append(Fall("yours", tree.estimate.under(flop), "model flop/s, per accelerator"))
     return falls
 
 
-def part(tree: Term, name: str) -> float:
-    """A branch's value, zero where the tree has no such branch."""
-    return next((float(p.value) for p in tree.parts if p.name == name), 0.0)
+def part(tree: Term, name: str) -> Term:
+    """A branch, of nothing where the tree has no such branch."""
+    return next((p for p in tree.parts if p.name == name), Term(name, 0.0))
+
+
+def _exact(rate: float) -> Estimate:
+    return Estimate(rate, {}, "datasheet")
 
 
 def _sparsity(factor: float, dtype: str) -> str:

@@ -32,6 +32,20 @@ class Flag:
         """As it is typed; raises BadInput where the command would refuse it."""
         if value == UNSET and self.option:
             return ()
+        words = self.typed(value)
+        if isinstance(value, bool):
+            return words
+        text = text_of(value)
+        if self.choices and self.read(text) not in self.choices:
+            known = [str(choice) for choice in self.choices]
+            near = nearest(text, known)
+            ask = f"did you mean {near[0]}?" if near else f"write {join_or(known)}"
+            raise BadInput(f"{shown(value)} is no choice; {ask}")
+        self.read(text)
+        return words
+
+    def typed(self, value: Value) -> tuple[str, ...]:
+        """The same words, whatever the command will say of the value."""
         if isinstance(value, bool):
             return self._switched(value)
         text = text_of(value)
@@ -39,12 +53,6 @@ class Flag:
             raise BadInput(f"{shown(value)} is neither; write true or false")
         if not text or (not self.option and (text.startswith("-") or text == UNSET)):
             raise BadInput(f"{shown(value)} cannot be a {self.name}")
-        if self.choices and self.read(text) not in self.choices:
-            known = [str(choice) for choice in self.choices]
-            near = nearest(text, known)
-            ask = f"did you mean {near[0]}?" if near else f"write {join_or(known)}"
-            raise BadInput(f"{shown(value)} is no choice; {ask}")
-        self.read(text)
         if not self.option:
             return (text,)
         # Behind a space, argparse takes what begins with a dash for another flag.

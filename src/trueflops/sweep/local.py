@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -58,20 +59,9 @@ class _Crew:
         self.workers: dict[Connection, Worker] = {}
 
     def hire(self, count: int) -> None:
-        # A fresh process inherits none of our pipes, so that it ends when we are killed. It ignores
-        # Ctrl-C, which a terminal sends to all of us, from its first moment on.
-        context = get_context("spawn")
-        before = signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            for _ in range(count):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(theirs, self.answer), daemon=True)
-                process.start()
-                theirs.close()
-                self.workers[ours] = Worker(process, ours)
-        finally:
-            signal.signal(signal.SIGINT, before)
+        for _ in range(count):
+            worker = start_worker(_work, self.answer)
+            self.workers[worker.pipe] = worker
 
     def next_rows(self) -> Iterator[tuple[int, Row]]:
         for pipe in wait(list(self.workers)):
@@ -97,7 +87,7 @@ class _Crew:
     def _replace(self, worker: Worker) -> Row | None:
         """Another process for one that died; the row of its question once that is given up."""
         del self.workers[worker.pipe]
-        _dismiss(worker)
+        dismiss(worker)
         if not worker.started:
             raise TrueflopsError("a worker process ended before it could be asked anything")
         if worker.place is None:
@@ -111,10 +101,32 @@ class _Crew:
 
     def dismiss(self) -> None:
         for worker in self.workers.values():
-            _dismiss(worker)
+            dismiss(worker)
 
 
-def _dismiss(worker: Worker) -> None:
+def start_worker(work: Callable[..., None], *given: object, method: str = "spawn") -> Worker:
+    """A process that runs work(pipe, *given).
+
+    A fresh process inherits none of our pipes, so that it ends when we are killed. It ignores
+    Ctrl-C, which a terminal sends to all of us, from its first moment on; only the main thread may
+    say so, and only there does Ctrl-C arrive.
+    """
+    context = get_context(method)
+    ours, theirs = context.Pipe()
+    process: BaseProcess = context.Process(target=work, args=(theirs, *given), daemon=True)  # type: ignore[attr-defined]
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+    try:
+        process.start()
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, before)
+    theirs.close()
+    return Worker(process, ours)
+
+
+def dismiss(worker: Worker) -> None:
+    """End a process."""
     worker.process.terminate()
     worker.process.join()
     worker.pipe.close()

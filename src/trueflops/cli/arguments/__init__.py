@@ -5,8 +5,9 @@ programs.py  of run, ops, capture, guard …       shared.py  values and flags o
 links.py     flags of collective and stragglers
 software.py  names of frameworks and engines     hints.py   what to write instead of a wrong flag
 operation.py how a cluster is run and paid for   load.py    requests that a server is sent
-deployment.py how an engine is set
+deployment.py how an engine is set               flags.py   the flags of a command as data
 speculation.py  how tokens are drafted and verified
+web.py       flags of web                        forms.py   commands as forms of a page
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from trueflops.cli.arguments.programs import (
     run_flags,
 )
 from trueflops.cli.arguments.software import ENGINES
+from trueflops.cli.arguments.web import web_flags
 from trueflops.errors import nearest, printable, visible
 
 NARROWEST, WIDEST = 40, 80  # columns of an error
@@ -95,6 +97,10 @@ class Parser(argparse.ArgumentParser):
                 found: Parser = action.choices[name]
                 return found
         raise KeyError(name)
+
+    def about(self, name: str) -> str:
+        """What a command is for, as the list of commands says it."""
+        return _COMMANDS[name][1]
 
 
 def refuse(message: str, program: str) -> NoReturn:
@@ -182,6 +188,7 @@ _COMMANDS = {
     "explain": (explain_flags, "how one matmul or one attention runs: limits, tiles, traffic"),
     "collective": (collective_flags, "one collective by every algorithm, step by step"),
     "stragglers": (stragglers_flags, "a slow rank or link, in step and out of it"),
+    "web": (web_flags, "the same answers in a browser, and as an API"),
     "measure": (measure_flags, "what this machine really delivers: a profile"),
     "calibrate": (calibrate_flags, "rebuild the shipped profiles from measurements"),
     "verify": (verify_flags, "predicted against measured, by source"),

@@ -46,7 +46,7 @@ def catalog_flags(p: argparse.ArgumentParser) -> None:
         "name",
         nargs="*",
         metavar="NAME",
-        help="a chip, node, cluster, link, model or number format",
+        help="a chip, node, cluster, link, model, number format, or a config.json",
     )
     common_flags(p)
 

@@ -13,6 +13,13 @@ def load_flags(p: argparse.ArgumentParser) -> None:
         "load", "with any of these the scheduler is simulated: percentiles of what users see"
     )
     load.add_argument("--rate", metavar="N", help="requests a second, as 10 or 10/s")
+    load.add_argument(
+        "--rates",
+        metavar="N,N…",
+        nargs="?",
+        const="auto",
+        help="latency against load: at each of these rates, as 1,2,4,8, or up to all it can serve",
+    )
     load.add_argument("--requests", metavar="N", help="requests in all (default 1000)")
     load.add_argument(
         "--arrival",

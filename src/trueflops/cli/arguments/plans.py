@@ -69,6 +69,11 @@ def where_flags(p: argparse.ArgumentParser) -> None:
     profile_flags(p)
     p.add_argument("--explain", action="store_true", help="every part of every total")
     provenance_flag(p)
+    p.add_argument(
+        "--ops",
+        action="store_true",
+        help="every op under the chip's roofs: flop, bytes, time, what binds it",
+    )
     p.add_argument("--top", type=whole, default=5, metavar="N", help="plans to list (default 5)")
     common_flags(p)
 
@@ -113,6 +118,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         "--plot-front", metavar="FILE.png", help="draw time against memory of what a search found"
     )
     p.add_argument("--trace", metavar="FILE.json", help="the timeline of every stage, for Perfetto")
+    p.add_argument(
+        "--timeline",
+        action="store_true",
+        help="every stage over time, task by task; with --json each task and the memory held",
+    )
     what_helps_flag(p)
     operation_flags(p)
     launch_flags(p)

@@ -1,0 +1,185 @@
+// The tables of an answer, by what it has: plans, loads, algorithms, tiles, chips, parts of totals.
+// In: an answer. Out: sections.
+
+import { make } from "./dom.js";
+import { ALGORITHMS } from "./forms.js";
+import { inWords } from "./plans.js";
+import { fold, showAll, table, termTable } from "./tree.js";
+import { mark, said, words } from "./words.js";
+
+/** Everything that stands below the pictures. */
+export function below(answer) {
+  return [
+    answer.for ? trainingTable(answer) : null,
+    answer.for ? servingTable(answer) : null,
+    answer.load ? loadTable(answer.load) : null,
+    answer.algorithms ? algorithmsTable(answer) : null,
+    answer.tile_shapes ? shapesTable(answer) : null,
+    answer.would_fit?.length
+      ? make(
+          "section",
+          { class: "notes" },
+          make("h2", {}, words("What would fit")),
+          showAll(answer.would_fit, "would_fit"),
+        )
+      : null,
+    answer.notes?.length ? notes(answer.notes) : null,
+    make(
+      "section",
+      { class: "folds" },
+      make("h2", {}, words("Every part of every total")),
+      answer.step ? termTable(answer.step, words("Time of a step")) : null,
+      answer.prefill?.name ? termTable(answer.prefill, words("Prefill")) : null,
+      answer.decode?.name ? termTable(answer.decode, words("Decode step")) : null,
+      answer.memory?.parts ? termTable(answer.memory, words("Memory")) : null,
+      fold(words("The whole answer"), () => showAll(answer)),
+    ),
+  ].filter((part) => part !== null);
+}
+
+function notes(lines) {
+  return make(
+    "section",
+    { class: "notes" },
+    make("h2", {}, words("What nobody stated, and was assumed")),
+    make(
+      "ul",
+      {},
+      lines.map((line) => make("li", {}, said(line))),
+    ),
+  );
+}
+
+/** The plans that a search found, best first; each opens. */
+export function plansTable(view, plans, onPick) {
+  const rows = plans.map((one, index) => ({
+    ...one,
+    rank: index + 1,
+    words: inWords(one.plan),
+    open: make("button", { type: "button", class: "quiet", onclick: () => onPick(one) }, words("Open")),
+  }));
+  const middle =
+    view === "train"
+      ? [
+          ["step_seconds", words("Step")],
+          ["memory_bytes", words("Memory")],
+        ]
+      : [
+          ["tokens_per_second", words("Tokens/s")],
+          ["ttft_seconds", "TTFT"],
+          ["tpot_seconds", "TPOT"],
+        ];
+  const columns = [["rank", "#"], ...middle, ["words", words("Plan"), false], ["open", "", false]];
+  const title = view === "train" ? words("The best plans") : words("Ways to cut the cluster");
+  return make("section", { class: "records-section" }, make("h2", {}, title), table(rows, columns, title));
+}
+
+function loadTable(load) {
+  const names = [
+    ["queue_seconds", mark("Queue")],
+    ["ttft_seconds", mark("Time to first token")],
+    ["tpot_seconds", mark("Time per output token")],
+    ["itl_seconds", mark("Between two tokens")],
+    ["e2e_seconds", mark("Whole request")],
+  ];
+  const rows = names
+    .filter(([key]) => load[key])
+    .map(([key, text]) => ({
+      what: words(text),
+      ...Object.fromEntries(Object.entries(load[key]).map(([point, value]) => [`${point}_seconds`, value])),
+    }));
+  const points = Object.keys(load.ttft_seconds ?? {});
+  const title = words("What users see under this load");
+  return make(
+    "section",
+    { class: "records-section" },
+    make("h2", {}, title),
+    table(rows, [["what", "", false], ...points.map((point) => [`${point}_seconds`, words(point)])], title),
+  );
+}
+
+function algorithmsTable(answer) {
+  const rows = answer.algorithms.map((one) => ({
+    ...one,
+    name: words(ALGORITHMS[one.name] ?? one.name) + (one.of_library ? " *" : ""),
+  }));
+  const title = words("By every algorithm");
+  return make(
+    "section",
+    { class: "records-section" },
+    make("h2", {}, title),
+    table(
+      rows,
+      [
+        ["name", words("Algorithm"), false],
+        ["seconds", words("Time")],
+        ["bus_bytes_per_second", words("Bus bandwidth")],
+        ["algorithm_bytes_per_second", words("Algorithm bandwidth")],
+        ["steps", words("Steps")],
+        ["busiest_sends_bytes", words("The busiest sends")],
+        ["bound", words("Bound by"), false],
+      ],
+      title,
+    ),
+    make("p", { class: "faint" }, words("* the library's own: its fastest is what a training step pays")),
+  );
+}
+
+function shapesTable(answer) {
+  const rows = answer.tile_shapes.map((one) => ({ ...one, tile: `${one.rows} × ${one.columns}` }));
+  const title = words("Other tiles");
+  return make(
+    "section",
+    { class: "records-section" },
+    make("h2", {}, title),
+    table(
+      rows,
+      [
+        ["tile", words("Tile"), false],
+        ["seconds", words("Time")],
+        ["tiles", words("Tiles")],
+        ["waves", words("Waves")],
+        ["padding_lost_share", words("Lost to padding")],
+        ["quantisation_lost_share", words("Lost in the last wave")],
+      ],
+      title,
+    ),
+  );
+}
+
+// Chips for a model: what training and serving it take on each.
+function trainingTable(answer) {
+  const rows = answer.chips.map((chip) => ({
+    ...chip.training,
+    chip: chip.name,
+    why: said(chip.why_not_training ?? ""),
+  }));
+  return chipsSection(words("Training {model} on each", { model: answer.for }), rows, [
+    ["accelerators", words("How many")],
+    ["tokens_per_second", words("Tokens/s")],
+    ["mfu_share", "MFU"],
+    ["usd_per_million_tokens", words("Per million tokens")],
+  ]);
+}
+
+function servingTable(answer) {
+  const rows = answer.chips.map((chip) => ({
+    ...chip.serving,
+    chip: chip.name,
+    why: said(chip.why_not_serving ?? ""),
+  }));
+  return chipsSection(words("Serving {model} on each", { model: answer.for }), rows, [
+    ["accelerators", words("How many")],
+    ["tokens_per_second", words("Tokens/s")],
+    ["ttft_seconds", "TTFT"],
+    ["tpot_seconds", "TPOT"],
+    ["usd_per_million_tokens", words("Per million tokens")],
+  ]);
+}
+
+function chipsSection(title, rows, columns) {
+  const shown = rows.map((row) => ({ ...row, mfu_share: row.mfu }));
+  const refused = rows.some((row) => row.why) ? [["why", words("Why not"), false]] : [];
+  const all = [["chip", words("Chip"), false], ...columns, ...refused];
+  return make("section", { class: "records-section" }, make("h2", {}, title), table(shown, all, title));
+}

@@ -1,0 +1,79 @@
+// The page's words in the reader's language. English is the key and the fallback.
+// In: the table of /api/words/{lang}. Out: words("Step"), and whole documents relabelled.
+
+let table = {};
+let templates = []; // of entries that have places for values, the longest first
+const found = new Map(); // sentence -> what it was recognised as
+
+/** Take the words of a language from the server. */
+export async function learn(language) {
+  table = language === "en" ? {} : await (await fetch(`/api/words/${language}`)).json();
+  templates = Object.entries(table)
+    .filter(([key]) => key.includes("{"))
+    .map(compiled)
+    .filter(({ literal }) => literal > 3)
+    .sort((a, b) => b.literal - a.literal);
+  found.clear();
+  document.documentElement.lang = language === "zh" ? "zh-CN" : language;
+  for (const element of document.querySelectorAll("[data-words]")) {
+    element.textContent = words(element.dataset.words);
+  }
+  for (const element of document.querySelectorAll("[data-label]")) {
+    element.setAttribute("aria-label", words(element.dataset.label));
+  }
+}
+
+/** A text that is translated where it is shown: a constant's. A test collects them. */
+export function mark(text) {
+  return text;
+}
+
+/** A text in the reader's language; {name} is replaced by what `values` has under that name. */
+export function words(text, values = {}) {
+  const translated = Object.hasOwn(table, text) ? table[text] : text;
+  return translated.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+}
+
+/** A sentence of an answer, which is English and already has its numbers: the entry of the table
+    whose text it is, with those numbers put back. */
+export function said(sentence) {
+  const text = String(sentence);
+  if (!templates.length || Object.hasOwn(table, text)) return words(text);
+  if (!found.has(text)) found.set(text, recognised(text) ?? inPieces(text) ?? text);
+  return found.get(text);
+}
+
+function recognised(text) {
+  for (const { pattern, names, translated } of templates) {
+    const match = pattern.exec(text);
+    if (!match) continue;
+    const values = Object.fromEntries(names.map((name, index) => [name, said(match[index + 1])]));
+    return translated.replace(PLACE, (whole, name) => values[name] ?? whole);
+  }
+  return null;
+}
+
+// "framework usual: compiled kernels" is said in two pieces that are put together with a colon.
+function inPieces(text) {
+  const at = text.indexOf(": ");
+  if (at < 0) return null;
+  const [head, rest] = [text.slice(0, at), text.slice(at + 2)];
+  const pieces = [said(head), said(rest)];
+  return pieces[0] === head && pieces[1] === rest ? null : pieces.join("：");
+}
+
+const PLACE = /\{([^:!}]*)[^}]*\}/g; // {name}, {name:,} and {plan.tp:g}
+
+function compiled([english, translated]) {
+  const names = [];
+  let literal = 0;
+  const pieces = english.split(/(\{[^}]*\})/).map((piece) => {
+    if (/^\{.*\}$/.test(piece)) {
+      names.push(/^\{([^:!}]*)/.exec(piece)[1]);
+      return "(.+?)";
+    }
+    literal += piece.replace(/\W/g, "").length;
+    return piece.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  });
+  return { pattern: new RegExp(`^${pieces.join("")}$`, "u"), names, translated, literal };
+}
