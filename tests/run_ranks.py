@@ -66,7 +66,7 @@ def run(job: Job, dies_at: int = 0) -> Ran:
     context.set_forkserver_preload([__name__, "trueflops.run.loop"])
     # On any free port, which the ranks are told: torchrun does the same.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    answers, world = context.Queue(), int(job.plan.world)
+    answers, world = context.Queue(), job.processes
     ranks = [
         context.Process(target=_rank, args=(rank, job, store.port, dies_at, answers))
         for rank in range(world)
@@ -97,7 +97,7 @@ def _answer(ranks: list[Any], answers: Any) -> Any:
 
 def _rank(rank: int, job: Job, port: int, dies_at: int, answers: Any) -> None:
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    world = int(job.plan.world)
+    world = job.processes
     os.environ |= {
         "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": loopback,

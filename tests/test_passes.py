@@ -146,7 +146,9 @@ def test_backward_tokens_of_experts_are_sent_once_a_node_too() -> None:
 def test_tensor_and_sequence_parallelism_halve_what_a_layer_keeps(
     implementation: Implementation, recompute: Recompute
 ) -> None:
-    """What a collective gathers is gathered again, and never kept, however ops are written."""
+    """What a collective gathers is gathered again by Megatron's kernels, and kept by autograd: the
+    normed inputs of attention and FFN, as counted in real runs (tests/test_run.py).
+    """
     model = read_model("Llama-3.1-8B")
 
     def kept(tp: int) -> dict[str, float]:
@@ -155,7 +157,10 @@ def test_tensor_and_sequence_parallelism_halve_what_a_layer_keeps(
         return {tensor.name: float(tensor.bytes) for tensor in layer.kept_tensors}
 
     alone, two = kept(1), kept(2)
-    assert sum(two.values()) == pytest.approx(0.5 * sum(alone.values()))
+    whole = 0.5 * sum(alone.values())
+    if recompute == "none" and implementation != "library":
+        whole += 0.5 * (alone["attention.norm.out"] + alone["ffn.norm.out"])
+    assert sum(two.values()) == pytest.approx(whole)
     if recompute == "full":
         assert list(alone) == list(two) == ["block.in"]
 

@@ -59,7 +59,7 @@ def test_a_wrong_file_is_refused(plan: dict[str, Any], said: str, tmp_path: Path
         ({"pp": 2, "micro_batch": 8}, "1 micro-batches for 2 stages"),
         ({"tp": 4}, "repeats no key/value heads"),
         ({"offload_optimizer": 1.0}, "offload"),
-        ({"compute": "fp16"}, "compute fp16"),
+        ({"compute": "tf32"}, "compute tf32"),
     ],
 )
 def test_what_torch_cannot_do_is_refused(plan: dict[str, Any], said: str, tmp_path: Path) -> None:

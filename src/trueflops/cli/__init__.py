@@ -9,9 +9,10 @@ demo.py       what `make demo` runs
 deploying.py  an engine as flags set it, --emit and --from of infer
 speculation.py  how tokens are drafted, from flags
 choosing.py   how to serve: configurations of every kind
+correcting.py  --calibrate and --log of run
 One command each: train.py, infer.py, run.py, sweep.py, compare.py, catalog.py, explain.py, ops.py,
 capture.py, guard.py, diagnose.py, collective.py, stragglers.py, web.py, measure.py, calibrate.py
-and verify.py.
+and verify.py. run_compare.py is run's --compare.
 Modules that need numpy or rich are imported by the command that runs, so that --help is instant.
 """
 

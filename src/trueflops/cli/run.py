@@ -7,42 +7,55 @@ import importlib
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 from trueflops import units
 from trueflops.catalog import Cluster
+from trueflops.cli.correcting import WIDE_PLAN, check_calibrate, observe_log, observe_run
 from trueflops.cli.question import cluster_of, profile_for
+from trueflops.cli.run_compare import compare
 from trueflops.errors import BadInput, printable
-from trueflops.files import is_file, own_path
+from trueflops.files import is_file, is_folder, own_path
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.plan.file import PlanFile, read_plan
+from trueflops.predict.stragglers.simulate import Mode
 from trueflops.profile import Profile
 from trueflops.report import encode
-from trueflops.report.ran import encode_ran, show_ran, step_line
+from trueflops.report.correction import encode_correction, show_correction
+from trueflops.report.ran import encode_ran, show_ran
+from trueflops.report.run_log import log_notes, step_line
 from trueflops.run.as_run import as_run
+from trueflops.run.bind import bind, node_of, read_nodes
 from trueflops.run.expected import Expected, expect, framework_of
 from trueflops.run.job import Job, check_job
 from trueflops.run.launch import check_world, is_rank, need_torch, start
+from trueflops.run.peak import peak_of
 from trueflops.workload import Training
 
 USUAL_SEQ, USUAL_BATCHES = 128, 2
 INTERRUPTED = 130
+LOOKED_ON, TRACED = 3, 3  # steps under the counter (run/loop.py), then the profiler (run/traced.py)
 _GONE = ("gloo", "peer", "nccl", "connection", "remote")
 """Words of the errors that a collective raises when a rank has died."""
 
 
 def run(options: argparse.Namespace) -> int:
     """Check everything, then start the ranks, or be one of them."""
+    check_calibrate(options)
+    if options.log is not None:
+        return observe_log(options)
     job, notes = job_of(options)
     need_torch()
-    world = int(job.plan.world)
     where, profile = _hardware(options, job)
-    expected = expect(job, where, profile)
-    if world > 1 and not is_rank():
-        return start(_words(options), world, options.max_restarts)
-    check_world(world)
-    return _be_a_rank(options, job, expected, notes)
+    if options.compare and not is_rank():
+        return compare(options, job, words_of, notes)
+    expected = expect(job, where, profile, on_gpu=options.device == "cuda")
+    if job.processes > 1 and not is_rank():
+        return start(words_of(options), job.processes, options.max_restarts)
+    check_world(job.processes)
+    return _be_a_rank(options, job, expected, notes, where)
 
 
 def job_of(options: argparse.Namespace) -> tuple[Job, list[str]]:
@@ -51,8 +64,10 @@ def job_of(options: argparse.Namespace) -> tuple[Job, list[str]]:
     notes: list[str] = []
     given = dict(found.given)
     if "compute" not in given:
-        given |= {"compute": "fp32", "parameter_dtype": "fp32", "gradient_dtype": "fp32"}
+        given |= WIDE_PLAN
         notes.append("fp32 throughout: the plan says no compute dtype")
+    if options.engine is not None:
+        given["engine"] = options.engine
     model = _model(options, found)
     asked = Plan(**given)
     seq = options.seq or int(found.after("--seq") or 0) or min(USUAL_SEQ, model.max_positions)
@@ -72,11 +87,51 @@ def job_of(options: argparse.Namespace) -> tuple[Job, list[str]]:
         text=own_path(options.text) if options.text else None,
         checkpoint=own_path(options.checkpoint) if options.checkpoint else None,
         save_every=options.save_every,
+        trace=_trace(options),
+        **_replicas(options),
     )
     check_job(job)
+    if options.loss_scale is not None and plan.compute != "fp16" and not options.compare:
+        raise BadInput("--loss-scale is for fp16; write compute fp16 in the plan, or leave it out")
     if job.text is not None and not is_file(job.text):
         raise BadInput(f"--text {printable(str(job.text))}: no such file")
     return job, notes + changed
+
+
+def _replicas(options: argparse.Namespace) -> dict[str, Any]:
+    """Flags about how replicas agree; one that would do nothing is refused."""
+    if options.compare == "engines" and (options.engine or options.updates):
+        raise BadInput("--compare engines runs them all; leave --dp-engine and --updates out")
+    updates = Mode[(options.updates or "synchronous").upper()]
+    for flag, mode in (("staleness", Mode.BOUNDED), ("drop", Mode.DROPS)):
+        given = getattr(options, flag) is not None
+        if given and updates is not mode and options.compare != "engines":
+            raise BadInput(f"--{flag} is for --updates {mode.name.lower()}; add that")
+    if options.loss_scale is not None and options.loss_scale <= 0.0:
+        raise BadInput("--loss-scale must be above 0; leave it out to have it found on the way")
+    pause = units.parse(options.pause, "seconds", what="--pause") if options.pause else 0.0
+    return {
+        "updates": updates,
+        "staleness": 3 if options.staleness is None else options.staleness,
+        "drop": 1 if options.drop is None else options.drop,
+        "pause_seconds": pause,
+        "loss_scale": options.loss_scale or 0.0,
+    }
+
+
+def _trace(options: argparse.Namespace) -> Path | None:
+    """Where --trace writes, checked before an hour has been run for it."""
+    if options.trace is None:
+        return None
+    path, needed = own_path(options.trace), LOOKED_ON + TRACED
+    where = printable(str(path))
+    if not where.endswith((".json", ".json.gz")):
+        raise BadInput(f"--trace {where}: write a name that ends in .json or .json.gz")
+    if not is_folder(path.parent):
+        raise BadInput(f"--trace {where}: no such folder")
+    if options.steps < needed:
+        raise BadInput(f"--trace: needs --steps {needed}: the first are counted, the next traced")
+    return path
 
 
 def _model(options: argparse.Namespace, found: PlanFile) -> Model:
@@ -102,27 +157,40 @@ def _hardware(options: argparse.Namespace, job: Job) -> tuple[Cluster | None, Pr
     return where, profile_for(options, where.accelerator, framework_of(job.plan))
 
 
-def _words(options: argparse.Namespace) -> list[str]:
+def words_of(options: argparse.Namespace) -> list[str]:
     """The command line again, for each rank."""
     said = {
         "--model": options.model, "--steps": options.steps, "--seq": options.seq,
         "--global-batch": options.global_batch, "--lr": options.lr, "--seed": options.seed,
         "--text": options.text, "--checkpoint": options.checkpoint,
         "--save-every": options.save_every, "--device": options.device, "--on": options.on,
-        "--profile": options.profile,
+        "--profile": options.profile, "--dp-engine": options.engine, "--updates": options.updates,
+        "--staleness": options.staleness, "--drop": options.drop, "--pause": options.pause,
+        "--loss-scale": options.loss_scale, "--trace": options.trace,
+        "--calibrate": options.calibrate,
     }  # fmt: skip
     words = [f"{flag}={value}" for flag, value in said.items() if value is not None]
-    switches = {"--json": options.json, "--verbose": options.verbose}
+    switches = {"--json": options.json, "--verbose": options.verbose, "--bind": options.bind}
     return [options.plan, *words, *(flag for flag, on in switches.items() if on)]
 
 
-def _be_a_rank(options: argparse.Namespace, job: Job, expected: Expected, notes: list[str]) -> int:
+def _be_a_rank(
+    options: argparse.Namespace, job: Job, expected: Expected, notes: list[str],
+    where: Cluster | None,
+) -> int:  # fmt: skip
     warnings.filterwarnings("ignore")  # of torch, about itself: every rank would print them
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # nor does the profiler say that it begins
     torch: Any = importlib.import_module("torch")
     loop: Any = importlib.import_module("trueflops.run.loop")
     mesh: Any = importlib.import_module("trueflops.run.mesh")
     local = int(os.environ.get("LOCAL_RANK", "0"))
     here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(torch.cuda.device_count())
+    processes = here
+    if job.plan.engine == "dataparallel":
+        here = int(job.plan.dp)
+    served = job.plan.engine == "parameter-server"
+    if served:  # rank 0 serves, from host memory
+        here, local = here - 1, max(local - 1, 0)
     on_gpu = options.device != "cpu" and gpus >= here
     if options.device == "cuda" and not on_gpu:
         if local == 0:  # one rank speaks for all
@@ -133,13 +201,21 @@ def _be_a_rank(options: argparse.Namespace, job: Job, expected: Expected, notes:
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    mesh.join(device.type)
+    if options.bind:
+        notes = notes + _bind(torch, device, local, processes)
+    mesh.join("cpu" if served else device.type)
     rank = torch.distributed.get_rank()
     first = rank == 0
 
+    name = torch.cuda.get_device_name(device) if on_gpu else "cpu"
+    if on_gpu and where is None:
+        expected = expect(job, None, None, on_gpu=True)
+    peak = peak_of(where, name, str(job.plan.compute))
+    notes = [*log_notes(peak), *notes]
+
     def say(step: Any) -> None:
         if first:
-            print(step_line(job, step, expected), file=sys.stderr, flush=True)
+            print(step_line(job, step, expected, peak), file=sys.stderr, flush=True)
 
     try:
         ran = loop.run_job(job, device, say)
@@ -149,6 +225,11 @@ def _be_a_rank(options: argparse.Namespace, job: Job, expected: Expected, notes:
             print(f"trueflops: {stopped}{kept}", file=sys.stderr)
         torch.distributed.destroy_process_group()
         return INTERRUPTED
+    except loop.NotSaved as full:
+        if first:
+            print(f"trueflops: {full}; make room, and run again", file=sys.stderr)
+        torch.distributed.destroy_process_group()
+        return 1
     except torch.OutOfMemoryError:
         needed = units.show(expected.ranks[rank].peak_bytes, "memory")
         print(
@@ -165,10 +246,34 @@ def _be_a_rank(options: argparse.Namespace, job: Job, expected: Expected, notes:
     torch.distributed.destroy_process_group()
     if not first:
         return 0
+    seen = None
+    if options.calibrate is not None and where is not None:
+        seen = observe_run(options, job, where, ran.step_seconds)
     if options.json:
-        print(
-            encode.to_json({"plan": encode.plan(job.plan)} | encode_ran(job, expected, ran, notes))
-        )
-    else:
-        show_ran(job, expected, ran, notes)
+        answer = {"plan": encode.plan(job.plan)} | encode_ran(job, expected, ran, notes)
+        if seen is not None:
+            answer["correction"] = encode_correction(*seen)
+        print(encode.to_json(answer))
+        return 0
+    show_ran(job, expected, ran, notes)
+    if seen is not None:
+        show_correction(*seen, where=printable(options.calibrate))
     return 0
+
+
+def _bind(torch: Any, device: Any, local: int, ranks: int) -> list[str]:
+    """Bind this rank, and say where ranks went."""
+    nodes = read_nodes()
+    if len(nodes) < 2:
+        return [f"--bind: {_few(len(nodes))}, so there is nothing to bind"]
+    pci = ""
+    if device.type == "cuda":
+        of = torch.cuda.get_device_properties(device)
+        pci = f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0"
+    bind(node_of(nodes, local, ranks, pci))
+    places = ", ".join(node.shown for node in nodes)
+    return [f"--bind: {ranks} ranks on {places}; memory follows the cores that touch it first"]
+
+
+def _few(nodes: int) -> str:
+    return "this machine has one NUMA node" if nodes else "this system shows no NUMA nodes"

@@ -101,7 +101,7 @@ class Clock:
         self.chip = cluster.accelerator
         self.silicon = Silicon.of(self.chip)
         self.power = PowerLaw(self.chip, profile.curve("power"))
-        self.host = HostLaw(profile)
+        self.host = HostLaw(profile, itself=self.chip.is_cpu)
         self._rates: dict[str, float] = {}
         self._pads = bool(profile.curve("framework")["pads_vocabulary"])
 

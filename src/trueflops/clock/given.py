@@ -19,6 +19,8 @@ from trueflops.clock.law import residual
 from trueflops.clock.works import LAWS
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.profile import Curve, CurveKey, Profile, read_profile
+from trueflops.profile.correction import FACTORS, RESERVE
+from trueflops.profile.host_speed import TIMES
 from trueflops.profile.keys import STREAMS
 
 TOLERATED: Final = 1.02  # of a limit: what a clock's jitter and rounding may add
@@ -44,6 +46,12 @@ _NO_LAW: Final[Mapping[str, Mapping[str, Range]]] = {
         "efficiency": Range(1e-3, TOLERATED),
         "crowding": Range(-4.0, 8.0),
         "blend": Range(0.5, 200.0),
+    },
+    # Seconds, but for `issue`, which is a factor; a measured host is some times as fast as usual.
+    "dispatch": {name: Range(0.0, 100.0) for name in (*TIMES, "gap", "latency", "node")},
+    "correction": {
+        **{name: Range(0.05, 20.0) for name in FACTORS},
+        RESERVE: Range(0.0, units.TERA),
     },
     "power": {
         "static": Range(0.0, 1.0),

@@ -49,9 +49,10 @@ class Hooks(NamedTuple):
 
 
 class HostLaw:
-    """The host of one chip under one framework."""
+    """The host of one chip under one framework; `itself`: a CPU, whose kernels it runs, too."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, *, itself: bool = False) -> None:
+        self.itself = itself
         self.framework, self.law = profile.curve("framework"), profile.curve("dispatch")
         self.alone = profile.curve("host_calls").values  # of an op in a tight loop, by its class
         self.session = profile.curve("session")  # of a graph that no Python runs
@@ -62,7 +63,8 @@ class HostLaw:
     @property
     def gap(self) -> float:
         """Seconds between two kernels of a graph in a full queue, where they are PyTorch's own."""
-        return self.law["gap"] if self.by_calls or self.by_generated else 0.0
+        queues = (self.by_calls or self.by_generated) and not self.itself
+        return self.law["gap"] if queues else 0.0
 
     def node_seconds(self, node: Node, phase: Phase) -> Size:
         """Seconds of host work for one node of a graph, as often as it runs.
@@ -98,6 +100,8 @@ class HostLaw:
 
     def _launch_seconds(self, node: Node, phase: Phase) -> float:
         """Of an op that is one kernel."""
+        if self.itself:
+            return self.between_calls(VIEWS_A_CALL, 0.0)
         if not (self.by_calls or self.by_generated or self.by_modules):
             launch = self.framework["launch"]
         elif self.by_generated:

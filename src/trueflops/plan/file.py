@@ -6,6 +6,7 @@ workload where an answer names them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
@@ -44,9 +45,18 @@ def read_plan(path: Path) -> PlanFile:
     asked = question.get("arguments", ()) if isinstance(question, dict) else ()
     if question is not None and (not isinstance(question, dict) or "plan" not in raw):
         raise BadInput(f"{where}: an answer without a plan; run takes one of train --json")
+    return PlanFile(fields_of(given, where), tuple(map(str, asked)))
+
+
+def fields_of(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Fields of a Plan as JSON has them, checked; `where` they stand."""
     known = {field.name: type(field.default) for field in fields(Plan)}
-    made = {name: _value(where, name, value, known) for name, value in given.items()}
-    return PlanFile(made, tuple(map(str, asked)))
+    return {name: _value(where, name, value, known) for name, value in given.items()}
+
+
+def as_json(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The way back: JSON has no infinity."""
+    return {name: None if value == inf else value for name, value in given.items()}
 
 
 def _value(where: str, name: str, value: Any, known: dict[str, type]) -> Any:

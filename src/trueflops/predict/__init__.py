@@ -5,12 +5,14 @@ hooks.py          what frameworks hang around modules
 stages.py         which layers a stage holds
 pipeline.py       a micro-batch on the average stage, and on the slowest
 schedule.py       bubbles, micro-batches in flight
-communication.py  between replicas and stages; sent.py: bytes, as torch's engine sends them
+communication.py  between replicas and stages; sent.py: bytes, as torch's engine sends them;
+                  through_one.py: those that pass DataParallel's first device, or a server
 simulated.py      the pipeline of one plan, event by event
 upkeep.py         weights, gradients, states: casts, sums, the update (foreach.py, muon.py), offload
 memory.py         parameters and activations of a stage
 held/             what each implementation of data parallelism holds, from its code
 moments.py        a stage's memory at the fullest moment; peaks.py: who counts which bytes
+pipelined.py      the same as torch's pipelining runs one plan, task by task
 slowest_chip.py   waiting for the slowest of all ranks
 step_terms.py     the step's parts as a tree
 training.py       the step of one plan, or of a million (training_step.py: the answer)

@@ -232,7 +232,7 @@ class _Stage:
         yield Moment(held=self.keeper.step(self.rank))
 
     def _head(self) -> Iterator[Moment]:
-        live, here = self._torch_loss(), self.stages.has_last
+        live, here = torch_loss(self.costs, self.plan, self.keeper), self.stages.has_last
         losses = here * self.stages.heads  # each keeps its own logits
         yield Moment(
             activations=self.whole,
@@ -240,33 +240,13 @@ class _Stage:
             working=self.dropped_casts,
             held=self.keeper.forward(self.rank, 0.0 * here),
         )
-        for alive, made, opened in _moments_of(live):
+        for alive, made, opened in backward_moments(live):
             at = self._at(made=0.0, fresh=here * made, opened=here * opened, block=0.0 * here)
             yield Moment(
                 activations=self.whole,
                 logits=losses * alive,
                 held=self.keeper.backward(self.rank, at),
             )
-
-    def _torch_loss(self) -> Live:
-        """The head; F.cross_entropy of wide logits holds these, narrow and wide, and their
-        log-softmax in the forward, and in the backward that, its gradient and theirs, all fp32
-        (torch/nn/functional.py; derivatives.yaml: nll_loss, _log_softmax).
-        """
-        live, wide = self.costs.live_head, self.costs.wide_logits_bytes
-        if self.plan.loss == "chunked":
-            # As many logits at a time as the head reads numbers, that input, and its gradient,
-            # which the forward makes (liger_kernel/ops/fused_linear_cross_entropy.py).
-            some = self.costs.boundary_bytes
-            return replace(live, forward=3.0 * some, backward=2.0 * some, opening=2.0 * some)
-        if not self.keeper.torch_loss:
-            return live
-        kept, narrow = self.costs.head.kept_bytes, wide * self.plan.wide_bytes / BYTES["fp32"]
-        return replace(
-            live,
-            forward=np.maximum(live.forward, kept + wide + narrow),
-            backward=np.maximum(live.backward, kept + 2.0 * wide),
-        )
 
     def _block(self, kind: int) -> Iterator[Moment]:
         costs, stages = self.costs, self.stages
@@ -313,7 +293,7 @@ class _Stage:
         self, live: Live, there: Size, unit: Size, *, made: Size, first: bool, activations: Size,
         casts: Size,
     ) -> Iterator[Moment]:  # fmt: skip
-        for alive, fresh, opened in _moments_of(live):
+        for alive, fresh, opened in backward_moments(live):
             at = self._at(
                 made=made, fresh=there * fresh, opened=there * opened, block=unit, first=first
             )
@@ -361,7 +341,28 @@ class _Stage:
         return Backward(made=made, fresh=fresh, opened=opened, block=block, left=left, first=first)
 
 
-def _moments_of(live: Live) -> tuple[tuple[Size, Size, Size], ...]:
+def torch_loss(costs: Costs, plan: Plan, keeper: Keeper) -> Live:
+    """The head; F.cross_entropy of wide logits holds these, narrow and wide, and their log-softmax
+    in the forward, and in the backward that, its gradient and theirs, all fp32
+    (torch/nn/functional.py; derivatives.yaml: nll_loss, _log_softmax).
+    """
+    live, wide = costs.live_head, costs.wide_logits_bytes
+    if plan.loss == "chunked":
+        # As many logits at a time as the head reads numbers, that input, and its gradient, which
+        # the forward makes (liger_kernel/ops/fused_linear_cross_entropy.py).
+        some = costs.boundary_bytes
+        return replace(live, forward=3.0 * some, backward=2.0 * some, opening=2.0 * some)
+    if not keeper.torch_loss:
+        return live
+    kept, narrow = costs.head.kept_bytes, wide * plan.wide_bytes / BYTES["fp32"]
+    return replace(
+        live,
+        forward=np.maximum(live.forward, kept + wide + narrow),
+        backward=np.maximum(live.backward, kept + 2.0 * wide),
+    )
+
+
+def backward_moments(live: Live) -> tuple[tuple[Size, Size, Size], ...]:
     """Bytes, parameters whose gradients exist, the one being made: of a piece's backward."""
     return (
         (live.backward, live.backward_made, 0.0),

@@ -96,7 +96,7 @@ def _run(work: Stretch, plan: Plan, clock: Clock, beside: Beside, m: Size) -> Ra
         lost=1.0 / clock.profile.curve("models")["typical"] - 1.0,
         shared=_shared(plan, clock, m),
         beside=beside,
-        blocking=plan.launch_blocking,
+        blocking=plan.launch_blocking or clock.chip.is_cpu,
     )
 
 

@@ -161,7 +161,9 @@ def _of_graph(total: dict[_Key, float], plan: Plan, graph: Graph, m: float) -> N
 
 
 def _between(total: dict[_Key, float], model: Model, plan: Plan, part: Part, m: float) -> None:
-    """What replicas exchange of one piece."""
+    """What replicas exchange of one piece; predict/through_one.py has the older engines."""
+    if plan.engine != "ddp":
+        return
     ends = embedding_shares(model, plan) if part.first else []
     ends += head_shares(model, plan) if part.last else []
     units = [block_shares(model, plan, layer) for layer in part.layers]

@@ -8,6 +8,7 @@ engines.py    how an engine runs requests: memory share, token budget, which com
 speculation.py  how tokens are drafted, how many are accepted, what an engine adds
 siblings.py   what chips of one die share
 host_speed.py how much slower or faster than usual a host is
+correction.py what a few real steps correct of it
 stored.py     profiles as files           library.py  profiles by name
 data/         profiles fitted by `trueflops calibrate`, and what is assumed where nothing is fitted
 """
@@ -19,6 +20,7 @@ from trueflops.profile.engines import engine_of as engine_of
 from trueflops.profile.engines import engine_on as engine_on
 from trueflops.profile.frameworks import frameworks as frameworks
 from trueflops.profile.host_speed import of_host as of_host
+from trueflops.profile.host_speed import slower_host as slower_host
 from trueflops.profile.keys import CurveKey as CurveKey
 from trueflops.profile.profile import Choice as Choice
 from trueflops.profile.profile import Curve as Curve

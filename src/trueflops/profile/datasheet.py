@@ -15,6 +15,7 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog import Accelerator, Origin, accelerator
 from trueflops.catalog.facts import read_toml, sources
+from trueflops.profile.correction import corrected
 from trueflops.profile.frameworks import USUAL, on_vendor, under
 from trueflops.profile.keys import ATTENTION, PRODUCTS, UNALIGNED, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
@@ -60,7 +61,7 @@ def profile_of(
     if given is not None:
         best = best.having(given.lent("given")).named(given.name)
     own_kind = on_vendor(framework, chip.vendor)
-    return under(_with_joules(best, chip), own_kind, _half_sums(chip), without)
+    return corrected(under(_with_joules(best, chip), own_kind, _half_sums(chip), without))
 
 
 def from_datasheet(chip: Accelerator) -> Profile:

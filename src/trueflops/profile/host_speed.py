@@ -16,7 +16,7 @@ from trueflops.profile.profile import Curve
 USUAL_LOOP_SECONDS: Final = 3.0e-3
 FOLLOWS: Final = 0.85  # ln(1.0 / 0.46) / ln(5.0 / 2.0)
 ERROR: Final = 0.18  # a host's speed changes within seconds, and the law itself misses by 0.09
-_TIMES: Final = (
+TIMES: Final = (
     "issue", "view", "listed", "launch", "module", "checkpoint", "generated", "graph", "modules",
     "ddp", "fsdp_unit", "zero1", "zero2", "zero3_forward", "zero3_backward",
 )  # fmt: skip
@@ -25,6 +25,11 @@ _TIMES: Final = (
 def of_host(dispatch: Curve, loop_seconds: float) -> Curve:
     """What a host needs to issue calls on which the loop took this long."""
     slower = (loop_seconds / USUAL_LOOP_SECONDS) ** FOLLOWS
-    values = {n: v * slower if n in _TIMES else v for n, v in dispatch.values.items()}
     told = f"× {slower:.2f}: the host takes {loop_seconds * 1e3:.1f} ms for a loop of plain Python"
-    return replace(dispatch, values=values, error=ERROR, origin="measured").because(told)
+    return replace(slower_host(dispatch, slower, told), error=ERROR, origin="measured")
+
+
+def slower_host(dispatch: Curve, times: float, why: str) -> Curve:
+    """A host that needs so many times as long."""
+    values = {n: v * times if n in TIMES else v for n, v in dispatch.values.items()}
+    return replace(dispatch, values=values).because(why)

@@ -22,10 +22,13 @@ tuning.py     what is trained, in words
 roofline.py   in a terminal               plots.py   pictures (the plot extra)
 collective.py  a collective's algorithms (collective_steps.py, collective_plot.py)
 stragglers.py  slow ranks and links, by mode of update
+served.py     a parameter server, DataParallel   compared.py  ways to run one plan
 found.py      what a search found beside the best plan (front_plot.py)
 buying.py     which chips, and how many
 sweep.py      what a sweep would ask, and what became of its rows
 guard.py      a step beside the one that was accepted
+ran.py        a run beside its prediction; run_log.py: its lines while it goes on
+correction.py what real steps correct of a profile
 whole_bill.py failures, goodput, dollars, energy, buying
 what_helps.py the gain from more of each resource, and why one chip beats another
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from rich.table import Table
@@ -11,10 +12,11 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.predict.sent import Sent, joined
+from trueflops.report.served import encode_passed, encode_served, show_one
 from trueflops.report.tables import console
 from trueflops.run.expected import Expected
-from trueflops.run.job import Job
-from trueflops.run.ran import Ran, RankCount, StepRan
+from trueflops.run.job import FIRST_SCALE, Job
+from trueflops.run.ran import Ran, RankCount
 
 
 @dataclass(frozen=True)
@@ -55,18 +57,6 @@ def _payload(side: Sequence[Sent], key: tuple[str, str, int]) -> float:
     return sum(each.payload for each in side if _key(each) == key)
 
 
-def step_line(job: Job, step: StepRan, expected: Expected) -> str:
-    """As torchtitan logs a step: 'step:  3  loss:  3.9  tps: 1,234'."""
-    rate = job.workload.tokens_per_step / step.seconds / float(job.plan.world)
-    said = f"step: {step.step:>4}  loss: {step.loss:8.5f}  tps: {rate:,.0f}"
-    if step.counted:
-        return f"{said}  (counted: slower)"
-    if expected.step is None:
-        return said
-    wanted = job.workload.tokens_per_step / float(expected.step.step.value)
-    return f"{said}  predicted {wanted / float(job.plan.world):,.0f}"
-
-
 def show_ran(job: Job, expected: Expected, ran: Ran, notes: Sequence[str]) -> None:
     """The tables."""
     out = console()
@@ -75,7 +65,8 @@ def show_ran(job: Job, expected: Expected, ran: Ran, notes: Sequence[str]) -> No
     if every:
         out.print(_collectives(every))
         _say_wire(out, ran)
-    if ran.ranks:
+    show_one(out, job, ran)
+    if ran.ranks and job.plan.engine == "ddp":  # DataParallel's devices are all in one process
         out.print()
         out.print(_memory(expected, ran))
     if ran.step_seconds is not None:
@@ -87,8 +78,20 @@ def show_ran(job: Job, expected: Expected, ran: Ran, notes: Sequence[str]) -> No
             wanted = units.show(float(expected.step.step.value), "seconds")
             said += f"; predicted for {expected.step.cluster.name}: {wanted}"
         out.print(Text(said + "."))
-    for note in notes:
+    for note in (*notes, *_scaled(job, ran)):
         out.print(Text(f"· {note}"))
+
+
+def _scaled(job: Job, ran: Ran) -> list[str]:
+    """How loss scaling went; a scale is halved after a step whose gradients overflowed."""
+    if job.plan.compute != "fp16" or not ran.steps:
+        return []
+    scales = [step.loss_scale for step in ran.steps]
+    if job.loss_scale:
+        return [f"loss scale {job.loss_scale:g}, fixed"]
+    left = (scales[0] < FIRST_SCALE) + sum(b < a for a, b in pairwise(scales))
+    return [f"loss scale {scales[-1]:,.0f} at the end; {left} of {len(scales)} steps overflowed "
+            "and were left out"]  # fmt: skip
 
 
 def _collectives(every: Sequence[Line]) -> Table:
@@ -156,6 +159,9 @@ def encode_ran(job: Job, expected: Expected, ran: Ran, notes: Sequence[str]) -> 
         "losses": [step.loss for step in ran.steps],
         "measured_step_seconds": ran.step_seconds,
         "predicted_step_seconds": seconds,
+        "loss_scales": [step.loss_scale for step in ran.steps],
+        "passed": encode_passed(job, ran),
+        "served": encode_served(ran.served) if ran.served else None,
         "collectives": [
             {
                 "axis": line.axis, "kind": line.kind, "ranks": line.group,

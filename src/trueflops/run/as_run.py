@@ -13,8 +13,8 @@ from trueflops.plan import Plan
 def as_run(plan: Plan) -> tuple[Plan, list[str]]:
     """The network is PyTorch's functions one by one, and torch.optim keeps no second weights."""
     notes: list[str] = []
-    if plan.compute in ("tf32", "fp16"):
-        raise BadInput(f"compute {plan.compute}: run computes in fp32 or bf16; write one of these")
+    if plan.compute == "tf32":
+        raise BadInput("compute tf32: run computes in fp32, bf16 or fp16; write one of these")
     changes: dict[str, object] = {"implementation": "eager", "loss": "plain", "fused": False}
     if plan.has_master:
         changes |= {"parameter_dtype": "fp32", "gradient_dtype": "fp32"}
@@ -27,8 +27,15 @@ def as_run(plan: Plan) -> tuple[Plan, list[str]]:
         notes.append("gradients are as wide as the weights: DDP has no other ones")
     shards = plan.zero >= 2 and plan.dp_shard * plan.cp > 1
     changes["mixed"] = "engine" if shards else "autocast"
-    if plan.parameter_dtype == "bf16" and not plan.has_master and plan.compute == "fp32":
-        raise BadInput("compute fp32 of bf16 weights: write compute bf16, or parameter_dtype fp32")
+    if plan.parameter_dtype == "bf16" and not plan.has_master and plan.compute != "bf16":
+        raise BadInput(
+            f"compute {plan.compute} of bf16 weights: write compute bf16, or parameter_dtype fp32"
+        )
+    if plan.parameter_dtype == "fp16" and not plan.has_master:
+        raise BadInput(
+            "fp16 weights without a wider copy lose their updates (--compare precisions shows it); "
+            "write parameter_dtype fp32"
+        )
     if plan.tp == 1 and plan.sp:
         changes["sp"] = False
     if plan.dp_replicate > 1 and plan.dp_shard == 1 and plan.cp == 1 and plan.zero:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -35,26 +37,72 @@ def latest(folder: Path) -> Path | None:
     return max(found, key=lambda f: int(f.name.partition("-")[2]), default=None)
 
 
+class NotSaved(Exception):
+    """A checkpoint could not be written; what was saved before is whole."""
+
+
 def save(engine: Engine, folder: Path, step: int) -> None:
     """Write a checkpoint of the state after so many steps; the one before is kept."""
     target, half = folder / f"step-{step}", folder / f"half-{step}"
     if is_file(target / _DONE):
         return
-    first = dist.get_rank() == 0
-    if first:
+
+    def begin() -> None:
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(parents=True, exist_ok=True)
-    dist.barrier()
-    dcp.save(  # type: ignore[attr-defined]
-        _gathered(engine), checkpoint_id=half
-    )
-    if first:
+
+    def end() -> None:
         write_file(half / _DONE, json.dumps({"step": step, "model": engine.job.model.name}))
         half.rename(target)
         whole = sorted(folder.glob("step-*"), key=lambda f: int(f.name.partition("-")[2]))
         for old in whole[:-2]:
             shutil.rmtree(old, ignore_errors=True)
-    dist.barrier()
+
+    try:
+        _by_first(begin)
+        dcp.save(  # type: ignore[attr-defined]
+            _gathered(engine), checkpoint_id=half
+        )
+        _by_first(end)
+    except (CheckpointException, _Failed) as error:  # on every rank: torch tells them all
+        if dist.get_rank() == 0:
+            shutil.rmtree(half, ignore_errors=True)
+        raise NotSaved(_sentence(folder, step, error)) from None
+
+
+class _Failed(Exception):
+    """What the first rank did alone did not work."""
+
+
+def _by_first(do: Callable[[], None]) -> None:
+    """The first rank alone touches folders; all learn whether it could."""
+    said: list[str | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            do()
+        except (OSError, BadInput) as error:
+            said = [_why(error)]
+    dist.broadcast_object_list(said)
+    if said[0] is not None:
+        raise _Failed(said[0])
+
+
+def _why(error: BaseException) -> str:
+    """The last reason in a chain of them: what the system said of a file."""
+    reason: BaseException | None = error
+    while reason is not None and not isinstance(reason, OSError):
+        reason = reason.__cause__ or reason.__context__
+    found = reason or error
+    return (found.strerror if isinstance(found, OSError) else None) or str(found).splitlines()[0]
+
+
+def _sentence(folder: Path, step: int, error: CheckpointException | _Failed) -> str:
+    why = str(error)
+    if isinstance(error, CheckpointException):
+        why = _why(next(iter(error.failures.values()))[0])
+    kept = latest(folder)
+    left = f"{printable(str(kept))} is whole" if kept else "nothing was saved before"
+    return f"step {step} could not be saved in {printable(str(folder))} ({why}); {left}"
 
 
 def load(engine: Engine, folder: Path) -> int:

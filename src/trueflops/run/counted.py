@@ -46,7 +46,7 @@ _KINDS: Final[Mapping[str, CollectiveKind]] = {
     "send": CollectiveKind.SEND_RECV,
 }
 _LIBRARIES: Final = ("c10d", "_c10d_functional")
-_SENT_AT: Final = 200  # of tcpi_bytes_sent in struct tcp_info (linux/tcp.h, since Linux 4.19)
+_SENT_AT: Final = 200  # tcpi_bytes_sent, tcpi_bytes_retrans of struct tcp_info (linux/tcp.h, 4.19)
 
 
 class Counting(TorchDispatchMode):
@@ -154,7 +154,7 @@ def _group(args: Sequence[Any]) -> dist.ProcessGroup:
 
 
 def wire_bytes() -> int | None:
-    """Bytes that this process has sent on its TCP sockets, headers of gloo included.
+    """Bytes that this process has sent on its TCP sockets, once each, headers of gloo included.
 
     The kernel counts them (getsockopt TCP_INFO). None where it does not, or is not Linux.
     """
@@ -180,7 +180,10 @@ def _sent(descriptor: int) -> int:
         return 0
     with copy:
         try:
-            told = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SENT_AT + 8)
+            told = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SENT_AT + 16)
         except OSError:  # not of TCP
             return 0
-    return int(struct.unpack_from("Q", told, _SENT_AT)[0]) if len(told) >= _SENT_AT + 8 else 0
+    if len(told) < _SENT_AT + 16:
+        return 0
+    sent, again = struct.unpack_from("QQ", told, _SENT_AT)
+    return int(sent - again)  # a busy machine probes even its own loopback

@@ -15,9 +15,11 @@ from trueflops.catalog import Cluster, cluster
 from trueflops.plan import BYTES, Plan
 from trueflops.plan.shares import Share, block_shares, embedding_shares, head_shares
 from trueflops.predict import Trainer, TrainingStep
+from trueflops.predict.pipelined import pipelined_peaks
 from trueflops.predict.sent import Sent, parts, sent_bytes
 from trueflops.profile import Profile, profile_of
 from trueflops.run.job import Job
+from trueflops.run.sharing import share_cores, tensor_by_tensor
 
 NO_TENSORS: Final = ("library workspaces", "allocator slack", "communicators", "context")
 STAND_IN: Final = "H100"
@@ -43,6 +45,7 @@ class Expected:
 
     ranks: tuple[ExpectedRank, ...]
     step: TrainingStep | None
+    model_flop: float  # of a step, the mean of all ranks, as MFU counts it
 
 
 def framework_of(plan: Plan) -> str:
@@ -50,31 +53,42 @@ def framework_of(plan: Plan) -> str:
     return "run-sharded" if plan.zero >= 2 and plan.dp_shard * plan.cp > 1 else "run"
 
 
-def expect(job: Job, where: Cluster | None, profile: Profile | None) -> Expected:
-    """Predict a run."""
+def expect(
+    job: Job, where: Cluster | None, profile: Profile | None, *, on_gpu: bool = False
+) -> Expected:
+    """Predict a run; `on_gpu` where no cluster says what it runs on."""
     plan, world = job.plan, int(job.plan.world)
     on = where or cluster(f"{world}x{STAND_IN}")
     known = profile or profile_of(on.accelerator, framework_of(plan))
+    if where is None and not on_gpu:
+        known = tensor_by_tensor(known)
+    on, known = share_cores(on, known)
     trainer = Trainer(job.model, job.workload, on, known)
-    memory = trainer.memory_by_stage(plan)
+    peaks = pipelined_peaks(trainer, plan) if plan.pp > 1 else [_tensors(trainer, plan)]
     each = world // int(plan.pp)
     ranks = []
     for rank in range(world):
         stage = rank // each
-        tensors = [part for part in memory[stage].parts if part.name not in NO_TENSORS]
         weights, states = _held(job, rank, stage)
         ranks.append(
             ExpectedRank(
                 rank=rank,
                 stage=stage,
                 sent=sent_bytes(job.model, plan, job.workload, stage),
-                peak_bytes=float(sum(float(part.value) for part in tensors)),
+                peak_bytes=peaks[stage],
                 weight_bytes=weights * BYTES[plan.parameter_dtype],
                 gradient_bytes=weights * BYTES[plan.parameter_dtype],
                 state_bytes=states * plan.state_bytes,
             )
         )
-    return Expected(ranks=tuple(ranks), step=trainer.predict_one(plan) if where else None)
+    step = trainer.predict_one(plan)
+    flop = float(step.work.model_flop)
+    return Expected(ranks=tuple(ranks), step=step if where else None, model_flop=flop)
+
+
+def _tensors(trainer: Trainer, plan: Plan) -> float:
+    (memory,) = trainer.memory_by_stage(plan)
+    return sum(float(part.value) for part in memory.parts if part.name not in NO_TENSORS)
 
 
 def _held(job: Job, rank: int, stage: int) -> tuple[int, int]:

@@ -9,10 +9,14 @@ from typing import Final
 from trueflops.errors import BadInput
 from trueflops.model import Model
 from trueflops.plan import Plan, check_plan
+from trueflops.predict.stragglers.simulate import Mode
 from trueflops.workload import Training
 
 SCHEDULES: Final = ("gpipe", "1f1b", "zb-h1", "zb-v")
 """Those that torch.distributed.pipelining has."""
+
+FIRST_SCALE: Final = 65536.0
+"""By which fp16's gradients are multiplied at first: torch/amp/grad_scaler.py, init_scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,18 @@ class Job:
     text: Path | None = None
     checkpoint: Path | None = None  # a folder; None: nothing is saved
     save_every: int = 10
+    trace: Path | None = None  # a file for rank 0's trace of a few steps
+    updates: Mode = Mode.SYNCHRONOUS  # of a parameter server: when it uses a gradient
+    staleness: int = 3  # that bounded staleness allows: steps ahead of the slowest worker
+    drop: int = 1  # gradients of a step that Mode.DROPS does not wait for
+    pause_seconds: float = 0.0  # that the first worker waits in each step: a straggler
+    loss_scale: float = 0.0  # of fp16; 0: GradScaler finds it while it runs, 1: none
+
+    @property
+    def processes(self) -> int:
+        """DataParallel is one process; a parameter server is one more than its workers."""
+        world = int(self.plan.world)
+        return {"dataparallel": 1, "parameter-server": world + 1}.get(self.plan.engine, world)
 
     @property
     def micro_batches(self) -> int:
@@ -46,7 +62,6 @@ def check_job(job: Job) -> None:
         "adapters": (bool(plan.adapters), "leave them out: run trains every weight"),
         "mtp": (plan.mtp > 0, "write 0"),
         "freeze_layers": (plan.freeze_layers > 0, "write 0"),
-        "engine": (plan.engine != "ddp", "write ddp"),
         "offload": (plan.offloads, "keep everything on the device"),
         "etp": (plan.etp > 1, "write 1"),
         "compute": (plan.compute in ("fp8", "fp4"), "write bf16 or fp32"),
@@ -57,6 +72,8 @@ def check_job(job: Job) -> None:
         "ep across replicas of HSDP": (plan.ep > 1 and plan.dp_replicate > 1 and plan.zero > 0,
                                        "write dp_replicate 1"),
         "ZeRO 1 of spread experts": (plan.ep > 1 and plan.zero == 1, "write zero 0, 2 or 3"),
+        "fp16 but for whole replicas": (plan.compute == "fp16" and (plan.world != plan.dp or
+                                        plan.zero > 0), "write bf16, or tp, pp, cp 1 and zero 0"),
         f"ep {plan.ep} over {both} replicas": (both % plan.ep != 0, "write a divisor of dp × cp"),
     }  # fmt: skip
     for what, (there, instead) in lacks.items():
@@ -67,12 +84,33 @@ def check_job(job: Job) -> None:
             f"{job.micro_batches} micro-batches for {plan.pp} stages: torch's schedules need one a "
             "stage at least; write a smaller micro_batch or a larger --global-batch"
         )
+    check_engine(job)
     for block in model.blocks:
         if block.attention.kv_heads % plan.tp:
             raise BadInput(
                 f"tp {plan.tp}: run repeats no key/value heads, of which {model.name} has "
                 f"{block.attention.kv_heads}; write a tp that divides them"
             )
+
+
+def check_engine(job: Job) -> None:
+    """Refuse what the older ways of data parallelism cannot do."""
+    plan, workers = job.plan, int(job.plan.world)
+    if plan.engine != "parameter-server" and job.updates is not Mode.SYNCHRONOUS:
+        raise BadInput(
+            f"--updates {job.updates.name.lower()} is for a parameter server; add --dp-engine "
+            "parameter-server, or leave it out"
+        )
+    if plan.engine == "ddp":
+        return
+    if job.checkpoint is not None:
+        raise BadInput(f"--checkpoint with engine {plan.engine}: run saves those of ddp alone")
+    if plan.engine == "parameter-server" and plan.compute == "fp16":
+        raise BadInput("compute fp16 with a parameter server: write bf16 or fp32")
+    if job.updates is Mode.DROPS and not 0 <= job.drop < workers:
+        raise BadInput(
+            f"--drop {job.drop}: of {workers} workers at most {workers - 1} can be left out"
+        )
 
 
 def check_runs(model: Model) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 from trueflops.errors import BadInput
 
+PATIENCE = 600
+"""Seconds that torchrun gives ranks after Ctrl-C, to finish their step and save it."""
 _SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
 
 
@@ -48,6 +50,7 @@ def start(words: Sequence[str], ranks: int, restarts: int) -> int:
     command = [
         sys.executable, "-m", "trueflops.run.agent", "--standalone",
         f"--nproc-per-node={ranks}", f"--max-restarts={restarts}", "--monitor-interval=0.2",
+        f"--shutdown-timeout={PATIENCE}",
         "-m", "trueflops", "run", *words,
     ]  # fmt: skip
     share = max((os.cpu_count() or 1) // ranks, 1)

@@ -19,12 +19,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from trueflops.run.checkpoint import NotSaved as NotSaved
 from trueflops.run.checkpoint import latest, load, save
 from trueflops.run.counted import Counting, wire_bytes
 from trueflops.run.engine import Engine
 from trueflops.run.job import Job
 from trueflops.run.ran import Ran, RankCount, StepRan
+from trueflops.run.server import run_served
 from trueflops.run.tokens import Tokens, read_text
+from trueflops.run.traced import Tracing
 
 WARM_UP: Final = 2
 """Steps before the one that is counted: in the first the optimizer makes its states, before the
@@ -37,17 +40,21 @@ class Interrupted(Exception):
 
 def run_job(job: Job, device: torch.device, say: Callable[[StepRan], None]) -> Ran:
     """Run all steps, from the last checkpoint on where there is one."""
-    text = read_text(job.text, job.model.vocab, job.workload.seq) if job.text else None
-    tokens = Tokens(job.model.vocab, job.workload.global_batch, job.workload.seq, job.seed, text)
-    counting, done = Counting(), []
+    tokens, counting, done = tokens_of(job), Counting(), []
     with _asked_to_stop() as asked:
+        if job.plan.engine == "parameter-server":
+            ran = run_served(job, tokens, device, say, asked)
+            if len(ran.steps) < job.steps:
+                raise Interrupted(f"stopped after step {len(ran.steps)}")
+            return ran
         with counting:
             engine = Engine(job, device)
             begun = _resume(job, engine)
             first = range(begun, min(begun + WARM_UP, job.steps))
-            done += [_step(engine, tokens, step, say, counted=True) for step in first]
+            done += [_step(engine, tokens, step, say, counting) for step in first]
             dist.barrier()
             counting.start(engine.meshes.axes_by_group())
+            engine.passed()
             counts: list[RankCount] = []
             before = wire_bytes()
             if begun + WARM_UP < job.steps:
@@ -57,17 +64,19 @@ def run_job(job: Job, device: torch.device, say: Callable[[StepRan], None]) -> R
                         tokens,
                         begun + WARM_UP,
                         say,
-                        counted=True,
+                        counting,
                         stepped=lambda: counts.append(_count(engine, counting, before)),
                     )
                 )
-        for step in range(begun + len(done), job.steps):
-            if _anyone(asked):
-                break
-            done.append(_step(engine, tokens, step, say))
-            reached = step + 1
-            if job.checkpoint and (reached % job.save_every == 0 and reached < job.steps):
-                save(engine, job.checkpoint, reached)
+        with Tracing(job.trace if dist.get_rank() == 0 else None, device) as tracing:
+            for step in range(begun + len(done), job.steps):
+                if _anyone(asked):
+                    break
+                done.append(_step(engine, tokens, step, say, traced=tracing.on))
+                tracing.step()
+                reached = step + 1
+                if job.checkpoint and (reached % job.save_every == 0 and reached < job.steps):
+                    save(engine, job.checkpoint, reached)
         if job.checkpoint and done:
             save(engine, job.checkpoint, begun + len(done))
         if _anyone(asked):
@@ -76,6 +85,12 @@ def run_job(job: Job, device: torch.device, say: Callable[[StepRan], None]) -> R
     dist.all_gather_object(gathered, counts)
     every = tuple(chain.from_iterable(gathered))
     return Ran(ranks=every, steps=tuple(done), device=_name(device), begun_at=begun)
+
+
+def tokens_of(job: Job) -> Tokens:
+    """What a job trains on."""
+    text = read_text(job.text, job.model.vocab, job.workload.seq) if job.text else None
+    return Tokens(job.model.vocab, job.workload.global_batch, job.workload.seq, job.seed, text)
 
 
 def _resume(job: Job, engine: Engine) -> int:
@@ -88,17 +103,37 @@ def _step(
     tokens: Tokens,
     step: int,
     say: Callable[[StepRan], None],
-    counted: bool = False,
+    counting: Counting | None = None,
     stepped: Callable[[], None] = lambda: None,  # called before ranks agree on the loss
+    traced: bool = False,
 ) -> StepRan:
     batch = tokens.batch(step)
+    if engine.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(engine.device)
     begun = time.perf_counter()
+    if engine.job.pause_seconds and dist.get_rank() == 0:
+        time.sleep(engine.job.pause_seconds)
     part = engine.step(batch)
     stepped()
     loss = engine.whole_loss(part)  # reads it: the device has finished
-    ran = StepRan(step=step + 1, loss=loss, seconds=time.perf_counter() - begun, counted=counted)
+    ran = StepRan(
+        step=step + 1,
+        loss=loss,
+        seconds=time.perf_counter() - begun,
+        counted=counting is not None,
+        memory_bytes=_peak(engine.device, counting),
+        traced=traced,
+        loss_scale=engine.scaler.get_scale(),
+    )
     say(ran)
     return ran
+
+
+def _peak(device: torch.device, counting: Counting | None) -> int | None:
+    """Of live tensors: CUDA's allocator always knows it, of a CPU only the counter does."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return counting.peak if counting else None
 
 
 def _count(engine: Engine, counting: Counting, before: int | None) -> RankCount:
@@ -112,6 +147,7 @@ def _count(engine: Engine, counting: Counting, before: int | None) -> RankCount:
         moved=counting.moved(),
         wire_bytes=None if before is None or after is None else after - before,
         peak_bytes=counting.peak,
+        passed=engine.passed(),
         weight_bytes=_bytes(parameters),
         gradient_bytes=_bytes(p.grad for p in parameters if p.grad is not None),
         state_bytes=_bytes(

@@ -27,6 +27,7 @@ from trueflops.predict.sent import Part
 from trueflops.run.layout import Layout
 from trueflops.run.routed import routed
 
+DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EPSILON: Final = 1e-5
 ROPE_BASE: Final = 10000.0  # Su 2021, arXiv 2104.09864; no tensor's size depends on it
 SPREAD: Final = 0.02  # standard deviation of weights (GPT-2)
@@ -178,9 +179,12 @@ class Layer(_Holder):
             q, k = _turned(q, cos, sin), _turned(k, cos, sin)
         k, v = at.gathered_keys(k, 2), at.gathered_keys(v, 2)
         repeats = a.heads // a.kv_heads
-        if repeats > 1:
+        shares = mask is None or not x.is_cuda  # CUDA's kernels with a mask share no keys
+        if repeats > 1 and not shares:
             k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-        mixed = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, mask, is_causal=mask is None, enable_gqa=repeats > 1 and shares
+        )
         mixed = mixed.transpose(1, 2).flatten(2)
         return self._back("attention.out", mixed)
 
@@ -234,7 +238,8 @@ class Network(_Holder):
 
         Autocast ends with the forward: it keeps narrowed weights until then.
         """
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.plan.autocasts):
+        narrow = DTYPES[self.plan.compute]
+        with torch.autocast(x.device.type, narrow, enabled=self.plan.autocasts):
             return self._forward(x)
 
     def _forward(self, x: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trueflops.predict.sent import Sent
+from trueflops.predict.through_one import Passed
+from trueflops.run.served import Served
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +21,7 @@ class RankCount:
     weight_bytes: int
     gradient_bytes: int
     state_bytes: int
+    passed: tuple[Passed, ...] = ()  # this process, where it alone holds the weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,14 @@ class StepRan:
     loss: float
     seconds: float
     counted: bool  # it ran under the counter, which slows it down
+    loss_scale: float = 1.0  # of fp16, by which the next step's gradients are multiplied
+    memory_bytes: int | None = None  # the peak of this rank's tensors, where somebody looked
+    traced: bool = False  # it ran under the profiler, which slows it down, too
+
+    @property
+    def plain(self) -> bool:
+        """Whether nobody looked on: its seconds are the run's own."""
+        return not (self.counted or self.traced)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +50,10 @@ class Ran:
     steps: tuple[StepRan, ...]
     device: str
     begun_at: int  # steps that a checkpoint had seen before
+    served: Served | None = None  # by a parameter server
 
     @property
     def step_seconds(self) -> float | None:
-        """The median of steps that nothing was counted in; None where all were."""
-        plain = sorted(s.seconds for s in self.steps if not s.counted)
+        """The median of steps that nobody looked on at; None where there is none."""
+        plain = sorted(s.seconds for s in self.steps if s.plain)
         return plain[len(plain) // 2] if plain else None

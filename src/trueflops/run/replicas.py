@@ -23,9 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 from trueflops.errors import BadInput
 from trueflops.plan import Plan
 from trueflops.run.mesh import Meshes
-from trueflops.run.network import Layer, Network
+from trueflops.run.network import DTYPES, Layer, Network
 
-DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _OPTIMIZERS: Final = ("adamw", "adamw-bf16", "sgd")
 
 
@@ -104,7 +103,7 @@ def _sum(gradients: list[Tensor], group: dist.ProcessGroup, scale: float = 1.0) 
     """One all-reduce over all of them, joined, and each times `scale`."""
     if not gradients:
         return
-    flat = torch.cat([g.flatten() for g in gradients]) * scale
+    flat = torch.cat([g.flatten() for g in gradients]).mul_(scale)
     dist.all_reduce(flat, group=group)
     for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(part.view_as(gradient))
@@ -115,13 +114,23 @@ def optimizer_of(
 ) -> torch.optim.Optimizer:
     """AdamW or SGD with momentum, over what this rank updates."""
     parameters = [p for network in networks for p in network.parameters()]
-    if plan.optimizer not in _OPTIMIZERS:
-        raise BadInput(f"optimizer {plan.optimizer}: run has {', '.join(_OPTIMIZERS)}")
-    adam = plan.optimizer.startswith("adamw")
-    kind: Any = torch.optim.AdamW if adam else torch.optim.SGD
-    settings: dict[str, Any] = {"lr": rate} | ({} if adam else {"momentum": 0.9})
     if plan.zero == 1 and plan.dp_shard * plan.cp > 1:
+        kind, settings = _kind(plan, rate)
         group = meshes.shards.get_group("share")
         return ZeroRedundancyOptimizer(parameters, kind, process_group=group, **settings)
+    return own_optimizer(parameters, plan, rate)
+
+
+def own_optimizer(parameters: Iterable[Tensor], plan: Plan, rate: float) -> torch.optim.Optimizer:
+    """The same over whole tensors, in one process."""
+    kind, settings = _kind(plan, rate)
     made: torch.optim.Optimizer = kind(parameters, **settings)
     return made
+
+
+def _kind(plan: Plan, rate: float) -> tuple[Any, dict[str, Any]]:
+    if plan.optimizer not in _OPTIMIZERS:
+        raise BadInput(f"optimizer {plan.optimizer}: run has {', '.join(_OPTIMIZERS)}")
+    if plan.optimizer.startswith("adamw"):
+        return torch.optim.AdamW, {"lr": rate}
+    return torch.optim.SGD, {"lr": rate, "momentum": 0.9}

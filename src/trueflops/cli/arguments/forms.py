@@ -11,9 +11,9 @@ from typing import Any
 
 from trueflops.cli.arguments import parse, parser
 from trueflops.cli.arguments.flags import flag_of, key_of
-from trueflops.cli.arguments.links import natural, rounds, slower, thinner
+from trueflops.cli.arguments.links import rounds, slower, thinner
 from trueflops.cli.arguments.several import Several, degrees
-from trueflops.cli.arguments.shared import integer, percentage, real, share, whole
+from trueflops.cli.arguments.shared import integer, natural, percentage, real, share, whole
 from trueflops.errors import BadInput, printable
 from trueflops.web.allowed import COMMANDS, may_be_asked
 from trueflops.web.forms import Field, Form

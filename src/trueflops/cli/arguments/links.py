@@ -6,7 +6,7 @@ import argparse
 
 from trueflops.cli.arguments.shared import (
     common_flags,
-    integer,
+    natural,
     percentage,
     profile_flags,
     real,
@@ -43,14 +43,6 @@ def thinner(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"{printable(text, 40)} must lie between 0.001x and 1x: 0.5x has half the bandwidth"
         )
-    return value
-
-
-def natural(text: str) -> int:
-    """A whole number of at least 0."""
-    value = integer(text)
-    if not 0 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must be at least 0")
     return value
 
 

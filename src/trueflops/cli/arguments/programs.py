@@ -7,6 +7,7 @@ import argparse
 from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
+    natural,
     percentage,
     profile_flags,
     provenance_flag,
@@ -52,10 +53,49 @@ def run_flags(p: argparse.ArgumentParser) -> None:
         "--max-restarts", type=integer, default=0, metavar="N",
         help="how often torchrun starts all ranks again when one dies (0)",
     )  # fmt: skip
+    p.add_argument(
+        "--trace", metavar="FILE", help="write rank 0's trace of two steps, for diagnose: t.json.gz"
+    )
+    p.add_argument(
+        "--calibrate", metavar="PROFILE.json",
+        help="keep the steps there, in a profile that they correct; further plans add to it",
+    )  # fmt: skip
+    p.add_argument(
+        "--log", metavar="FILE", help="--calibrate by this log of torchtitan or Megatron-LM instead"
+    )
     p.add_argument("--device", choices=("cpu", "cuda"), help="default: GPUs where torch sees some")
+    p.add_argument("--bind", action="store_true", help="each rank to one NUMA node and its memory")
     p.add_argument("--on", metavar="CLUSTER", help="what it runs on, to predict seconds: 8xH100")
+    _replica_flags(p)
     profile_flags(p)
     common_flags(p)
+
+
+def _replica_flags(p: argparse.ArgumentParser) -> None:
+    """How replicas agree, and what is run beside one another."""
+    group = p.add_argument_group("replicas", "how they agree on weights; in which precision")
+    group.add_argument(
+        "--compare", choices=("engines", "precisions", "binding"),
+        help="run the plan in all these ways, side by side",
+    )  # fmt: skip
+    group.add_argument(
+        "--dp-engine", dest="engine", choices=("ddp", "dataparallel", "parameter-server"),
+        help="instead of the plan's",
+    )  # fmt: skip
+    group.add_argument(
+        "--updates", choices=("synchronous", "drops", "bounded", "asynchronous"),
+        help="when a parameter server uses a gradient (synchronous)",
+    )  # fmt: skip
+    group.add_argument(
+        "--staleness", type=natural, metavar="S", help="bounded: steps ahead of the slowest (3)"
+    )
+    group.add_argument("--drop", type=natural, metavar="B", help="drops: gradients left out (1)")
+    group.add_argument(
+        "--pause", metavar="TIME", help="the first worker waits so long in each step: 50ms"
+    )
+    group.add_argument(
+        "--loss-scale", type=real, metavar="X", help="of fp16, fixed (default: found on the way)"
+    )
 
 
 def _program_flags(p: argparse.ArgumentParser, or_else: str = "") -> None:

@@ -24,6 +24,14 @@ def integer(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number") from None
 
 
+def natural(text: str) -> int:
+    """A whole number of at least 0."""
+    value = integer(text)
+    if not 0 <= value <= 10**9:
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must be at least 0")
+    return value
+
+
 def real(text: str) -> float:
     """A plain number."""
     try:

@@ -2,8 +2,9 @@
 
 Each forward op's rule says what its gradient reads; activation memory is the sum of that, derived
 and not a second formula. A tensor gathered for sequence parallelism is not kept: its shard is,
-and the gather runs again in the backward (Korthikanti 2022 §4.2.2). Only what leads to a trained
-weight has a gradient: of a frozen one none is computed, and nothing is kept for it.
+and the gather runs again in the backward (Korthikanti 2022 §4.2.2); autograd itself, which DTensor
+leaves it to, keeps what was gathered. Only what leads to a trained weight has a gradient: of a
+frozen one none is computed, and nothing is kept for it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def differentiate(graph: Graph, *, eager: bool = False, carries: bool = True) ->
         node.outputs[0].name: node
         for node in graph.forward
         if isinstance(node, Collective) and node.axis == "tp" and node.kind in _GATHERS
+        if not (eager and node.kind is CollectiveKind.ALL_GATHER)
     }
     unpacked = {
         t.name: node

@@ -5,6 +5,7 @@ reading.py    kernels, who launched them, steps  calls.py    an op as a call of 
 arguments.py  shapes, types and scalars          outputs.py  what each op made of them
 lists.py      what kernels tell of lists of tensors
 stream.py     JSON of any length, piece by piece
+on_cpu.py     a CPU's own work, where there is no accelerator
 """
 
 from trueflops.interop.kineto.reading import read_trace as read_trace

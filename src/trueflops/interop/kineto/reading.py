@@ -25,6 +25,7 @@ from trueflops.interop.kineto.file import (
     Event,
     read_document,
 )
+from trueflops.interop.kineto.on_cpu import GLOO, work_on_cpu
 from trueflops.interop.kineto.outputs import OWNERS
 from trueflops.records.trace import (
     NOBODY,
@@ -56,14 +57,18 @@ def read_trace(path: Path) -> Trace:
     """Read a trace of the profiler: the busiest device of it."""
     document = read_document(path)
     work = [e for e in document.events if e.category in DEVICE_WORK]
-    if not any(e.end > e.start for e in work):
-        raise BadInput(f"{document.where}: no kernels of an accelerator in it; make one {HOW}")
     ops = [e for e in document.events if e.category in OPS]
-    device, work, warnings = _busiest(work, document)
     calls = [e for e in document.events if host.is_runtime(e)]
     named = [e for e in document.events if e.category in ANNOTATIONS]
     threads = host.nest([*ops, *calls, *named])
-    kernels, launches = _kernels(work, ops, calls)
+    if any(e.end > e.start for e in work):
+        device, work, warnings = _busiest(work, document)
+        kernels, launches = _kernels(work, ops, calls)
+    else:
+        device, warnings = "", []
+        kernels, launches = _on_cpu([*ops, *named])
+        if calls or not kernels:  # of a device that did nothing; or without shapes
+            raise BadInput(f"{document.where}: no kernels of an accelerator in it; make one {HOW}")
     return Trace(
         document.where,
         device,
@@ -118,6 +123,33 @@ def _kernels(
             launches.append(_launch(owner, members[id(owner)], known))
         call = by_correlation.get(_correlation(event))
         kernels.append(_kernel(event, call, places[id(owner)] if owner else NOBODY))
+    return kernels, _with_clipping(launches)
+
+
+def _on_cpu(events: Sequence[Event]) -> tuple[list[TracedKernel], list[Launch]]:
+    """Of a trace that no accelerator is in: what ops of the host took themselves."""
+    known: dict[TracedOp, tuple[Any, ...]] = {}
+    work = work_on_cpu(events, lambda op: bool(_launch(op, [op], known).ops))
+    kernels: list[TracedKernel] = []
+    launches: list[Launch] = []
+    for event in work:
+        sends = event.name.startswith(GLOO)
+        place = NOBODY if sends else len(launches)
+        if not sends:
+            launches.append(_launch(event, [event], known))
+        thread = event.thread if isinstance(event.thread, int) else NOBODY
+        kernels.append(
+            TracedKernel(
+                event.name,
+                event.start,
+                event.end - event.start,
+                thread,  # a thread runs one op after another, as a stream does
+                "collective" if sends else "kernel",
+                event.start,
+                thread,
+                place,
+            )
+        )
     return kernels, _with_clipping(launches)
 
 

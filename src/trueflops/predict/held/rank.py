@@ -44,8 +44,8 @@ class Rank:
 
     @property
     def replicated(self) -> Size:
-        """1.0 where there is another replica to agree with."""
-        return np.where(np.asarray(self.plan.dp) > 1.0, 1.0, 0.0)
+        """1.0 where there is another replica to agree with; ranks of cp are some, too."""
+        return np.where(np.asarray(self.plan.dp * self.plan.cp) > 1.0, 1.0, 0.0)
 
     @property
     def share(self) -> Size:
