@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # More flags of `trueflops web`, as WEB='--port 9000 --no-open'.
 WEB ?=
 
-.PHONY: demo web test check tiny bench bench-cpu replay truth clean
+.PHONY: demo web test check tiny site bench bench-cpu replay truth clean
 
 demo: .venv/base
 	@$(BIN)/python -m trueflops.cli.demo
@@ -31,6 +31,10 @@ check: .venv/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation, in both languages: build/site/index.html
+site: .venv/site
+	$(BIN)/python docs/site_pages.py
 
 # Other people's tables, which are not ours to carry: fetched, converted and checked into truth/others.
 truth: .venv/truth
@@ -56,7 +60,7 @@ bench-cpu: .venv/test
 	@$(PIP) --editable .
 	@touch $@
 
-.venv/web .venv/test .venv/check .venv/truth: .venv/base constraints.txt
+.venv/web .venv/test .venv/check .venv/truth .venv/site: .venv/base constraints.txt
 	$(PIP) --constraint constraints.txt --editable '.[$(@F)]'
 	@touch $@
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 import generate
+import pictures
+import site_pages as site
 import which_card
 from trueflops.catalog import cluster
 
 ROOT = Path(__file__).parent.parent
 COMMAND = re.compile(r"^\$ (trueflops .*)$", re.MULTILINE)
-DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("[!C]*.md")),
+DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("[!C]*.md")),
              ROOT / "CONTRIBUTING.md"]  # fmt: skip
 """All but the changelog, which says what there was."""
 FENCED = re.compile(r"```.*?```", re.DOTALL)
@@ -50,6 +52,59 @@ def test_the_files_that_a_page_names_are_there(page: Path) -> None:
     assert not missing, f"{page.name} names what is not there: {sorted(missing)}"
     links = [link for link in LINKED.findall(text) if not (page.parent / link).exists()]
     assert not links, f"{page.name} links to what is not there: {links}"
+
+
+CONCEPTS = sorted(ROOT.glob("docs/concepts/*[!h].md"))
+
+
+@pytest.mark.parametrize("page", CONCEPTS, ids=lambda page: page.stem)
+def test_both_languages_show_the_same_numbers(page: Path) -> None:
+    """A page on a concept and its Chinese one have the same commands, sessions and links."""
+    english, chinese = page.read_text(), page.with_suffix(".zh.md").read_text()
+    assert FENCED.findall(english) == FENCED.findall(chinese)
+    assert sorted(LINKED.findall(english)) == sorted(LINKED.findall(chinese))
+
+
+def test_every_concept_is_listed_and_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text()
+    listed = (ROOT / "docs" / "concepts" / "index.md").read_text()
+    for page in CONCEPTS:
+        assert f"concepts/{page.name}" in menu
+        assert page.name == "index.md" or f"]({page.name})" in listed
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name.endswith(".zh.md") or f" {page.name}\n" in menu
+
+
+def test_the_pictures_are_those_that_can_be_drawn(tmp_path: Path) -> None:
+    pictures.draw_all(tmp_path)
+    drawn = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert drawn.keys() == {file.name for file in ROOT.glob("docs/concepts/*.svg")}
+    pages = "".join(page.read_text() for page in CONCEPTS)
+    assert all(f"]({name})" in pages and "<path" in text for name, text in drawn.items())
+
+
+def test_the_site_is_laid_out_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every link of every page leads to a file that is laid out, code and notebook too."""
+    monkeypatch.setattr(site, "LAID_OUT", tmp_path)
+    site.lay_out()
+    pages = list(tmp_path.rglob("*.md"))
+    assert tmp_path / "source" / "src" / "trueflops" / "clock" / "matmul.py.md" in pages
+    for page in pages:
+        for link, _ in site.LINK.findall(FENCED.sub("", page.read_text())):
+            there = (page.parent / link).resolve()
+            assert there.is_file(), f"{page.relative_to(tmp_path)} links to {link}"
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """And asks no server for anything."""
+    pytest.importorskip("mkdocs_static_i18n", reason="make site's packages are not here")
+    site.lay_out()
+    assert site.build(tmp_path) == 0
+    for page in tmp_path.rglob("*.html"):
+        asked = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"?(https?://[^\"> ]+)",
+                           page.read_text())  # fmt: skip
+        assert not asked, f"{page.relative_to(tmp_path)} asks {asked}"
+    assert "张量核" in (tmp_path / "zh" / "concepts" / "tensor-cores.html").read_text()
 
 
 def test_both_readmes_ask_the_same_six_questions() -> None:

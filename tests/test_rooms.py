@@ -41,6 +41,7 @@ ROOMS = [
     "measure",  # runs on a bare node: only cli starts it
     "web",  # asks what cli hands in
     "cli",
+    "ask",
     "__main__",
     "pytest_plugin",  # loaded by pytest alone
 ]
@@ -168,12 +169,15 @@ def test_public_names_are_pinned() -> None:
         "accelerator",
         "check_plan",
         "cluster",
+        "compare",
+        "infer",
         "legal_plans",
         "price",
         "profile_of",
         "read_model",
         "search_plans",
         "search_serving",
+        "train",
         "training_bill",
         "whole_bill",
     ]

@@ -30,6 +30,7 @@ from trueflops.web.asked import read_asked
 from trueflops.web.safety import LOOPBACK
 from trueflops.web.worker import Answered, failure
 
+HERE = "http://localhost"
 DATA = Path(__file__).parent / "data"
 CONFIG = {
     "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 4,
@@ -80,7 +81,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with TestClient(application(commands(), 1, LOOPBACK)) as made:
+    with TestClient(application(commands(), 1, LOOPBACK), HERE) as made:
         yield made
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("starlette", reason="the web extra is not installed")
+pytest.importorskip("uvicorn", reason="the web extra is not installed")
 pytest.importorskip("httpx", reason="the test client of starlette needs httpx")
 
 from starlette.testclient import TestClient
@@ -20,6 +21,7 @@ import web_runs
 from trueflops.cli.arguments import parser
 from trueflops.cli.arguments.forms import form_of
 from trueflops.cli.web import commands
+from trueflops.errors import BadInput
 from trueflops.web import app as web_app
 from trueflops.web import pool as web_pool
 from trueflops.web.allowed import COMMANDS
@@ -28,8 +30,10 @@ from trueflops.web.app import application
 from trueflops.web.asked import Asked
 from trueflops.web.pool import Pool, Refused
 from trueflops.web.safety import HEADERS, LOOPBACK
+from trueflops.web.serve import address_of, bind, hosts_of
 from trueflops.web.worker import Answered
 
+HERE = "http://localhost"
 QUESTION = {"model": "Llama-3.1-8B", "on": "8xH100", "tp": 2}
 PATHS = (
     "../../etc/passwd", "/etc/hostname", "/etc", "./config.json", "config.json", "a/config.json",
@@ -41,7 +45,9 @@ PATHS = (
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with TestClient(application(commands(), 1, LOOPBACK), raise_server_exceptions=False) as made:
+    with TestClient(
+        application(commands(), 1, LOOPBACK), HERE, raise_server_exceptions=False
+    ) as made:
         yield made
 
 
@@ -109,7 +115,7 @@ def test_what_is_static_leads_nowhere_else(tmp_path: Path, monkeypatch: pytest.M
     (static / "index.html").write_text("<!doctype html>")
     (static / "link.txt").symlink_to(secret)
     monkeypatch.setattr(web_app, "STATIC", static)
-    client = TestClient(application(commands(), 1, LOOPBACK))  # no worker is needed
+    client = TestClient(application(commands(), 1, LOOPBACK), HERE)  # no worker is needed
     assert client.get("/static/index.html").status_code == 200
     for path in (
         "link.txt", "../secret.txt", "%2e%2e/secret.txt", "..%2fsecret.txt", "%00", "/etc/hostname",
@@ -134,10 +140,10 @@ def test_every_reply_carries_the_policy(client: TestClient) -> None:
 def test_others_names_and_others_pages_are_refused(client: TestClient) -> None:
     assert client.get("/api/options", headers={"host": "evil.example"}).status_code == 421
     assert client.get("/api/options", headers={"host": "localhost:8080"}).status_code == 200
-    for origin in ("http://evil.example", "null", "http://testserver.evil.example"):
+    for origin in ("http://evil.example", "null", "http://localhost.evil.example"):
         asked = client.post("/api/train", json=QUESTION, headers={"origin": origin})
         assert asked.status_code == 403
-    own = client.post("/api/train", json=QUESTION, headers={"origin": "http://testserver"})
+    own = client.post("/api/train", json=QUESTION, headers={"origin": "http://localhost"})
     assert own.status_code == 200
 
 
@@ -271,6 +277,16 @@ def test_what_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
     in_pool(monkeypatch, use)
 
 
+def test_no_worker_remembers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_pool, "MOST_ANSWERED", 3)
+
+    async def use(pool: Pool) -> None:
+        pids = [json.loads((await ask(pool, "whoami")).answer)["pid"] for _ in range(7)]
+        assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 1]
+
+    in_pool(monkeypatch, use)
+
+
 def test_a_long_question_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_pool, "PATIENCE_SECONDS", 0.05)
 
@@ -299,3 +315,16 @@ def test_an_equal_question_is_asked_once_and_kept(monkeypatch: pytest.MonkeyPatc
         assert answers.recall(asked) is None
 
     in_pool(monkeypatch, use)
+
+
+def test_where_it_is_served_is_said_in_one_sentence() -> None:
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=r"Address already in use.*write another --port"):
+            bind("127.0.0.1", port)
+    with pytest.raises(BadInput, match="write another --host"):
+        bind("host.invalid", 0)
+    assert address_of("0.0.0.0", 8080) == "http://127.0.0.1:8080/"
+    assert address_of("::1", 80) == "http://[::1]:80/"
+    assert hosts_of("127.0.0.1") == LOOPBACK
+    assert hosts_of("0.0.0.0") is None

@@ -1,6 +1,9 @@
 """trueflops: a performance compiler for AI accelerators.
 
     >>> import trueflops as tf
+    >>> answer = tf.train("Llama-3.1-70B", on="64xH100", tp=8, pp=4, zero=1)
+    >>> bool(answer.bill.mfu.value > 0.3), answer.json["fits"]  # as the command's --json
+    (True, True)
     >>> model, cluster = tf.read_model("Llama-3.1-70B"), tf.cluster("64xH100")
     >>> asked = tf.Training(seq=8192, global_batch=512, tokens=1e12)
     >>> trainer = tf.Trainer(model, asked, cluster, tf.profile_of(cluster.accelerator))
@@ -13,7 +16,7 @@
 
 Rooms, in the order in which data passes through them: errors, units, dtypes, files, sizes, catalog,
 model, workload, plan, graph, records, capture, profile, clock, runtime, interop, predict, serve,
-search, calibrate, verify, sweep, report, measure, web, cli, pytest_plugin. A room imports only
+search, calibrate, verify, sweep, report, measure, web, cli, ask, pytest_plugin. A room imports only
 rooms above it.
 """
 
@@ -24,6 +27,9 @@ __version__ = "0.5.0"
 
 # Public names and the rooms they live in; loaded when first used, so that importing is instant.
 _PUBLIC = {
+    "train": "ask",
+    "infer": "ask",
+    "compare": "ask",
     "read_model": "model",
     "Model": "model",
     "accelerator": "catalog",

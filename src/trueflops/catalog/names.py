@@ -50,6 +50,11 @@ def find_or_suggest(kind: str, name: str, hint: str = "") -> Path:
     """The file of a record, or an error that offers the nearest names."""
     if found := find(kind, name):
         return found
-    known = [file.stem for file in index(kind).values()]
-    known += list(read_toml(DATA / "aliases.toml").get(kind, {}))
-    raise UnknownName(kind.removesuffix("s"), name, known, hint)
+    raise UnknownName(kind.removesuffix("s"), name, known(kind), hint)
+
+
+def known(*kinds: str) -> list[str]:
+    """Every name of these kinds, short ones too, without reading a record."""
+    files = [file.stem for kind in kinds for file in index(kind).values()]
+    short = read_toml(DATA / "aliases.toml")
+    return sorted({*files, *(name for kind in kinds for name in short.get(kind, ()))})

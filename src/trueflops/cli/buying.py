@@ -12,9 +12,9 @@ from trueflops.catalog import Accelerator, accelerator, accelerators
 from trueflops.cli.arguments import wrapped
 from trueflops.cli.planning import USUAL_SEQ, usual_batch
 from trueflops.cli.question import check_length, question_of
+from trueflops.cli.replies import give
 from trueflops.errors import BadInput, shorten
 from trueflops.model import Model, read_model
-from trueflops.report import encode
 from trueflops.report.buying import encode_market, print_runs, print_served
 from trueflops.report.progress import Waiting
 from trueflops.report.tables import console
@@ -95,7 +95,7 @@ def buy_training(options: argparse.Namespace) -> int:
             model, training, chips_of(options.on), wish, options.top, wait.say
         )
     if options.json:
-        print(encode.to_json({"question": question_of(options), **encode_market(market)}))
+        give({"question": question_of(options), **encode_market(market)}, market)
     elif market.offers:
         print_runs(console(), model, tokens, wish, market, options.top)
     return _end(options, bool(market.offers), market.without, wish)
@@ -107,7 +107,7 @@ def buy_serving(options: argparse.Namespace, model: Model, asked: Serving, limit
     with Waiting("looking at chips") as wait:
         market = chips_for_serving(model, asked, limits, chips_of(options.on), goal, wait.say)
     if options.json:
-        print(encode.to_json({"question": question_of(options), **encode_market(market)}))
+        give({"question": question_of(options), **encode_market(market)}, market)
     elif market.offers:
         print_served(console(), model, asked, limits, market, options.top)
     return _end(options, bool(market.offers), market.without, None)

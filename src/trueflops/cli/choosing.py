@@ -11,6 +11,7 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog import Accelerator
 from trueflops.cli.question import question_of
+from trueflops.cli.replies import Served, give
 from trueflops.errors import BadInput
 from trueflops.graph.passes import format_named
 from trueflops.model import Model
@@ -122,7 +123,7 @@ def show_pools(
     fine = point.fits and limits.met(point)
     if options.json:
         answer = encode_pooled(question_of(options), point) | more
-        print(encode.to_json(answer | {"in_time": limits.met(point)}))
+        give(answer | {"in_time": limits.met(point)}, Served([point]))
         return 0 if fine else 1
     out = console()
     print_pooled(out, point, more["notes"])
@@ -192,7 +193,7 @@ def _show(
             answer = encode.serving(question, best)
         answer |= more | {"in_time": True, "users": users}
         answer["cuts"] = [encode_point(point) for point in listed]
-        print(encode.to_json(answer))
+        give(answer, Served(listed))
         return
     out = console()
     if isinstance(best, ServingPoint):

@@ -12,11 +12,11 @@ from rich.console import Console
 from trueflops import units
 from trueflops.catalog import Accelerator, accelerator, accelerators
 from trueflops.cli.question import check_length, given_profile
+from trueflops.cli.replies import Compared, give
 from trueflops.errors import BadInput, UnknownName
 from trueflops.model import Model, read_model
 from trueflops.predict import TrainingStep
 from trueflops.profile import Profile
-from trueflops.report import encode
 from trueflops.report.compare import chip_record, chips_table, footnotes, sort_chips
 from trueflops.report.compare_model import encode_answer, print_comparison
 from trueflops.report.progress import Waiting
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             helped = Helped.of(model, sequence(options, model), found, wait.say)
     if options.json:
         answer = answer_of(options, chips, found)
-        print(encode.to_json(answer | helped.encode() if helped else answer))
+        give(answer | helped.encode() if helped else answer, Compared(chips, found))
         return 0
     out = console()
     out.print(chips_table(chips))

@@ -32,6 +32,7 @@ from trueflops.cli.question import (
     software_of,
 )
 from trueflops.cli.rates import run_rates, settle
+from trueflops.cli.replies import Served, give
 from trueflops.cli.speculation import speculation_notes, speculation_of
 from trueflops.errors import BadInput, join_or
 from trueflops.files import check_writable
@@ -167,7 +168,7 @@ def run_load(
         answer["load"] = encode_load(found.seen, percentile, found.in_time)
         if options.ops:
             answer["ops"] = _encode_ops(server, serving_ops(server, found.point))
-        print(encode.to_json(answer))
+        give(answer, Served([found.point]))
         return 0 if found.in_time else 1
     out = console()
     print_deployment(out, found.point, requests, rate_of(options), more["notes"])
@@ -300,7 +301,7 @@ def show(
             }
             for p in points
         ]
-        print(encode.to_json(answer))
+        give(answer, Served(points))
         return 0 if fine else 1
     out = console()
     print_serving(out, point, more["notes"])

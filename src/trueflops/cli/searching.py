@@ -14,10 +14,10 @@ from trueflops.catalog import Accelerator
 from trueflops.cli.arguments import wrapped
 from trueflops.cli.arguments.several import Several
 from trueflops.cli.question import question_of
+from trueflops.cli.replies import give
 from trueflops.plan import Plan
 from trueflops.predict import Trainer
 from trueflops.profile.frameworks import USUAL, habits, lacking, schedules
-from trueflops.report import encode
 from trueflops.report.progress import Waiting
 from trueflops.search import OFFLOADS, Found, Progress, Space, search_plans
 from trueflops.search.best import states_bytes
@@ -141,7 +141,7 @@ def why_none_fits(trainer: Trainer, space: Space, found: Found) -> str:
 def say_none_fits(reason: str, options: argparse.Namespace) -> int:
     """Print why a search came back empty."""
     if options.json:
-        print(encode.to_json({"question": question_of(options), "fits": False, "why": reason}))
+        give({"question": question_of(options), "fits": False, "why": reason}, None)
     else:
         print(wrapped(f"trueflops: {reason}"), file=sys.stderr)
     return 1

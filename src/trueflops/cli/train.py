@@ -29,6 +29,7 @@ from trueflops.cli.question import (
     rent_of,
     software_of,
 )
+from trueflops.cli.replies import Trained, give
 from trueflops.cli.searching import look, notes_of, say_none_fits, space_of, why_none_fits
 from trueflops.errors import BadInput
 from trueflops.files import check_writable
@@ -188,7 +189,7 @@ class Answer:
             if self.options.ops:
                 ran = step_ops(self.trainer, step)
                 answer["ops"] = encode_ops(ran, self.trainer.clock, OF_A_STEP)
-            print(encode.to_json(answer))
+            give(answer, Trained(step, bill, whole, found))
             return 0 if step.fits else 1
         out = console()
         print_training(out, step, bill, self.notes)

@@ -24,12 +24,12 @@ def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
     try:
         from trueflops.web.app import application
-        from trueflops.web.serve import bind, hosts_of, serve
+        from trueflops.web.serve import address_of, bind, hosts_of, serve
     except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is missing; pip install 'trueflops[web]'") from None
+        name = (error.name or "a package").partition(".")[0]
+        raise BadInput(f"{name} is missing; pip install 'trueflops[web]'") from None
     taken = bind(options.host, options.port)
-    name = f"[{options.host}]" if ":" in options.host else options.host
-    address = f"http://{name}:{taken.getsockname()[1]}/"
+    address = address_of(options.host, taken.getsockname()[1])
     app = application(commands(), options.workers or os.cpu_count() or 1, hosts_of(options.host))
     if options.json:
         print(encode.to_json({"address": address}), flush=True)

@@ -26,6 +26,7 @@ PATIENCE_SECONDS: Final = 1.0  # after which a question counts as a long one
 GRACE_SECONDS: Final = 0.5  # that a question goes on whose asker left: it is cheaper than a process
 MOST_ASIDE: Final = 4  # long questions at a time
 MOST_WAITING: Final = 1000
+MOST_ANSWERED: Final = 2000  # by one process; so what it remembers of them is bounded, too
 LOW_PRIORITY: Final = 10
 METHOD: Final = "forkserver"  # its children have all modules already
 _LOADED: Final = [
@@ -65,6 +66,7 @@ class Desk:
     job: Job | None = None
     ready: bool = False
     aside: bool = False
+    answered: int = 0
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
 
 
@@ -151,8 +153,11 @@ class Pool:
         desk.ready = True
         if job is not None and not job.done.done():
             job.done.set_result(said)
+        desk.answered += job is not None
         if aside:  # a low priority cannot be raised again
             self._dismiss(desk)
+        elif desk.answered == MOST_ANSWERED or (job and said.code == "TOO_LARGE"):
+            self._replace(desk)
         self._hand_out()
 
     def _clear(self, desk: Desk) -> None:

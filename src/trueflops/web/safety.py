@@ -26,7 +26,7 @@ HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class Guarded:

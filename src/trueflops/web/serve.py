@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import webbrowser
@@ -9,7 +10,7 @@ from typing import Final
 
 import uvicorn
 
-from trueflops.errors import BadInput
+from trueflops.errors import BadInput, printable
 from trueflops.web.safety import LOOPBACK, Guarded
 
 BACKLOG: Final = 512
@@ -25,11 +26,18 @@ def bind(host: str, port: int) -> socket.socket:
         taken.listen(BACKLOG)  # who comes before the workers are there waits, and is not refused
     except OSError as error:
         taken.close()
-        raise BadInput(
-            f"--host {host} --port {port}: cannot be served on ({error.strerror}); write another "
-            "--port, or 0 for any that is free"
-        ) from None
+        instead = "write another --host, as 127.0.0.1 for this machine alone"
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            instead = "write another --port, or 0 for any that is free"
+        where = f"--host {printable(host, 60)} --port {port}"
+        raise BadInput(f"{where}: cannot be served on ({error.strerror}); {instead}") from None
     return taken
+
+
+def address_of(host: str, port: int) -> str:
+    """Where a browser of this machine finds it."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+    return f"http://{f'[{name}]' if ':' in name and name[0] != '[' else name}:{port}/"
 
 
 def hosts_of(host: str) -> frozenset[str] | None:

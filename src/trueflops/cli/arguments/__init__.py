@@ -25,6 +25,7 @@ from trueflops.cli.arguments.chips import (
     calibrate_flags,
     catalog_flags,
     compare_flags,
+    completion_flags,
     measure_flags,
     verify_flags,
 )
@@ -192,4 +193,5 @@ _COMMANDS = {
     "measure": (measure_flags, "what this machine really delivers: a profile"),
     "calibrate": (calibrate_flags, "rebuild the shipped profiles from measurements"),
     "verify": (verify_flags, "predicted against measured, by source"),
+    "completion": (completion_flags, "completion for a shell: bash, zsh, fish"),
 }

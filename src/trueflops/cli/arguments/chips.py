@@ -1,4 +1,4 @@
-"""Flags about chips and measurements: compare, catalog, measure, calibrate, verify."""
+"""Flags about chips and measurements: compare, catalog, completion, measure, calibrate, verify."""
 
 from __future__ import annotations
 
@@ -49,6 +49,19 @@ def catalog_flags(p: argparse.ArgumentParser) -> None:
         help="a chip, node, cluster, link, model, number format, or a config.json",
     )
     common_flags(p)
+
+
+def completion_flags(p: argparse.ArgumentParser) -> None:
+    """Flags of `trueflops completion`."""
+    p.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="%(choices)s")
+    p.add_argument(
+        "words",
+        nargs="*",
+        default=[],
+        metavar="WORD",
+        help="after --: what is typed so far; prints what the last word may become",
+    )
+    p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
 
 
 def measure_flags(p: argparse.ArgumentParser) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from trueflops.cli.arguments.shared import whole
@@ -42,19 +43,27 @@ def degrees(text: str) -> int | Several:
     return whole(text)
 
 
-def one_or_more(*choices: str) -> Callable[[str], str | Several]:
+@dataclass(frozen=True)
+class OneOrMore:
     """One of some words, several of them, or any: 1f1b; 1f1b,zb-h1; any."""
 
-    def chosen(text: str) -> str | Several:
+    choices: tuple[str, ...]
+
+    def __call__(self, text: str) -> str | Several:
+        """Read what was typed."""
         if text == ANY:
-            return Several(choices, text)
+            return Several(self.choices, text)
         found = [part.strip() for part in text.split(",")]
         for part in found:
-            if part not in choices:
+            if part not in self.choices:
                 shown = printable(part, 40)
-                near = nearest(part, choices)
+                near = nearest(part, self.choices)
                 ask = f"did you mean {join_or(near)}?" if near else "several with commas, or any"
-                raise argparse.ArgumentTypeError(f"{shown!r} is none of {join_or(choices)}; {ask}")
+                known = join_or(self.choices)
+                raise argparse.ArgumentTypeError(f"{shown!r} is none of {known}; {ask}")
         return found[0] if len(found) == 1 else Several(dict.fromkeys(found), text)
 
-    return chosen
+
+def one_or_more(*choices: str) -> OneOrMore:
+    """The type of a flag with these choices."""
+    return OneOrMore(choices)

@@ -47,7 +47,7 @@ class SpeculativeGain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ServingAnswer:
     """What every way of serving a load has."""
 
     model: Model
@@ -74,7 +74,7 @@ class Served:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingPoint(Served):
+class ServingPoint(ServingAnswer):
     """One plan at one concurrency."""
 
     plan: Plan
@@ -135,7 +135,7 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PooledPoint(Served):
+class PooledPoint(ServingAnswer):
     """A pair of pools at one concurrency."""
 
     prefill_pool: Pool

@@ -139,7 +139,9 @@ export function axis(
 /** Powers of ten between two values, and 2 and 5 times them where there are few. */
 export function decades(low, high) {
   const powers = d3.range(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high)) + 1);
-  const factors = high / low > 2000 ? [1] : high / low > 60 ? [1, 3] : [1, 2, 5];
+  const wide = high / low;
+  const factors =
+    wide > 2000 ? [1] : wide > 60 ? [1, 3] : wide > 4 ? [1, 2, 5] : [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8];
   return powers
     .flatMap((power) => factors.map((factor) => factor * 10 ** power))
     .filter((value) => value >= low * 0.999 && value <= high * 1.001);

@@ -46,7 +46,6 @@ export function draw(element, answer, { words }) {
     .attr("stroke", "var(--grid)")
     .attr("stroke-width", 1.5);
   const arrows = svg.append("g");
-  const packets = svg.append("g");
   const dot = Math.max(3, Math.min(16, (radius * 2.4) / ranks));
   const nodes = svg
     .append("g")
@@ -69,6 +68,7 @@ export function draw(element, answer, { words }) {
       .attr("font-weight", 600)
       .attr("font-size", Math.min(12, dot))
       .text((place, rank) => rank);
+  const packets = svg.append("g");
   const phaseName = label(svg, middle[0], middle[1] - 6, "", { anchor: "middle", weight: 650, size: 13 });
   const stepName = label(svg, middle[0], middle[1] + 13, "", { anchor: "middle", colour: "var(--soft)" });
   const grid = held
@@ -238,8 +238,10 @@ export function draw(element, answer, { words }) {
 function curveOf([x0, y0], [x1, y1], [mx, my], dot) {
   const [dx, dy] = [x1 - x0, y1 - y0];
   const long = Math.hypot(dx, dy) || 1;
-  const pull = 0.22;
-  const [cx, cy] = [(x0 + x1) / 2 + ((x0 + x1) / 2 - mx) * pull, (y0 + y1) / 2 + ((y0 + y1) / 2 - my) * pull];
+  const [ox, oy] = [(x0 + x1) / 2 - mx, (y0 + y1) / 2 - my]; // outwards; a chord through the middle is straight
+  const far = Math.hypot(ox, oy) || 1;
+  const bulge = (0.26 * long * far) / (far + long / 2);
+  const [cx, cy] = [(x0 + x1) / 2 + (ox / far) * bulge, (y0 + y1) / 2 + (oy / far) * bulge];
   const cutOff = Math.min((dot + 2) / long, 0.4);
   return [
     [x0 + dx * cutOff, y0 + dy * cutOff],

@@ -6,7 +6,7 @@
 import { show } from "../units.js";
 import { area, explore, label, named } from "./drawn.js";
 
-const MOST_DRAWN = 128; // tiles each way; of more, the first ones stand for all
+const MOST_DRAWN = 96; // tiles each way; of more, the first ones stand for all
 const WAVES_DRAWN = 14;
 
 export function draw(element, answer, { words }) {

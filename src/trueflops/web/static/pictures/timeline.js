@@ -82,21 +82,38 @@ export function draw(element, answer, { words }) {
     const [from, to] = now.domain();
     const paths = new Map();
     const texts = [];
+    const add = (kind, left, top, wide, high) =>
+      paths.set(
+        kind,
+        `${paths.get(kind) ?? ""}M${left.toFixed(1)},${top.toFixed(1)}h${wide.toFixed(1)}v${high.toFixed(1)}h${(-wide).toFixed(1)}z`,
+      );
+    const pixel = now.invert(1) - now.invert(0); // seconds
     for (const lane of lanes) {
-      let last = -1;
+      const crowded = new Map(); // pixel -> seconds by kind, of spans too short to be drawn alone
       for (const span of lane.spans) {
         if (span.end < from || span.start > to) continue;
         const left = Math.max(now(span.start), LEFT - 2);
-        const right = Math.min(now(span.end), width + 2);
-        if (right < last + 0.2) continue; // hidden behind what is drawn: too near to tell apart
-        const wide = Math.max(right - left - (right - left > 3 ? 0.7 : 0), 0.6);
-        last = left + wide;
-        paths.set(
-          span.kind,
-          `${paths.get(span.kind) ?? ""}M${left.toFixed(1)},${lane.y}h${wide.toFixed(1)}v${lane.high}h${(-wide).toFixed(1)}z`,
-        );
+        const wide = Math.min(now(span.end), width + 2) - left;
+        if (wide < 1) {
+          const column = crowded.get(Math.floor(left)) ?? new Map();
+          crowded.set(
+            Math.floor(left),
+            column.set(span.kind, (column.get(span.kind) ?? 0) + span.end - span.start),
+          );
+          continue;
+        }
+        add(span.kind, left, lane.y, wide > 3 ? wide - 0.7 : wide, lane.high);
         if (lane.lane === 0 && wide > 15 && texts.length < 400)
           texts.push([left + wide / 2, lane.y + 14, span.batch]);
+      }
+      for (const [left, column] of crowded) {
+        let top = lane.y; // each kind as high as its share of the pixel's time
+        for (const [kind, seconds] of [...column].sort(([a], [b]) => a.localeCompare(b))) {
+          // A message is far shorter than a pixel: that there is one is what its lane shows.
+          const high = lane.lane === 0 ? Math.max(lane.high * Math.min(seconds / pixel, 1), 1) : lane.high;
+          add(kind, left, top, 1, high);
+          top += high;
+        }
       }
     }
     for (const [kind, path] of paths) {

@@ -3,6 +3,7 @@
 
 /* global d3 */
 import { show } from "../units.js";
+import { said } from "../words.js";
 import { area, hatch, label, named, widthOf } from "./drawn.js";
 
 const ROW = 33;
@@ -11,12 +12,12 @@ export function draw(element, answer, { words }) {
   const falls = answer.waterfall;
   const first = falls[0];
   const last = falls[falls.length - 1];
-  const said = words("From {first} advertised to {last}, {share} of it", {
+  const summary = words("From {first} advertised to {last}, {share} of it", {
     first: show(first.flop_per_second, "flop_per_second"),
     last: show(last.flop_per_second, "flop_per_second"),
     share: `${((100 * last.flop_per_second) / first.flop_per_second).toFixed(0)} %`,
   });
-  const { svg, width } = area(element, falls.length * ROW + 2, said);
+  const { svg, width } = area(element, falls.length * ROW + 2, summary);
   const lost = hatch(svg, "var(--line)", 5);
   const x = d3.scaleLinear().domain([0, first.flop_per_second]).range([0, width]);
   const widest = d3.max(falls, (fall) => widthOf(show(fall.flop_per_second, "flop_per_second"), 12, 650));
@@ -32,7 +33,7 @@ export function draw(element, answer, { words }) {
     label(row, 0, 13, name, { weight: ends ? 650 : 500 });
     const taken = widthOf(name, 12, 650) + 9;
     const room = width - taken - widest - 54;
-    label(row, taken, 13, words(fall.why), { colour: "var(--faint)", size: 11.5, room });
+    label(row, taken, 13, said(fall.why), { colour: "var(--faint)", size: 11.5, room });
     label(row, width - widest - 12, 13, loss, { anchor: "end", size: 11.5, colour: "var(--faint)" });
     named(
       label(row, width, 13, value, { anchor: "end", weight: ends ? 650 : 500 }),
