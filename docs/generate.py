@@ -43,6 +43,7 @@ def output(command: str) -> str:
     words, _, cut = command.partition("| head -n ")
     words, _, before = words.partition("| sed '1,/")
     os.environ["COLUMNS"] = "80"
+    os.environ["TRUEFLOPS_LANG"] = "en"  # unless a command says --lang
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.chdir(ROOT):
         trueflops(shlex.split(words))

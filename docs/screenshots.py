@@ -32,6 +32,7 @@ PINS = "".join(
     f"&pin={one.replace('?', '%3F').replace('=', '%3D').replace('&', '%26')}" for one in SCENARIOS
 )
 VIEWS = {
+    "page": SCENARIOS[0],  # what is seen first
     "train": SCENARIOS[0],
     "search": "train?model=Llama-3.1-8B&on=8xH100",
     "serve": "infer?model=Llama-3.1-70B&on=8xH100&tp=8",

@@ -31,6 +31,7 @@ TOGETHER: Final = (
 # threads would only fight with those of the other processes, and spin while they wait.
 for library in ("OMP", "MKL", "OPENBLAS"):
     os.environ[f"{library}_NUM_THREADS"] = "1"
+os.environ["TRUEFLOPS_LANG"] = "en"  # whatever the locale of who runs the tests
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 

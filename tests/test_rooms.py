@@ -14,6 +14,7 @@ import trueflops
 
 SOURCE = Path(trueflops.__file__).parent
 ROOMS = [
+    "language",  # every room may speak
     "dtypes",
     "errors",
     "units",
@@ -117,7 +118,14 @@ def test_measuring_needs_torch_and_numpy_alone() -> None:
             elif name not in FILES:
                 known = name in BARE or name in sys.stdlib_module_names
                 assert known, f"{module}, which measuring loads, imports {name}"
-    assert {room(module) for module in loaded} <= {"", "errors", "files", "records", "measure"}
+    assert {room(module) for module in loaded} <= {
+        "",
+        "language",
+        "errors",
+        "files",
+        "records",
+        "measure",
+    }
 
 
 def test_every_room_is_listed() -> None:

@@ -114,6 +114,7 @@ def test_a_full_disk_loses_nothing_saved(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1, ran.stderr
     assert "step 8 could not be saved" in ran.stderr
+    assert "inline_container" not in ran.stderr
     assert "step-4 is whole" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == whole

@@ -188,6 +188,8 @@ def test_the_language_switches_and_stays_in_the_address(page: Page, address: str
     assert "lang=zh" in page.url
     assert page.get_by_role("button", name="训练", exact=True).count() == 1
     assert page.locator(".cards dt").first.inner_text() == "单步时间"
+    # Notes of an answer are English; the page knows the commands' texts, and says them whole.
+    assert "框架 usual（未指定，取默认）：编译" in (page.locator("main").text_content() or "")
     page.reload()
     page.wait_for_selector(ANSWERED, state="attached")
     assert page.locator("html").get_attribute("lang") == "zh-CN"

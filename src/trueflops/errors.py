@@ -17,6 +17,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from trueflops.language import say, word
+
 MOST_NAMES_LISTED = 14  # in an error, where none is near what was typed
 
 
@@ -51,10 +53,17 @@ class UnknownName(BadInput):
         self.name = name
         names = list(known)
         near = [known_as for known_as in nearest(name, names) if known_as != name]
-        ask = f"; did you mean {join_or(near)}?" if near else ""
-        if not near and 0 < len(names) <= MOST_NAMES_LISTED:
-            ask = f"; known: {', '.join(sorted(names))}"
-        super().__init__(f"unknown {kind} {shorten(name)!r}{ask}{' ' + hint if hint else ''}")
+        given = {"kind": kind, "name": shorten(name)}
+        if near:
+            said = say(
+                "unknown {kind} {name!r}; did you mean {names}?", names=join_or(near), **given
+            )
+        elif 0 < len(names) <= MOST_NAMES_LISTED:
+            listed = ", ".join(sorted(names))
+            said = say("unknown {kind} {name!r}; known: {names}", names=listed, **given)
+        else:
+            said = say("unknown {kind} {name!r}", **given)
+        super().__init__(f"{said}{' ' + word(hint) if hint else ''}")
 
 
 class BadQuantity(BadInput):
@@ -107,7 +116,9 @@ def _unmistakable(name: str) -> str:
 def join_or(words: Iterable[object]) -> str:
     """'a', 'a or b', 'a, b or c'."""
     texts = [str(w) for w in words]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
+    if len(texts) == 1:
+        return texts[0]
+    return say("{others} or {last}", others=say(", ").join(texts[:-1]), last=texts[-1])
 
 
 def shorten(text: str, width: int = 60) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 
 LARGEST_BYTES: Final = 4 * 1024 * 1024  # configs, clusters and answers are a few KB
 _SAID: Final = {
@@ -51,16 +52,20 @@ def open_file(path: Path, most: int = LARGEST_BYTES) -> Iterator[BinaryIO]:
     """A file of at most so many bytes, to be read piece by piece."""
     where = printable(str(path))
     if is_folder(path):
-        raise BadInput(f"{where}: a folder; name the files in it")
+        raise BadInput(say("{where}: a folder; name the files in it", where=where))
     if not is_file(path):
-        raise BadInput(f"{where}: no such file")
+        raise BadInput(say("{where}: no such file", where=where))
     try:
         with path.open("rb") as stream:
             if os.fstat(stream.fileno()).st_size > most:
-                raise BadInput(f"{where}: larger than {most // 1024 // 1024} MiB")
+                raise BadInput(
+                    say("{where}: larger than {most} MiB", where=where, most=most // 1024 // 1024)
+                )
             yield stream
     except OSError as error:
-        raise BadInput(f"{where}: cannot be read ({error.strerror})") from None
+        raise BadInput(
+            say("{where}: cannot be read ({strerror})", where=where, strerror=error.strerror)
+        ) from None
 
 
 def read_file(path: Path, most: int = LARGEST_BYTES) -> bytes:
@@ -68,7 +73,13 @@ def read_file(path: Path, most: int = LARGEST_BYTES) -> bytes:
     with open_file(path, most) as stream:
         raw = stream.read(most + 1)  # the size that a file of /proc tells is 0
     if len(raw) > most:
-        raise BadInput(f"{printable(str(path))}: larger than {most // 1024 // 1024} MiB")
+        raise BadInput(
+            say(
+                "{path}: larger than {most} MiB",
+                path=printable(str(path)),
+                most=most // 1024 // 1024,
+            )
+        )
     return raw
 
 
@@ -141,7 +152,9 @@ def _unwritable(path: Path, error: OSError | ValueError) -> BadInput:
     why = str(error)  # of a ValueError: a zero byte in the name
     if isinstance(error, OSError):
         why = _SAID.get(error.errno or 0, error.strerror or why)
-    return BadInput(f"{printable(str(path), 200)}: cannot be written ({why})")
+    return BadInput(
+        say("{path}: cannot be written ({why})", path=printable(str(path), 200), why=why)
+    )
 
 
 def own_path(text: str) -> Path:

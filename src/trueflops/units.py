@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from trueflops.errors import BadQuantity, nearest, shorten
+from trueflops.language import say, word
 
 _SI: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _IEC: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -78,7 +79,13 @@ def read_number(text: str, *, what: str = "value") -> float:
     match = _NUMBER.fullmatch(text)
     value = float(match[1]) if match else math.nan
     if not math.isfinite(value):
-        raise BadQuantity(f"{what}: {shorten(text)!r} is not a number; write for example 1.5")
+        raise BadQuantity(
+            say(
+                "{what}: {text!r} is not a number; write for example 1.5",
+                what=what,
+                text=shorten(text),
+            )
+        )
     return value
 
 
@@ -86,7 +93,9 @@ def read_whole(text: str, *, what: str = "value") -> int:
     """The same for whole numbers, which 1e3 and 3.0 are too."""
     value = read_number(text, what=what)
     if value != int(value):
-        raise BadQuantity(f"{what}: {shorten(text)!r} is not a whole number")
+        raise BadQuantity(
+            say("{what}: {text!r} is not a whole number", what=what, text=shorten(text))
+        )
     return int(value)
 
 
@@ -94,18 +103,43 @@ def parse(text: str, dimension: str, *, what: str = "value", example: str = "") 
     """Read '3.35 TB/s' as SI. The unit is obligatory, but for counts; signs and NaN are refused."""
     units = UNITS[dimension]
     match = _QUANTITY.fullmatch(text)
-    example = f"write for example {example or EXAMPLES[dimension]!r}"
+    example = say("write for example {example!r}", example=example or EXAMPLES[dimension])
     if match is None:
-        raise BadQuantity(f"{what}: {shorten(text)!r} is not a number with a unit; {example}")
+        raise BadQuantity(
+            say(
+                "{what}: {text!r} is not a number with a unit; {example}",
+                what=what,
+                text=shorten(text),
+                example=example,
+            )
+        )
     digits, unit = match.groups()
     if unit not in units:
         near = nearest(unit, units) if unit else []
-        said = f"has the unknown unit {shorten(unit)!r}" if unit else "has no unit"
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise BadQuantity(f"{what}: {shorten(text)!r} {said}; {hint}{example}")
+        said = say("has no unit")
+        if unit:
+            said = say("has the unknown unit {unit!r}", unit=shorten(unit))
+        hint = say("did you mean {near!r}? ", near=near[0]) if near else ""
+        raise BadQuantity(
+            say(
+                "{what}: {text!r} {said}; {hint}{example}",
+                what=what,
+                text=shorten(text),
+                said=said,
+                hint=hint,
+                example=example,
+            )
+        )
     value = float(digits) * units[unit]
     if not math.isfinite(value) or value < 0:
-        raise BadQuantity(f"{what}: {shorten(text)!r} must be a finite number ≥ 0; {example}")
+        raise BadQuantity(
+            say(
+                "{what}: {text!r} must be a finite number ≥ 0; {example}",
+                what=what,
+                text=shorten(text),
+                example=example,
+            )
+        )
     return value
 
 
@@ -148,7 +182,15 @@ def check_sane(value: float, dimension: str, *, what: str) -> float:
     if not low <= value <= high:
         usual = f", as {EXAMPLES[dimension]!r} does" if dimension else ""
         raise BadQuantity(
-            f"{what}: {value:g} must lie between {low:g} and {high:g} {dimension}{usual}"
+            say(
+                "{what}: {value:g} must lie between {low:g} and {high:g} {dimension}{usual}",
+                what=what,
+                value=value,
+                low=low,
+                high=high,
+                dimension=dimension,
+                usual=usual,
+            )
         )
     return value
 
@@ -157,7 +199,13 @@ def parse_count(text: str, *, what: str) -> int:
     """Read '15T', '4k' or '1024' as a whole number of at least one."""
     value = parse(text, "count", what=what)
     if not 1 <= value <= MOST_COUNTED or value != int(value):
-        raise BadQuantity(f"{what}: {shorten(text)!r} must be a whole number from 1 to 1000T")
+        raise BadQuantity(
+            say(
+                "{what}: {text!r} must be a whole number from 1 to 1000T",
+                what=what,
+                text=shorten(text),
+            )
+        )
     return int(value)
 
 
@@ -220,7 +268,7 @@ def _scale(value: float, dimension: str) -> tuple[str, float, str]:
     unit, size = next(
         ((u, s) for u, s in scale if abs(value) >= s * _SHOW_FROM.get(u, 0.9995)), scale[-1]
     )
-    return "", size, f" {unit}" if unit else ""
+    return "", size, f" {word(unit)}" if unit else ""
 
 
 def _figures(value: float, before: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Training:
         """Refuse what is not a workload."""
         for name in ("seq", "global_batch", "tokens"):
             if getattr(self, name) < 1:
-                raise BadInput(f"{name.replace('_', ' ')} must be at least 1")
+                raise BadInput(say("{name} must be at least 1", name=name.replace("_", " ")))
 
     @property
     def tokens_per_step(self) -> int:
@@ -54,7 +55,7 @@ class Serving:
         """Refuse what is not a workload."""
         for name in ("input", "output", "concurrency", "waves"):
             if getattr(self, name) < 1:
-                raise BadInput(f"{name} must be at least 1")
+                raise BadInput(say("{name} must be at least 1", name=name))
 
     @property
     def context(self) -> int:

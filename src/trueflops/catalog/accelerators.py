@@ -17,6 +17,7 @@ from trueflops.catalog.facts import NONE, Fact, facts_of, read_toml
 from trueflops.catalog.names import find_or_suggest, index
 from trueflops.catalog.partitions import AT, SOURCE, WITHOUT, is_slice, slices_of
 from trueflops.errors import BadCatalog, BadInput, MissingFact, printable, shorten
+from trueflops.language import say
 
 DTYPES: Final = (
     "fp64",
@@ -111,6 +112,11 @@ class Accelerator:
         return self.cut_of or self.name
 
     @property
+    def typed(self) -> str:
+        """Its name as one word of a command line: RTX-4090."""
+        return self.name.replace(" ", "-")
+
+    @property
     def is_cpu(self) -> bool:
         """Whether it is a host's own processor, which runs what it issues itself."""
         return self.architecture.name == CPU
@@ -129,8 +135,15 @@ class Accelerator:
         if value is None:
             table, _, field = path.partition(".")
             raise MissingFact(
-                f"{self.name}: {path} is not known; add it under [{table}] as {field!r} to "
-                f"catalog/data/accelerators/{slug(self.name)}.toml, with a source"
+                say(
+                    "{name}: {path} is not known; add it under [{table}] as {field!r} to "
+                    "catalog/data/accelerators/{file}.toml, with a source",
+                    name=self.name,
+                    path=path,
+                    table=table,
+                    field=field,
+                    file=slug(self.name),
+                )
             )
         return value
 
@@ -152,13 +165,31 @@ class Accelerator:
         have = [d for d in DTYPES if self.computes(d)]
         if self.status == "measured":
             raise MissingFact(
-                f"{self.name}: {dtype} was not measured; measured: {', '.join(have) or 'nothing'}"
+                say(
+                    "{name}: {dtype} was not measured; measured: {names}",
+                    name=self.name,
+                    dtype=dtype,
+                    names=", ".join(have) or "nothing",
+                )
             )
         if path in self.values:
-            raise MissingFact(f"{self.name} has no {dtype} path; it computes in {', '.join(have)}")
+            raise MissingFact(
+                say(
+                    "{name} has no {dtype} path; it computes in {names}",
+                    name=self.name,
+                    dtype=dtype,
+                    names=", ".join(have),
+                )
+            )
         raise MissingFact(
-            f"{self.name}: the dense {dtype} peak is not known (known: {', '.join(have) or 'none'})"
-            f"; add it under [peak] to catalog/data/accelerators/{slug(self.name)}.toml"
+            say(
+                "{name}: the dense {dtype} peak is not known (known: {names}); add it under "
+                "[peak] to catalog/data/accelerators/{file}.toml",
+                name=self.name,
+                dtype=dtype,
+                names=", ".join(have) or "none",
+                file=slug(self.name),
+            )
         )
 
     @property
@@ -196,12 +227,22 @@ def part_of(chip: Accelerator, profile: str) -> Accelerator:
         asked = f"{shorten(profile)}{AT}{chip.name}"
         if not known:
             raise BadInput(
-                f"{asked}: it cannot be divided; chips with MIG are A30, A100, H100, H200, B200 "
-                "and RTX PRO 6000"
+                say(
+                    "{asked}: it cannot be divided; chips with MIG are A30, A100, H100, H200, "
+                    "B200 and RTX PRO 6000",
+                    asked=asked,
+                )
             )
         names = ", ".join(each.name for each in known)
         raise BadInput(
-            f"{asked}: no such slice; write one of {names}, as {known[0].name}{AT}{chip.name}"
+            say(
+                "{asked}: no such slice; write one of {names}, as {slice}{at}{chip}",
+                asked=asked,
+                names=names,
+                slice=known[0].name,
+                at=AT,
+                chip=chip.name,
+            )
         )
     facts = {path: fact for path, fact in chip.facts.items() if path not in WITHOUT}
     values = {path: value for path, value in chip.values.items() if path not in WITHOUT}
@@ -263,23 +304,34 @@ def decode(raw: Mapping[str, Any], where: str) -> Accelerator:
 def accelerator_like(described: Mapping[str, Any], where: str) -> Accelerator:
     """A chip of the user's own: `like` one of the catalog, with some facts changed."""
     if "like" not in described:
-        raise BadCatalog(f'{where}: [accelerator] needs like = "H100", the chip it starts from')
+        raise BadCatalog(
+            say('{where}: [accelerator] needs like = "H100", the chip it starts from', where=where)
+        )
     base = accelerator(str(described["like"]))
     facts, values = dict(base.facts), dict(base.values)
     for table, fields in described.items():
         if table in ("like", "name"):
             continue
         if table == "links":
-            raise BadCatalog(f"{where}: links are set under [scale_up], [scale_out] and [host]")
+            raise BadCatalog(
+                say("{where}: links are set under [scale_up], [scale_out] and [host]", where=where)
+            )
         if table not in TABLES or not isinstance(fields, Mapping):
             raise BadCatalog(
-                f"{where}: [accelerator] {table} must be one of {', '.join(TABLES)}, with fields: "
-                'memory.capacity = "96 GiB"'
+                say(
+                    "{where}: [accelerator] {table} must be one of {names}, with fields: "
+                    'memory.capacity = "96 GiB"',
+                    where=where,
+                    table=table,
+                    names=", ".join(TABLES),
+                )
             )
         for field, text in fields.items():
             path = f"{table}.{field}"
             if path not in facts and path not in _DIMENSIONS and table != "peak":
-                raise BadCatalog(f"{where}: [accelerator] has no field {path!r}")
+                raise BadCatalog(
+                    say("{where}: [accelerator] has no field {path!r}", where=where, path=path)
+                )
             facts[path] = Fact(str(text), "assumed", where)
             dimension = _dimension(path)
             if dimension is not None:
@@ -331,5 +383,7 @@ def _si(text: str, dimension: str, where: str) -> float:
         return units.parse(text, dimension, what=where)
     value = units.read_number(text, what=where)
     if value < 0.0:
-        raise BadCatalog(f"{where}: {shorten(text)!r} must be at least 0")
+        raise BadCatalog(
+            say("{where}: {text!r} must be at least 0", where=where, text=shorten(text))
+        )
     return value

@@ -21,6 +21,7 @@ from trueflops.catalog.nodes import TOPOLOGIES, Node, default_node, find_node, n
 from trueflops.catalog.partitions import is_slice
 from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.files import own_path
+from trueflops.language import say
 
 MOST_ACCELERATORS: Final = 10_000_000
 
@@ -74,8 +75,12 @@ def cluster(text: str) -> Cluster:
     per_node = int(second) if second else None
     if first < 1 or per_node == 0 or first * (per_node or 1) > MOST_ACCELERATORS:
         raise BadInput(
-            f"cluster {shorten(text)!r}: needs between 1 and {MOST_ACCELERATORS:,} accelerators; "
-            "write for example 64xH100 or 16x8xH100"
+            say(
+                "cluster {text!r}: needs between 1 and {most_accelerators:,} accelerators; "
+                "write for example 64xH100 or 16x8xH100",
+                text=shorten(text),
+                most_accelerators=MOST_ACCELERATORS,
+            )
         )
     if per_node is None and not find("accelerators", what) and not is_slice(what):
         if host := find_node(what):
@@ -104,8 +109,11 @@ def cluster_measured(chip: Accelerator, count: int) -> Cluster:
         bandwidth, hop = chip.get("links.scale_up_bandwidth"), chip.get("links.latency")
         if not bandwidth or not hop:
             raise BadInput(
-                f"how several {chip.name} are joined was not measured; run it under torchrun: "
-                "torchrun --nproc-per-node 2 -m trueflops.measure --collectives -o PROFILE"
+                say(
+                    "how several {name} are joined was not measured; run it under torchrun: "
+                    "torchrun --nproc-per-node 2 -m trueflops.measure --collectives -o PROFILE",
+                    name=chip.name,
+                )
             )
         latency = dict.fromkeys(PROTOCOLS, hop)
         joined = (Tier("measured", float(count), bandwidth, latency, "switch", "measured"),)
@@ -165,8 +173,15 @@ def _of_accelerators(text: str, chip: Accelerator, first: int, second: int | Non
     if first % size:
         near = first // size * size
         raise BadInput(
-            f"{first} {chip.name} do not fill nodes of {size}; write {near}x{chip.name}, "
-            f"{near + size}x{chip.name}, or name the layout: NODESxPER_NODEx{chip.name}"
+            say(
+                "{count} {name} do not fill nodes of {size}; write {fewer}x{name}, "
+                "{more}x{name}, or name the layout: NODESxPER_NODEx{name}",
+                count=first,
+                name=chip.typed,
+                size=size,
+                fewer=near,
+                more=near + size,
+            )
         )
     return _assemble(text, chip, host, first // size, size)
 
@@ -178,8 +193,15 @@ def _of_slices(text: str, chip: Accelerator, first: int, second: int | None) -> 
     room = chips * int(chip.need("partition.most"))
     if second is not None or first > room:
         raise BadInput(
-            f"cluster {shorten(text)!r}: slices are those of one node, {room} at most of "
-            f"{chip.name} on {chips} chips; write {min(first, room)}x{chip.name}"
+            say(
+                "cluster {text!r}: slices are those of one node, {room} at most of {name} on "
+                "{chips} chips; write {first}x{name}",
+                text=shorten(text),
+                room=room,
+                name=chip.name,
+                chips=chips,
+                first=min(first, room),
+            )
         )
     return _assemble(text, chip, None, 1, first, {"scale_up.topology": "pcie-host"})
 
@@ -245,7 +267,7 @@ def _from_file(path: Path) -> Cluster:
         raise UnknownName(f"key in {path}", key, [*_TOP, *_TABLES])
     given = _given(raw, path)
     if "node" in raw and "accelerator" in raw:
-        raise BadInput(f"{path}: say node or accelerator, not both")
+        raise BadInput(say("{path}: say node or accelerator, not both", path=path))
     described = raw.get("accelerator")
     host: Node | None = None
     if isinstance(described, Mapping):
@@ -258,11 +280,17 @@ def _from_file(path: Path) -> Cluster:
         host = node(str(raw["node"]))
         chip = host.accelerator
     else:
-        raise BadInput(f'{path}: say node = "DGX-H100" or accelerator = "H100"')
+        raise BadInput(say('{path}: say node = "DGX-H100" or accelerator = "H100"', path=path))
     nodes = _whole(raw.get("nodes", 1), f"{path}: nodes")
     per_node = _whole(raw.get("per_node", host.count if host else 1), f"{path}: per_node")
     if nodes * per_node > MOST_ACCELERATORS:
-        raise BadInput(f"{path}: more than {MOST_ACCELERATORS:,} accelerators")
+        raise BadInput(
+            say(
+                "{path}: more than {most_accelerators:,} accelerators",
+                path=path,
+                most_accelerators=MOST_ACCELERATORS,
+            )
+        )
     name = printable(str(raw.get("name", path.stem)), 60)
     return replace(_assemble(name, chip, host, nodes, per_node, given), own=True)
 
@@ -275,7 +303,9 @@ def _given(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for table, keys in _TABLES.items():
         found = raw.get(table, {})
         if not isinstance(found, Mapping):
-            raise BadInput(f"{path}: {table} must be a table: [{table}]")
+            raise BadInput(
+                say("{path}: {table} must be a table: [{table}]", path=path, table=table)
+            )
         for key, value in found.items():
             where = f"{path}: {table}.{key}"
             if key not in keys:
@@ -294,5 +324,11 @@ def _given(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _whole(value: object, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ACCELERATORS:
-        raise BadInput(f"{where} must be a whole number of at least 1, not {value!r}")
+        raise BadInput(
+            say(
+                "{where} must be a whole number of at least 1, not {value!r}",
+                where=where,
+                value=value,
+            )
+        )
     return value

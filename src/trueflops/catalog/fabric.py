@@ -16,6 +16,7 @@ from trueflops.catalog.facts import Origin, weakest
 from trueflops.catalog.links import Link, link
 from trueflops.catalog.nodes import Node
 from trueflops.errors import MissingFact
+from trueflops.language import say
 
 NET: Final = "NCCL NET hop (any IB/RoCE/EFA)"
 PROTOCOLS: Final = ("ll", "ll128", "simple")
@@ -87,9 +88,12 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
         return []
     if bandwidth is None:
         raise MissingFact(
-            f"how {chip.name} are joined is not known: the catalog has no node of it and no host "
-            'link; write a cluster TOML with [scale_up] bandwidth = "64 GB/s" (one direction, '
-            "per accelerator)"
+            say(
+                "how {name} are joined is not known: the catalog has no node of it and no "
+                'host link; write a cluster TOML with [scale_up] bandwidth = "64 GB/s" (one '
+                "direction, per accelerator)",
+                name=chip.name,
+            )
         )
     claims: list[Origin] = ["assumed"]
     unconfirmed = False
@@ -142,8 +146,11 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
     bandwidth = given.get("scale_out.bandwidth") or own
     if bandwidth is None:
         raise MissingFact(
-            f"no network between {host.name if host else chip.name} nodes is known; write a "
-            'cluster TOML with [scale_out] bandwidth = "400 GB/s" (one direction, per node)'
+            say(
+                "no network between {name} nodes is known; write a cluster TOML with "
+                '[scale_out] bandwidth = "400 GB/s" (one direction, per node)',
+                name=host.name if host else chip.name,
+            )
         )
     origin: Origin = "assumed"
     unconfirmed = False

@@ -15,6 +15,7 @@ from trueflops.catalog.clusters import Cluster
 from trueflops.catalog.fabric import UNMEASURED
 from trueflops.catalog.links import link
 from trueflops.errors import BadInput, shorten
+from trueflops.language import say
 
 _RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s|E)?\b")
 _TOTAL: Final = re.compile(r"\b(\d{1,9})\s*Gb(?:ps|it/s|/s)\b")
@@ -35,7 +36,10 @@ def read_network(text: str) -> float:
     found = noted_network(text)
     if not found:
         raise BadInput(
-            f"network {shorten(text)!r}: write the links of a node, each way, as 8x400Gb or 100Gbps"
+            say(
+                "network {text!r}: write the links of a node, each way, as 8x400Gb or 100Gbps",
+                text=shorten(text),
+            )
         )
     return found
 

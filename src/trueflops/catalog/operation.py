@@ -16,6 +16,7 @@ from trueflops import units
 from trueflops.catalog.accelerators import Accelerator
 from trueflops.catalog.facts import DATA, Fact, read_toml, sources
 from trueflops.errors import BadCatalog
+from trueflops.language import say
 
 MONTH: Final = 365.0 / 12.0 * units.SECONDS_PER_DAY
 # Assumed. Shares are of instances within a month, most of which ran for less: a factor of e.
@@ -88,7 +89,7 @@ def accelerator_mtbf() -> Lasting:
     True
     """
     found = [each.mtbf_seconds for each in failure_logs()]
-    return _mean(found, f"{len(found)} published logs")
+    return _mean(found, say("{number} published logs", number=len(found)))
 
 
 def spot_lifetime(chip: Accelerator) -> Lasting:
@@ -100,7 +101,7 @@ def spot_lifetime(chip: Accelerator) -> Lasting:
     all_rows = rows or _table()["spot"]
     found = [MONTH / -log1p(-row[key]) for row in all_rows for key in ("share_low", "share_high")]
     of = "AWS Spot Instance Advisor, " + all_rows[0]["date"]
-    mean = _mean(found, of if rows else f"of other chips: {of}")
+    mean = _mean(found, of if rows else say("of other chips: {of}", of=of))
     return replace(mean, spread=max(mean.spread, SPOT_ERROR))
 
 

@@ -14,6 +14,7 @@ from trueflops.cli.planning import USUAL_SEQ, usual_batch
 from trueflops.cli.question import check_length, question_of
 from trueflops.cli.replies import give
 from trueflops.errors import BadInput, shorten
+from trueflops.language import say
 from trueflops.model import Model, read_model
 from trueflops.report.buying import encode_market, print_runs, print_served
 from trueflops.report.progress import Waiting
@@ -34,7 +35,9 @@ def asks_for_chips(options: argparse.Namespace) -> bool:
     wished = any(getattr(options, name, None) is not None for name in (*WISHES, "users"))
     sought = on == ANY or "," in on or (wished and bool(on) and not _COUNTED.match(on))
     if sought and getattr(options, "power", None) is not None:
-        raise BadInput("--power limits one kind of chip: name it and its number, --on 4xRTX3090")
+        raise BadInput(
+            say("--power limits one kind of chip: name it and its number, --on 4xRTX3090")
+        )
     return sought
 
 
@@ -43,8 +46,11 @@ def check_wishes(options: argparse.Namespace) -> None:
     for name in WISHES:
         if getattr(options, name, None) is not None:
             raise BadInput(
-                f"--{name} chooses among chips and counts: write --on any, or --on H100 without "
-                f"a number"
+                say(
+                    "--{name} chooses among chips and counts: write --on any, or --on H100 "
+                    "without a number",
+                    name=name,
+                )
             )
 
 
@@ -55,7 +61,9 @@ def chips_of(text: str) -> list[Accelerator]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if _COUNTED.match(name):
-            raise BadInput(f"--on {shorten(text)}: name chips without a number, as H100,H200")
+            raise BadInput(
+                say("--on {text}: name chips without a number, as H100,H200", text=shorten(text))
+            )
     return [accelerator(name) for name in names]
 
 
@@ -69,7 +77,9 @@ def wish_of(options: argparse.Namespace) -> Wish:
             budget = units.parse(_DOLLARS.sub("", options.budget), "count", what="--budget")
         except BadInput:
             said = shorten(options.budget)
-            raise BadInput(f"--budget {said}: write dollars, as 2M$ or $500k") from None
+            raise BadInput(
+                say("--budget {said}: write dollars, as 2M$ or $500k", said=said)
+            ) from None
     return Wish(within, budget, options.minimise or "usd")
 
 
@@ -90,7 +100,7 @@ def buy_training(options: argparse.Namespace) -> int:
             batch = units.parse_count(str(options.global_batch), what="--global-batch")
         return Training(seq, batch, tokens)
 
-    with Waiting("looking at chips") as wait:
+    with Waiting(say("looking at chips")) as wait:
         market = chips_for_training(
             model, training, chips_of(options.on), wish, options.top, wait.say
         )
@@ -104,7 +114,7 @@ def buy_training(options: argparse.Namespace) -> int:
 def buy_serving(options: argparse.Namespace, model: Model, asked: Serving, limits: Limits) -> int:
     """Likewise."""
     goal: Goal = options.minimise or "usd"
-    with Waiting("looking at chips") as wait:
+    with Waiting(say("looking at chips")) as wait:
         market = chips_for_serving(model, asked, limits, chips_of(options.on), goal, wait.say)
     if options.json:
         give({"question": question_of(options), **encode_market(market)}, market)
@@ -122,7 +132,13 @@ def _end(
         why: dict[str, Any] = {}
         for text in without.values():
             why[text] = why.get(text, 0) + 1
-        said = "; ".join(f"{count} chips: {text}" for text, count in list(why.items())[:4])
-        more = " with more time (--within) or money (--budget) there may be" if wish else ""
-        print(wrapped(f"trueflops: no chip can ({said});{more}"), file=sys.stderr)
+        said = "; ".join(
+            say("{count} chips: {text}", count=count, text=text)
+            for text, count in list(why.items())[:4]
+        )
+        more = say(" with more time (--within) or money (--budget) there may be") if wish else ""
+        print(
+            wrapped(say("trueflops: no chip can ({said});{more}", said=said, more=more)),
+            file=sys.stderr,
+        )
     return 1

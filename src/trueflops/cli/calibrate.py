@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_folder
+from trueflops.language import say
 from trueflops.profile.stored import DATA
 
 
@@ -17,20 +18,20 @@ def run(options: argparse.Namespace) -> int:
         from trueflops.calibrate.profiles import rebuild
     except ModuleNotFoundError as error:
         raise BadInput(
-            f"calibrate needs {error.name}: pip install 'trueflops[calibrate]'"
+            say("calibrate needs {name}: pip install 'trueflops[calibrate]'", name=error.name)
         ) from None
     folders = [Path(folder) for folder in options.folders]
     for folder in folders:
         if not is_folder(folder):
-            raise BadInput(f"{printable(str(folder))}: no such folder")
+            raise BadInput(say("{folder}: no such folder", folder=printable(str(folder))))
     into = Path(options.output) if options.output else DATA
     if not is_folder(into):
-        raise BadInput(f"{printable(str(into))}: no such folder")
+        raise BadInput(say("{into}: no such folder", into=printable(str(into))))
 
-    def say(what: str) -> None:
-        print(f"fitted {what}", file=sys.stderr, flush=True)
+    def tell(what: str) -> None:
+        print(say("fitted {what}", what=what), file=sys.stderr, flush=True)
 
     only = [name for name in (options.only or "").split(",") if name]
-    for path in rebuild(folders, into, say, only):
+    for path in rebuild(folders, into, tell, only):
         print(printable(str(path), 4096))
     return 0

@@ -22,6 +22,7 @@ from trueflops.clock import Clock
 from trueflops.errors import BadInput, printable
 from trueflops.files import check_writable
 from trueflops.interop.onnx import Given, read_onnx
+from trueflops.language import say
 from trueflops.predict.captured.advice import Advised, advise_program
 from trueflops.predict.captured.program import CapturedProgram, predict_program
 from trueflops.predict.captured.stages import CapturedStages, predict_stages
@@ -47,14 +48,14 @@ def run(options: argparse.Namespace) -> int:
     model = is_model(options.program)
     where, profile = _asked_for_model(options) if model else asked_for(options)
     if not model and (options.dim or options.shape):
-        raise BadInput("--dim and --shape are of ONNX files; a program says its sizes itself")
+        raise BadInput(say("--dim and --shape are of ONNX files; a program says its sizes itself"))
     for picture in (options.roofline, options.timeline):
         if picture:
             check_name(Path(picture))
     if options.trace:
         check_writable(Path(options.trace))
     if options.pipeline and options.advise:
-        raise BadInput("--advise tries changes on one rank: drop --pipeline")
+        raise BadInput(say("--advise tries changes on one rank: drop --pipeline"))
     clock = Clock(where, profile)
     if model:
         return _answer(options, _model(options, clock), None, sys.stdout)
@@ -82,23 +83,28 @@ def _asked_for_model(options: argparse.Namespace) -> tuple[Cluster, Profile]:
     """The same of an ONNX file."""
     where = _cluster(options)
     if where.count > 1:
-        raise BadInput(f"--on {options.on}: an ONNX file is of one chip; say --on "
-                       f"{where.accelerator.name}")  # fmt: skip
+        raise BadInput(
+            say(
+                "--on {on}: an ONNX file is of one chip; say --on {name}",
+                on=options.on,
+                name=where.accelerator.name,
+            )
+        )
     if options.pipeline:
-        raise BadInput("--pipeline: an ONNX file has no stages; leave it out")
+        raise BadInput(say("--pipeline: an ONNX file has no stages; leave it out"))
     if options.assume:
-        raise BadInput("--assume: an ONNX file asks for sizes alone: --dim NAME=N and --shape")
+        raise BadInput(say("--assume: an ONNX file asks for sizes alone: --dim NAME=N and --shape"))
     if options.advise:
-        raise BadInput("--advise changes programs, not ONNX files; leave it out")
+        raise BadInput(say("--advise changes programs, not ONNX files; leave it out"))
     if options.words:
-        raise BadInput("an ONNX file takes no arguments; sizes are --dim NAME=N and --shape")
+        raise BadInput(say("an ONNX file takes no arguments; sizes are --dim NAME=N and --shape"))
     return where, profile_for(options, where.accelerator, framework="plain")
 
 
 def _model(options: argparse.Namespace, clock: Clock) -> CapturedStages:
     """One forward pass of an ONNX file."""
     given = Given.read(options.shape or (), options.dim or ())
-    with Waiting(f"reading {printable(options.program)}"):
+    with Waiting(say("reading {program}", program=printable(options.program))):
         # onnxruntime's CUDA provider allows tf32 unless it is told not to (use_tf32 in
         # core/providers/cuda/cuda_execution_provider_info.h).
         tf32 = clock.chip.computes("tf32")
@@ -218,7 +224,7 @@ def recorded(
     if batch is not None:
         place, size = batch
         words, parameters = place.words(words, size), place.parameters(size)
-        said = f" (a batch of {size})"
+        said = say(" (a batch of {size})", size=size)
     with _running(options, program, words, said):
         ranks = _place(options, where)
         found: Recording = (
@@ -239,7 +245,11 @@ def _recorder(options: argparse.Namespace) -> Any:
     try:
         return importlib.import_module("trueflops.capture.program")
     except ModuleNotFoundError as error:
-        needs = f"{options.command} needs {error.name}: pip install 'trueflops[capture]'"
+        needs = say(
+            "{command} needs {name}: pip install 'trueflops[capture]'",
+            command=options.command,
+            name=error.name,
+        )
         raise BadInput(needs) from None
 
 
@@ -262,7 +272,11 @@ def _running(
 ) -> Iterator[None]:
     """Say what runs, and give it its arguments and the values that are assumed."""
     name = printable(options.program)
-    print(f"running {name} without a device{said}", file=sys.stderr, flush=True)
+    print(
+        say("running {name} without a device{said}", name=name, said=said),
+        file=sys.stderr,
+        flush=True,
+    )
     path, _ = named_program(options.program)
     given = Assumptions.of(options.assume)
     with program.arguments([str(path), *words]), assuming(given):
@@ -275,11 +289,23 @@ def _cluster(options: argparse.Namespace) -> Cluster:
     world = options.world or where.count
     if world < 1 or not 0 <= (options.rank or 0) < world:
         raise BadInput(
-            f"--rank {options.rank}: the ranks of a world of {world} are 0 to {world - 1}"
+            say(
+                "--rank {rank}: the ranks of a world of {world} are 0 to {last}",
+                rank=options.rank,
+                world=world,
+                last=world - 1,
+            )
         )
     if where.count == 1 and world > 1:
         options.on = f"{world}x{where.accelerator.name}"
         return cluster_of(options)
     if where.count != world:
-        raise BadInput(f"--world {world}, but --on {options.on} has {where.count} chips")
+        raise BadInput(
+            say(
+                "--world {world}, but --on {on} has {count} chips",
+                world=world,
+                on=options.on,
+                count=where.count,
+            )
+        )
     return where

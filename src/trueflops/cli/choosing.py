@@ -14,6 +14,7 @@ from trueflops.cli.question import question_of
 from trueflops.cli.replies import Served, give
 from trueflops.errors import BadInput
 from trueflops.graph.passes import format_named
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import check_plan, serving_plan
 from trueflops.plan.words import read_worker
@@ -65,7 +66,9 @@ def choose(
     any_load = options.users is not None or (limits.given and options.concurrency is None)
     whole = Configurations()
     front: list[Point] = []
-    with Waiting(f"trying every configuration of {servers[0].cluster.count:,} accelerators"):
+    with Waiting(
+        say("trying every configuration of {count:,} accelerators", count=servers[0].cluster.count)
+    ):
         for server in servers:
             found = search_configurations(server, limits, any_load=any_load)
             whole.add(found, limits)
@@ -111,13 +114,23 @@ def show_pools(
     """Predict the pools that the flags spell out."""
     if not (options.prefill and options.decode):
         given, other = ("prefill", "decode") if options.prefill else ("decode", "prefill")
-        raise BadInput(f"--{given} is one of two pools: give --{other} too, as --{other} 1xtp8")
+        raise BadInput(
+            say(
+                "--{given} is one of two pools: give --{other} too, as --{other} 1xtp8",
+                given=given,
+                other=other,
+            )
+        )
     pools = [_given_pool(options, server, name) for name in ("prefill", "decode")]
     taken = sum(pool.accelerators for pool in pools)
     if taken > server.cluster.count:
         raise BadInput(
-            f"--prefill and --decode take {taken} accelerators and --on has "
-            f"{server.cluster.count}: take fewer workers or a larger cluster"
+            say(
+                "--prefill and --decode take {taken} accelerators and --on has {count}: take "
+                "fewer workers or a larger cluster",
+                taken=taken,
+                count=server.cluster.count,
+            )
         )
     point = Pools(server).predict(*pools)
     fine = point.fits and limits.met(point)
@@ -130,19 +143,25 @@ def show_pools(
     if options.explain:
         _explain(point)
     if not point.fits:
-        out.print(f"\n[red]Does not fit[/]: {_too_large(point)}")
+        out.print(say("\n[red]Does not fit[/]: {point}", point=_too_large(point)))
     elif not fine:
         late = " and ".join(limits.missed(point))
-        out.print(f"\n[red]Not in time[/]: these pools miss the {late}.")
+        out.print(say("\n[red]Not in time[/]: these pools miss the {late}.", late=late))
     return 0 if fine else 1
 
 
 def _too_large(point: PooledPoint) -> str:
     if point.limited_by == "decode" and point.most_requests:
         held = plural(point.most_requests * point.decode_pool.replicas, "request")
-        return f"the caches of the decode pool hold {held}; others wait. Give it more workers."
+        return say(
+            "the caches of the decode pool hold {held}; others wait. Give it more workers.",
+            held=held,
+        )
     pool = "decode" if float(point.memory.value) > point.capacity_bytes else "prefill"
-    return f"a worker of --{pool} has too few accelerators for the weights; use more of them."
+    return say(
+        "a worker of --{pool} has too few accelerators for the weights; use more of them.",
+        pool=pool,
+    )
 
 
 def _given_pool(options: argparse.Namespace, server: Server, name: str) -> Pool:
@@ -158,9 +177,11 @@ def _given_pool(options: argparse.Namespace, server: Server, name: str) -> Pool:
 def _check(options: argparse.Namespace, limits: Limits) -> None:
     """What cannot be answered is said before the search."""
     if options.users is not None and options.concurrency is not None:
-        raise BadInput("--users finds how many requests are in time: leave --concurrency out")
+        raise BadInput(say("--users finds how many requests are in time: leave --concurrency out"))
     if options.users is not None and not limits.given:
-        raise BadInput("--users needs a goal to hold for each of them: --ttft 1s or --tpot 50ms")
+        raise BadInput(
+            say("--users needs a goal to hold for each of them: --ttft 1s or --tpot 50ms")
+        )
     if options.plot:
         check_name(Path(options.plot))
 
@@ -207,8 +228,13 @@ def _show(
         out.print(line, style="dim")
     if users:
         out.print(
-            f"\n{count(users['users'])} users: {count(users['accelerators'])} accelerators, "
-            f"{plural(users['clusters'], 'such cluster')}" + _per_hour(users)
+            say(
+                "\n{users} users: {accelerators} accelerators, {clusters}",
+                users=count(users["users"]),
+                accelerators=count(users["accelerators"]),
+                clusters=plural(users["clusters"], "such cluster"),
+            )
+            + _per_hour(users)
         )
     if options.pareto and front:
         out.print()

@@ -10,6 +10,7 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Algorithm, Clock
 from trueflops.errors import BadInput, join_or
 from trueflops.graph.kinds import CollectiveKind
+from trueflops.language import say
 from trueflops.predict.collective import CollectiveCompared, Schedule, compare_collective, schedule
 from trueflops.report import encode
 from trueflops.report.collective import encode_collective, show_collective
@@ -50,8 +51,13 @@ def read_bytes(text: str) -> float:
 def _steps(name: str, found: CollectiveCompared) -> Schedule:
     """The messages of the algorithm that --steps names."""
     if found.ranks > MOST_DRAWN:
-        raise BadInput(f"--steps: {found.ranks} ranks are too many; write --ranks {MOST_DRAWN} "
-                       "or fewer")  # fmt: skip
+        raise BadInput(
+            say(
+                "--steps: {ranks} ranks are too many; write --ranks {most_drawn} or fewer",
+                ranks=found.ranks,
+                most_drawn=MOST_DRAWN,
+            )
+        )
     there = [each.way.algorithm for each in found.found]
     drawn = {a: schedule(found.kind, a, found.sizes) for a in there}
     wanted = Algorithm(name)
@@ -60,6 +66,15 @@ def _steps(name: str, found: CollectiveCompared) -> Schedule:
     picked = drawn.get(wanted)
     if picked is None:
         known = join_or(a.value for a, steps in drawn.items() if steps)
-        why = "has no messages from rank to rank" if wanted in there else "is none here"
-        raise BadInput(f"--steps {name}: {wanted.value} {why} for {found.kind}; write {known}")
+        why = say("has no messages from rank to rank") if wanted in there else say("is none here")
+        raise BadInput(
+            say(
+                "--steps {name}: {value} {why} for {kind}; write {known}",
+                name=name,
+                value=wanted.value,
+                why=why,
+                kind=found.kind,
+                known=known,
+            )
+        )
     return picked

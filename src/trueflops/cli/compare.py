@@ -14,6 +14,7 @@ from trueflops.catalog import Accelerator, accelerator, accelerators
 from trueflops.cli.question import check_length, given_profile
 from trueflops.cli.replies import Compared, give
 from trueflops.errors import BadInput, UnknownName
+from trueflops.language import say
 from trueflops.model import Model, read_model
 from trueflops.predict import TrainingStep
 from trueflops.profile import Profile
@@ -36,8 +37,11 @@ def run(options: argparse.Namespace) -> int:
     chips = choose(options)
     if options.what_helps and (options.model is None or len(chips) > MOST_HELPED):
         raise BadInput(
-            f"--what-helps predicts again and again: name a model with --for and at most "
-            f"{MOST_HELPED} chips, as compare H100 RTX4090 --for Llama-3.1-8B --what-helps"
+            say(
+                "--what-helps predicts again and again: name a model with --for and at most "
+                "{most_helped} chips, as compare H100 RTX4090 --for Llama-3.1-8B --what-helps",
+                most_helped=MOST_HELPED,
+            )
         )
     chips = (
         sort_chips(chips, options.sort or "bf16") if options.sort or not options.chips else chips
@@ -45,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     found = None
     if options.model is not None:
         model = read_model(options.model)
-        with Waiting(f"trying {model.name} on {len(chips)} chips") as wait:
+        with Waiting(
+            say("trying {name} on {number} chips", name=model.name, number=len(chips))
+        ) as wait:
             found = compare_chips(
                 model,
                 chips,
@@ -55,10 +61,12 @@ def run(options: argparse.Namespace) -> int:
                 say=wait.say,
             )
     elif options.count or options.profile or options.seq:
-        raise BadInput("--count, --profile and --seq say how a model runs: name one with --for")
+        raise BadInput(
+            say("--count, --profile and --seq say how a model runs: name one with --for")
+        )
     helped = None
     if found is not None and options.what_helps:
-        with Waiting("what would help") as wait:
+        with Waiting(say("what would help")) as wait:
             helped = Helped.of(model, sequence(options, model), found, wait.say)
     if options.json:
         answer = answer_of(options, chips, found)
@@ -98,7 +106,12 @@ class Helped:
         for name in list(steps)[1:]:
             pair = [next(iter(steps)), name]
             slow, fast = sorted(pair, key=lambda n: -float(steps[n].step.value))
-            factors = why_faster(steps[slow], steps[fast], best, saying(f"{fast} and {slow}"))
+            factors = why_faster(
+                steps[slow],
+                steps[fast],
+                best,
+                saying(f"{fast}, {slow}"),
+            )
             whys.append((fast, slow, factors))
         return cls(helps, whys)
 
@@ -133,7 +146,13 @@ def profile_among(options: argparse.Namespace, chips: Sequence[Accelerator]) -> 
     given = given_profile(options)
     if given is not None and given.accelerator not in [chip.name for chip in chips]:
         names = ", ".join(chip.name for chip in chips[:SHOWN])
-        raise BadInput(f"--profile is of {given.accelerator}, which is none of {names}")
+        raise BadInput(
+            say(
+                "--profile is of {accelerator}, which is none of {names}",
+                accelerator=given.accelerator,
+                names=names,
+            )
+        )
     return given
 
 
@@ -164,5 +183,5 @@ def choose(options: argparse.Namespace) -> list[Accelerator]:
     since, until = options.since or 0, options.until or 9999
     chips = [c for c in chips if since <= c.year <= until]
     if not chips:
-        raise BadInput("no chip is left after these filters")
+        raise BadInput(say("no chip is left after these filters"))
     return chips

@@ -11,6 +11,7 @@ from typing import Final
 
 from trueflops.cli.completing import candidates
 from trueflops.errors import BadInput
+from trueflops.language import say
 
 FILES: Final = ":files"
 """A line that asks the shell for its own file names."""
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         print(SCRIPTS[options.shell], end="")
         return 0
     if len(options.words) > 1000:
-        raise BadInput("a line of more than 1,000 words is not completed; type fewer")
+        raise BadInput(say("a line of more than 1,000 words is not completed; type fewer"))
     found = candidates(options.words)
     for word, meaning in found.words:
         print(f"{word}\t{meaning}" if meaning else word)

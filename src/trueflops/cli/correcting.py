@@ -14,6 +14,7 @@ from trueflops.catalog.clusters import cluster_measured
 from trueflops.cli.question import cluster_of, given_profile
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_file, own_path, read_file, write_file
+from trueflops.language import say
 from trueflops.model import read_model
 from trueflops.model.config import decode_json
 from trueflops.plan import Plan, check_plan
@@ -41,13 +42,18 @@ WIDE_PLAN = dict.fromkeys(("compute", "parameter_dtype", "gradient_dtype"), "fp3
 def check_calibrate(options: argparse.Namespace) -> None:
     """What --calibrate and --log need, before anything runs."""
     if options.log is not None and options.calibrate is None:
-        raise BadInput("--log: say with --calibrate which profile its steps shall correct")
+        raise BadInput(say("--log: say with --calibrate which profile its steps shall correct"))
     if options.calibrate is None:
         return
     if options.on is None and options.profile is None:
-        raise BadInput("--calibrate corrects a prediction: say with --on or --profile of what")
+        raise BadInput(say("--calibrate corrects a prediction: say with --on or --profile of what"))
     if not options.calibrate.endswith(".json"):
-        raise BadInput(f"--calibrate {printable(options.calibrate)}: write a name ending in .json")
+        raise BadInput(
+            say(
+                "--calibrate {name}: write a name ending in .json",
+                name=printable(options.calibrate),
+            )
+        )
 
 
 def observe_log(options: argparse.Namespace) -> int:
@@ -57,7 +63,7 @@ def observe_log(options: argparse.Namespace) -> int:
     batch = options.global_batch or int(found.after("--global-batch") or 0)
     name = _model(options, found)
     if not (seq and batch and name):
-        raise BadInput("--log: say with --model, --seq and --global-batch what was run")
+        raise BadInput(say("--log: say with --model, --seq and --global-batch what was run"))
     workload = Training(seq, batch, float(seq * batch))
     check_plan(Plan(**found.given), read_model(name), where.count, workload)
     logged = read_log(own_path(options.log), workload.tokens_per_step, where.count)
@@ -79,7 +85,9 @@ def observe_run(
 ) -> Corrected:
     """Steps that we ran."""
     if seconds is None:
-        raise BadInput("--calibrate: no step ran that nobody looked on at; write --steps 8 or more")
+        raise BadInput(
+            say("--calibrate: no step ran that nobody looked on at; write --steps 8 or more")
+        )
     found = read_plan(own_path(options.plan))
     wide = {} if "compute" in found.given else WIDE_PLAN
     said = {
@@ -129,8 +137,11 @@ def _runs(path: Path) -> list[dict[str, Any]]:
     runs = decode_json(read_file(path, LARGEST), path).get("runs")
     if not isinstance(runs, list) or not all(isinstance(each, dict) for each in runs):
         raise BadInput(
-            f"--calibrate {printable(str(path))}: there, and not written by --calibrate; name "
-            "another file, and this one with --profile"
+            say(
+                "--calibrate {name}: there, and not written by --calibrate; name another file, and "
+                "this one with --profile",
+                name=printable(str(path)),
+            )
         )
     return runs
 
@@ -154,7 +165,11 @@ def _observed(said: Mapping[str, Any], where: Cluster, path: Path) -> Observed:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(
-            f"{printable(str(path))}: a run in it is not as --calibrate writes it ({error})"
+            say(
+                "{name}: a run in it is not as --calibrate writes it ({error})",
+                name=printable(str(path)),
+                error=error,
+            )
         ) from None
 
 

@@ -17,6 +17,7 @@ from trueflops.interop.engines import (
     write_deployment,
 )
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
+from trueflops.language import ENGLISH, say, speaking
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
 from trueflops.profile import Engine, engine_on
@@ -32,7 +33,12 @@ def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Eng
     """The engine of this name on this chip, as the flags set it."""
     release = options.release or ""
     if release and not _RELEASE.fullmatch(release):
-        raise BadInput(f"--release {shorten(release)!r}: write the engine's number, as 0.11.0")
+        raise BadInput(
+            say(
+                "--release {release!r}: write the engine's number, as 0.11.0",
+                release=shorten(release),
+            )
+        )
     engine = engine_on(name, chip, release)
     given: dict[str, Any] = {
         "block": options.block_size,
@@ -41,7 +47,14 @@ def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Eng
     }
     for flag, value in given.items():
         if value is not None and not 1 <= value <= MOST_TOKENS:
-            raise BadInput(f"{_FLAGS[flag]} {value}: write a number from 1 to {MOST_TOKENS:,}")
+            raise BadInput(
+                say(
+                    "{flags} {value}: write a number from 1 to {most_tokens:,}",
+                    flags=_FLAGS[flag],
+                    value=value,
+                    most_tokens=MOST_TOKENS,
+                )
+            )
     given |= {"policy": options.policy, "two_batches": options.two_batch_overlap}
     engine = engine.but(**{key: value for key, value in given.items() if value is not None})
     if options.memory_share is None:
@@ -61,8 +74,12 @@ def length_for(options: argparse.Namespace, asked: Serving) -> int | None:
     longest: int | None = options.max_model_len
     if longest is not None and longest < asked.context:
         raise BadInput(
-            f"--max-model-len {longest:,}: the requests have {asked.context:,} tokens (--input and "
-            f"--output); write at least that, or ask for shorter ones"
+            say(
+                "--max-model-len {longest:,}: the requests have {context:,} tokens (--input "
+                "and --output); write at least that, or ask for shorter ones",
+                longest=longest,
+                context=asked.context,
+            )
         )
     return longest
 
@@ -73,7 +90,9 @@ def _share(said: str) -> float:
     except BadInput:
         share = 0.0
     if not 0.0 < share <= 1.0:
-        raise BadInput(f"--memory-share {shorten(said)!r}: write a number above 0 and up to 1")
+        raise BadInput(
+            say("--memory-share {said!r}: write a number above 0 and up to 1", said=shorten(said))
+        )
     return share
 
 
@@ -90,13 +109,24 @@ class Deployment:
             engine = engine_of_tool(tool, options.framework)
             if options.framework not in (None, engine):
                 raise BadInput(
-                    f"--emit {tool}: starts {engine}, and --engine says {options.framework}"
+                    say(
+                        "--emit {tool}: starts {engine}, and --engine says {framework}",
+                        tool=tool,
+                        engine=engine,
+                        framework=options.framework,
+                    )
                 )
             if is_file(own_path(folder)):
-                raise BadInput(f"--emit {tool} {printable(folder)}: a file; name a folder")
+                raise BadInput(
+                    say(
+                        "--emit {tool} {folder}: a file; name a folder",
+                        tool=tool,
+                        folder=printable(folder),
+                    )
+                )
             options.framework = engine
         elif options.force:
-            raise BadInput("--force overwrites the files of --emit; say --emit TOOL DIR")
+            raise BadInput(say("--force overwrites the files of --emit; say --emit TOOL DIR"))
 
     def _read(self, name: str) -> None:
         """The file's deployment as flags; what was typed wins."""
@@ -117,16 +147,37 @@ class Deployment:
         if self.options.framework is None:
             self.options.framework = said.engine
         where = printable(path.name)
-        model = f" of {printable(said.model)}" if said.model[:1] not in ("", "$") else ""
-        self.notes.append(f"deployment{model} in {where}, read as {said.engine}'s")
-        self.notes += [f"{where}: {printable(word)} is ignored" for word in said.ignored]
+        model = (
+            say(" of {model}", model=printable(said.model))
+            if said.model[:1] not in ("", "$")
+            else ""
+        )
+        self.notes.append(
+            say(
+                "deployment{model} in {where}, read as {engine}'s",
+                model=model,
+                where=where,
+                engine=said.engine,
+            )
+        )
+        self.notes += [
+            say("{where}: {word} is ignored", where=where, word=printable(word))
+            for word in said.ignored
+        ]
 
     def compare(self, count: int) -> list[str]:
         """What to say where a file asks for another number of accelerators than --on has."""
         if self.options.from_file is None or self.said.accelerators == count:
             return self.notes
-        asks = f"the file asks for {self.said.accelerators}"
-        return [*self.notes, f"--on has {count} accelerators, and {asks}: replicas fill the rest"]
+        asks = say("the file asks for {accelerators}", accelerators=self.said.accelerators)
+        return [
+            *self.notes,
+            say(
+                "--on has {count} accelerators, and {asks}: replicas fill the rest",
+                count=count,
+                asks=asks,
+            ),
+        ]
 
     def write(self, point: ServingPoint) -> list[str]:
         """Write the files of a point that fits; say where they are and how it starts."""
@@ -134,10 +185,12 @@ class Deployment:
             return []
         tool, folder = self.options.emit
         if not point.fits:
-            return [f"--emit {tool}: nothing was written, as it does not fit"]
+            return [say("--emit {tool}: nothing was written, as it does not fit", tool=tool)]
+        with speaking(ENGLISH):
+            replicas = describe_replicas(point)
         about = (
             f"trueflops: {point.model.name} on {point.cluster.name} for {RELEASES[tool]}\n"
-            f"{describe_replicas(point)}, weights {point.weights.name}"
+            f"{replicas}, weights {point.weights.name}"
         )
         deployed = _deployed(self.options, point)
         if deployed.weights is None and not _as_released(point):
@@ -147,7 +200,10 @@ class Deployment:
         first = paths[0]
         start = f"kubectl apply -f {first}" if tool == "dynamo" else f"MODEL=… bash {first}"
         named = ", ".join(str(path) for path in paths)
-        return [f"written for {RELEASES[tool]}: {named}", f"start: {start}"]
+        return [
+            say("written for {releases}: {named}", releases=RELEASES[tool], named=named),
+            say("start: {start}", start=start),
+        ]
 
 
 def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:

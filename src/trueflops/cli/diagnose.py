@@ -11,6 +11,7 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.interop.kineto import read_trace
+from trueflops.language import say
 from trueflops.predict.diagnosis import diagnose
 from trueflops.predict.provenance import diagnosis_provenance
 from trueflops.records.chips import chip_of
@@ -24,7 +25,7 @@ from trueflops.report.tables import console
 
 def run(options: argparse.Namespace) -> int:
     """Diagnose the median step of a trace."""
-    with Waiting(f"reading {printable(options.trace)}") as wait:
+    with Waiting(say("reading {trace}", trace=printable(options.trace))) as wait:
         trace = read_trace(Path(options.trace))
         clock = _clock(options, trace)
         if clock is not None:
@@ -51,9 +52,13 @@ def _clock(options: argparse.Namespace, trace: Trace) -> Clock | None:
         except (UnknownName, BadInput):
             if not trace.shapes:
                 return None
-            said = f" ({trace.device!r} is not in the catalog)" if trace.device else ""
+            said = (
+                say(" ({device!r} is not in the catalog)", device=trace.device)
+                if trace.device
+                else ""
+            )
             raise BadInput(
-                f"say where the trace was made with --on: H100, MI300X …{said}"
+                say("say where the trace was made with --on: H100, MI300X …{said}", said=said)
             ) from None
     where = _cluster(options, trace)
     return Clock(where, profile_for(options, where.accelerator))
@@ -65,7 +70,12 @@ def _cluster(options: argparse.Namespace, trace: Trace) -> Cluster:
     widest = max((k.message.group for k in trace.kernels if k.message), default=1)
     if where.count < widest:
         if where.count > 1:
-            raise BadInput(f"the trace has collectives of {widest} ranks: say --on {widest}x…")
+            raise BadInput(
+                say(
+                    "the trace has collectives of {widest} ranks: say --on {widest}x…",
+                    widest=widest,
+                )
+            )
         options.on = f"{widest}x{where.accelerator.name}"
         where = cluster_of(options)
     return where
@@ -79,4 +89,10 @@ def _other_chip(trace: Trace, where: Cluster) -> list[str]:
         return []
     if made_on in ("", where.accelerator.name):
         return []
-    return [f"the trace is of {trace.device}, the predictions are for {where.accelerator.name}"]
+    return [
+        say(
+            "the trace is of {device}, the predictions are for {name}",
+            device=trace.device,
+            name=where.accelerator.name,
+        )
+    ]

@@ -17,6 +17,7 @@ from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
 from trueflops.graph.variants import AttentionKernel
 from trueflops.interop.kernel_ops import DTYPES, KINDS, Form, attend, attend_backward
+from trueflops.language import say
 from trueflops.predict.explain import KernelExplained, explain_attention, explain_matmul
 from trueflops.predict.provenance import kernel_provenance
 from trueflops.report import encode
@@ -54,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
 def _run_matmul(options: argparse.Namespace) -> int:
     for name in OF_ATTENTION:
         if getattr(options, name) is not None:
-            raise BadInput(f"--{name} is of explain attention; a product has no such thing")
+            raise BadInput(
+                say("--{name} is of explain attention; a product has no such thing", name=name)
+            )
     m, n, k = read_shape(" ".join(options.shape))
     clock = _clock(options)
     found = explain_matmul(clock, build_product(m, n, k, options.dtype or _usual(clock.chip)))
@@ -94,8 +97,12 @@ def read_shape(text: str) -> tuple[int, int, int]:
     words = _split(text)
     if len(words) != 3:
         raise BadInput(
-            f"{printable(text, 60)!r} is not m×n×k; write for example {example} "
-            "(a batch that shares its weights is more rows m)"
+            say(
+                "{text!r} is not m×n×k; write for example {example} (a batch that shares its "
+                "weights is more rows m)",
+                text=printable(text, 60),
+                example=example,
+            )
         )
     m, n, k = _whole(text, dict(zip("mnk", words, strict=True)), example)
     return m, n, k
@@ -109,15 +116,25 @@ def read_attention_shape(text: str) -> tuple[int, int, int, int, int]:
         words.insert(2, words[1])
     if len(words) != 5:
         raise BadInput(
-            f"{printable(text, 60)!r} is not batch×heads×kv_heads×length×head_dim; write for "
-            f"example {example}, or four numbers where every head has keys of its own"
+            say(
+                "{text!r} is not batch×heads×kv_heads×length×head_dim; write for example "
+                "{example}, or four numbers where every head has keys of its own",
+                text=printable(text, 60),
+                example=example,
+            )
         )
     names = ("batch", "heads", "kv heads", "length", "head dim")
     batch, heads, kv_heads, length, width = _whole(
         text, dict(zip(names, words, strict=True)), example
     )
     if heads % kv_heads:
-        raise BadInput(f"{heads} heads cannot share {kv_heads} key heads evenly")
+        raise BadInput(
+            say(
+                "{heads} heads cannot share {kv_heads} key heads evenly",
+                heads=heads,
+                kv_heads=kv_heads,
+            )
+        )
     return batch, heads, kv_heads, length, width
 
 
@@ -129,8 +146,14 @@ def _whole(text: str, words: dict[str, str], example: str) -> list[int]:
     for name, word in words.items():
         if not re.fullmatch("[0-9]{1,15}", word) or int(word) == 0:
             raise BadInput(
-                f"{printable(text, 60)!r}: {name} = {printable(word, 30)!r} must be a whole number "
-                f"of at least 1; write for example {example}"
+                say(
+                    "{text!r}: {name} = {word!r} must be a whole number of at least 1; write for "
+                    "example {example}",
+                    text=printable(text, 60),
+                    name=name,
+                    word=printable(word, 30),
+                    example=example,
+                )
             )
     return [int(word) for word in words.values()]
 
@@ -164,11 +187,17 @@ def build_attention(
     batch, heads, kv_heads, keys, width = sizes
     queries = options.queries or (1 if options.decode else keys)
     if queries > keys:
-        raise BadInput(f"--queries {queries}: at most the {keys} keys that they look back at")
+        raise BadInput(
+            say(
+                "--queries {queries}: at most the {keys} keys that they look back at",
+                queries=queries,
+                keys=keys,
+            )
+        )
     if options.decode and (options.backward or queries > 1):
-        raise BadInput("--decode is one query for each sequence, forward: drop the other flag")
+        raise BadInput(say("--decode is one query for each sequence, forward: drop the other flag"))
     if options.backward and queries != keys:
-        raise BadInput("--backward is of a whole sequence: drop --queries")
+        raise BadInput(say("--backward is of a whole sequence: drop --queries"))
     dtype = (options.dtype or _usual(chip)).lower()
     if dtype not in ATTENTION_DTYPES:
         raise UnknownName("dtype of attention", dtype, ATTENTION_DTYPES, "(8-bit keys: --cache)")

@@ -12,6 +12,7 @@ from trueflops.capture.named import named_program
 from trueflops.cli.capture import asked_for, program_apart, recorded
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 from trueflops.predict.captured.guarded import baseline_of, check_question, compare
 from trueflops.predict.captured.program import predict_program
 from trueflops.records.baseline import accepted, plain_name, write_baseline
@@ -25,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     where, profile = asked_for(options)
     path = baseline_path(options.program, where.name, options.baseline)
     if options.update and options.no_write:
-        raise BadInput("--update and --no-write ask for opposites: give one of them")
+        raise BadInput(say("--update and --no-write ask for opposites: give one of them"))
     before = accepted(path, update=options.update, may_write=not options.no_write)
     with program_apart() as answers, answers_on(answers):
         found = predict_program(recorded(options, where), Clock(where, profile))

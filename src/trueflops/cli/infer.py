@@ -36,6 +36,7 @@ from trueflops.cli.replies import Served, give
 from trueflops.cli.speculation import speculation_notes, speculation_of
 from trueflops.errors import BadInput, join_or
 from trueflops.files import check_writable
+from trueflops.language import mark, say
 from trueflops.model import Model, add_copies, read_model
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
@@ -59,9 +60,9 @@ from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
 from trueflops.workload import Serving
 
-NONE_IN_TIME = "no configuration of this cluster answers within the limits given"
+NONE_IN_TIME = mark("no configuration of this cluster answers within the limits given")
 USUAL = {"input": 1024, "output": 256, "concurrency": 64}
-OPS_OF = {"decode": "one decode step", "prefill": "a pass that reads a prompt"}
+OPS_OF = {"decode": mark("one decode step"), "prefill": mark("a pass that reads a prompt")}
 
 
 class Answer(NamedTuple):
@@ -77,12 +78,14 @@ def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if it does not fit or not in time."""
     if simulates(options) and (asks_for_chips(options) or options.provenance):
         raise BadInput(
-            "a load is simulated on a given cluster: leave --rate and its kin away, or --provenance"
-            " and the question for chips"
+            say(
+                "a load is simulated on a given cluster: leave --rate and its kin away, or "
+                "--provenance and the question for chips"
+            )
         )
     if asks_for_chips(options):
         if options.speculate is not None:
-            raise BadInput("--speculate needs chips to draft on: name them, as --on 8xH100")
+            raise BadInput(say("--speculate needs chips to draft on: name them, as --on 8xH100"))
         model = read_model(options.model)
         return buy_serving(options, model, _asked(options, model), _limits(options))
     check_wishes(options)
@@ -159,7 +162,7 @@ def run_load(
     """Simulate the load on the first cut that keeps its limits at the percentile asked for."""
     percentile = percentile_of(options)
     requests = requests_of(options, server)
-    with Waiting(f"simulating {requests.count:,} requests"):
+    with Waiting(say("simulating {count:,} requests", count=requests.count)):
         found = simulate(server, points, requests, limits, percentile)
     if options.trace:
         write_load_trace(found.served, Path(options.trace))
@@ -182,7 +185,13 @@ def run_load(
         _print_ops(server, serving_ops(server, found.point))
     if not found.in_time:
         out.print()
-        out.print(f"[red]Not in time[/] at p{percentile:g}: {why_late(points)}.")
+        out.print(
+            say(
+                "[red]Not in time[/] at p{percentile:g}: {points}.",
+                percentile=percentile,
+                points=why_late(points),
+            )
+        )
     return 0 if found.in_time else 1
 
 
@@ -191,7 +200,9 @@ def ask(options: argparse.Namespace) -> Answer:
     options = recall(options)
     for name in ("prefill", "decode", "users"):  # which run() answers, and a sweep has no row for
         if getattr(options, name) is not None:
-            raise BadInput(f"--{name} is answered by trueflops infer alone, not in a sweep")
+            raise BadInput(
+                say("--{name} is answered by trueflops infer alone, not in a sweep", name=name)
+            )
     servers, more = serve(options)
     server, limits = servers[-1], _limits(options)  # of several formats, the narrowest
     points = _cuts(options, server, limits)
@@ -207,7 +218,7 @@ def _cuts(options: argparse.Namespace, server: Server, limits: Limits) -> list[S
     """The cut that the flags spell out, or the best of all."""
     if options.tp or options.pp or options.ep:
         return [server.predict(given_plan(options, server))]
-    with Waiting(f"trying every cut of {server.cluster.count:,} accelerators"):
+    with Waiting(say("trying every cut of {count:,} accelerators", count=server.cluster.count)):
         return search_serving(server, limits, options.top)
 
 
@@ -222,12 +233,17 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     engine = engine_for(options, software.name, where.accelerator)
     speculation = speculation_of(options, model)
     if copies:
-        notes.append(f"{copies} redundant experts in every layer, counted as parameters")
+        notes.append(
+            say("{copies} redundant experts in every layer, counted as parameters", copies=copies)
+        )
     why = weights[0].why
     if len(weights) > 1:
-        why = f"the best of {join_or([each.name for each in weights])}; fewer bits lose precision"
+        why = say(
+            "the best of {names}; fewer bits lose precision",
+            names=join_or([each.name for each in weights]),
+        )
     name = weights[0].name if len(weights) == 1 else "any"
-    notes += [f"weights {name}: {why}", software.note("engine")]
+    notes += [say("weights {name}: {why}", name=name, why=why), software.note("engine")]
     notes += power_note(options, where.accelerator)
     notes += speculation_notes(speculation, model, software.name)
     servers = [
@@ -317,11 +333,11 @@ def show(
             out.print(tree_table(tree))
     if not point.fits:
         out.print()
-        out.print(f"[red]Does not fit[/]: {why_not(point)}")
+        out.print(say("[red]Does not fit[/]: {point}", point=why_not(point)))
     elif not limits.met(point):
         out.print()
         late = why_late(points) if "why_not" not in more else NONE_IN_TIME
-        out.print(f"[red]Not in time[/]: {late}.")
+        out.print(say("[red]Not in time[/]: {late}.", late=late))
     for line in more.get("why_not", ()):
         out.print(line, style="dim")
     return 0 if fine else 1
@@ -329,8 +345,12 @@ def show(
 
 def why_late(points: list[ServingPoint]) -> str:
     """What was tried in vain."""
-    tried = "no cut of this cluster answers" if len(points) > 1 else "this plan does not answer"
-    return f"{tried} within the limits given"
+    tried = (
+        say("no cut of this cluster answers")
+        if len(points) > 1
+        else say("this plan does not answer")
+    )
+    return say("{tried} within the limits given", tried=tried)
 
 
 def _seconds(options: argparse.Namespace, name: str) -> float:

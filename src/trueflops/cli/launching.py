@@ -23,6 +23,7 @@ from trueflops.interop.launch import (
     write_launch,
 )
 from trueflops.interop.launch.settings import canonical
+from trueflops.language import ENGLISH, say, speaking
 from trueflops.model import Model
 from trueflops.predict import TrainingStep
 from trueflops.predict.stages import deal
@@ -45,7 +46,7 @@ class Launch:
         if options.emit is not None:
             self._prepare(*options.emit)
         elif options.force:
-            raise BadInput("--force overwrites the files of --emit; say --emit TOOL DIR")
+            raise BadInput(say("--force overwrites the files of --emit; say --emit TOOL DIR"))
 
     def _read(self, file: Path) -> None:
         """The file's plan as flags; what was typed wins."""
@@ -57,11 +58,19 @@ class Launch:
             if getattr(self.options, name) is None:
                 setattr(self.options, name, value)
         self.zero = self.options.zero
-        self.notes.append(f"plan of {printable(file.name)}, read as {found.tool}'s")
+        self.notes.append(
+            say("plan of {name}, read as {tool}'s", name=printable(file.name), tool=found.tool)
+        )
         self.notes += found.notes
         if found.processes not in (None, self.where.count):
-            said = f"{printable(file.name)} starts {found.processes} processes"
-            self.notes.append(f"{said}, and --on has {self.where.count} accelerators")
+            said = say(
+                "{name} starts {processes} processes",
+                name=printable(file.name),
+                processes=found.processes,
+            )
+            self.notes.append(
+                say("{said}, and --on has {count} accelerators", said=said, count=self.where.count)
+            )
 
     def _prepare(self, tool: str, folder: str) -> None:
         """The framework and the defaults of the tool that is written for."""
@@ -69,7 +78,13 @@ class Launch:
             raise UnknownName("tool of --emit", tool, (*TOOLS, "slurm"))
         self.tool, self.folder = tool, own_path(folder)
         if is_file(self.folder):
-            raise BadInput(f"--emit {tool} {printable(folder)}: a file; name a folder")
+            raise BadInput(
+                say(
+                    "--emit {tool} {folder}: a file; name a folder",
+                    tool=tool,
+                    folder=printable(folder),
+                )
+            )
         self._refuse_overwriting(["run.sh"])
         framework = framework_of(tool, self.options.framework)
         self.options.framework = framework
@@ -99,14 +114,22 @@ class Launch:
         stages = deal(self.model.layers, int(plan.pp), int(plan.vpp), *ends)
         framework = str(self.options.framework)
         asked = Asked(plan, self.model, step.workload, self.where, framework, tuple(stages))
-        written = write_launch(self.tool, asked)
+        with speaking(ENGLISH):
+            written = write_launch(self.tool, asked)
         if not step.fits:
-            return [f"--emit {self.tool}: nothing was written, as the plan does not fit"]
+            return [
+                say("--emit {tool}: nothing was written, as the plan does not fit", tool=self.tool)
+            ]
         paths = write_files(self.folder, written.files, bool(self.options.force))
         names = ", ".join(str(path) for path in paths)
-        self.done = [f"written for {written.release}: {names}", f"start: {self._start(written)}"]
+        self.done = [
+            say("written for {release}: {names}", release=written.release, names=names),
+            say("start: {written}", written=self._start(written)),
+        ]
         if step.plan.zero and not canonical(step.plan).zero:
-            self.done.insert(0, f"ZeRO {step.plan.zero:g} left out: there is nothing to share")
+            self.done.insert(
+                0, say("ZeRO {zero:g} left out: there is nothing to share", zero=step.plan.zero)
+            )
         return self.done if self.options.json else []
 
     def say(self, code: int) -> int:
@@ -122,7 +145,11 @@ class Launch:
         if self.where.nodes == 1:
             return f"bash {path}"
         last = self.where.nodes - 1
-        return f"NODE_RANK=$RANK MASTER_ADDR=$HOST bash {path}  (each node; RANK 0 to {last})"
+        return say(
+            "NODE_RANK=$RANK MASTER_ADDR=$HOST bash {path}  (each node; RANK 0 to {last})",
+            path=path,
+            last=last,
+        )
 
     def _refuse_overwriting(self, names: list[str]) -> None:
         _refuse_overwriting([self.folder / name for name in names], bool(self.options.force))
@@ -136,7 +163,9 @@ def write_files(folder: Path, files: Mapping[str, str], force: bool) -> list[Pat
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         where = printable(str(folder))
-        raise BadInput(f"{where}: cannot be made ({error.strerror})") from None
+        raise BadInput(
+            say("{where}: cannot be made ({strerror})", where=where, strerror=error.strerror)
+        ) from None
     for path in paths:
         check_writable(path)
     for path, text in zip(paths, files.values(), strict=True):
@@ -147,9 +176,13 @@ def write_files(folder: Path, files: Mapping[str, str], force: bool) -> list[Pat
 def _refuse_overwriting(paths: Sequence[Path], force: bool) -> None:
     there = [path for path in paths if is_file(path)]
     if there and not force:
-        raise BadInput(f"{printable(str(there[0]))}: is there; add --force to overwrite it")
+        raise BadInput(
+            say("{there}: is there; add --force to overwrite it", there=printable(str(there[0])))
+        )
     if there and any(is_folder(path) for path in there):
-        raise BadInput(f"{printable(str(there[0]))}: a folder, where a file is to be written")
+        raise BadInput(
+            say("{there}: a folder, where a file is to be written", there=printable(str(there[0])))
+        )
 
 
 def _as_flags(found: Found) -> dict[str, Any]:

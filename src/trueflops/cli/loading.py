@@ -12,6 +12,7 @@ import numpy as np
 
 from trueflops import units
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.predict import Server, ServingPoint
 from trueflops.search import Limits
 from trueflops.serve.load import Lengths, Requests, draw_requests
@@ -42,7 +43,9 @@ def rate_of(options: argparse.Namespace) -> float:
         return np.inf
     rate = units.read_number(options.rate.removesuffix("/s").strip(), what="--rate")
     if rate <= 0:
-        raise BadInput(f"--rate: {options.rate!r} must be above 0; write for example 10/s")
+        raise BadInput(
+            say("--rate: {rate!r} must be above 0; write for example 10/s", rate=options.rate)
+        )
     return rate
 
 
@@ -60,16 +63,20 @@ def requests_of(options: argparse.Namespace, server: Server) -> Requests:
     if options.requests_from is not None:
         for other in ("rate", "requests", "arrival", "burstiness", "think", "lengths"):
             if getattr(options, other) is not None:
-                raise BadInput(f"--requests-from says all of the load: leave --{other} away")
+                raise BadInput(
+                    say("--requests-from says all of the load: leave --{other} away", other=other)
+                )
         requests = read_requests(Path(options.requests_from))
         return replace(requests, users=_users(options)) if options.concurrency else requests
     arrival = options.arrival or ("poisson" if options.rate is not None else "closed-loop")
     if arrival in ("poisson", "bursts") and options.rate is None:
-        raise BadInput(f"--arrival {arrival} needs --rate, as --rate 10/s")
+        raise BadInput(say("--arrival {arrival} needs --rate, as --rate 10/s", arrival=arrival))
     if arrival in ("closed-loop", "at-once") and options.rate is not None:
-        raise BadInput(f"--arrival {arrival} has no --rate: leave one of them away")
+        raise BadInput(
+            say("--arrival {arrival} has no --rate: leave one of them away", arrival=arrival)
+        )
     if options.think is not None and arrival != "closed-loop":
-        raise BadInput("--think is of users in a loop: leave --rate and --arrival away")
+        raise BadInput(say("--think is of users in a loop: leave --rate and --arrival away"))
     asked = server.workload
     return draw_requests(
         _count(options),
@@ -92,7 +99,12 @@ def percentile_of(options: argparse.Namespace) -> float:
     said = options.percentile.lstrip("pP")
     value = units.read_number(said, what="--percentile")
     if not 0 < value <= 100:
-        raise BadInput(f"--percentile: {options.percentile!r} must be above 0 and at most 100")
+        raise BadInput(
+            say(
+                "--percentile: {percentile!r} must be above 0 and at most 100",
+                percentile=options.percentile,
+            )
+        )
     return value
 
 
@@ -133,7 +145,9 @@ def _count(options: argparse.Namespace) -> int:
         return USUAL_REQUESTS
     many = units.parse_count(options.requests, what="--requests")
     if many > MOST_REQUESTS:
-        raise BadInput(f"--requests: at most {MOST_REQUESTS:,} are simulated")
+        raise BadInput(
+            say("--requests: at most {most_requests:,} are simulated", most_requests=MOST_REQUESTS)
+        )
     return many
 
 
@@ -158,7 +172,10 @@ def _lengths(options: argparse.Namespace, mean: int) -> Lengths:
         spread = -1.0
     if not 0 <= spread < 1:
         raise BadInput(
-            f"--lengths: {said!r} is none; write fixed, lognormal, or a share below 1 as 0.2"
+            say(
+                "--lengths: {said!r} is none; write fixed, lognormal, or a share below 1 as 0.2",
+                said=said,
+            )
         )
     return Lengths(mean, 1.0 - spread, 1.0 + spread)
 
@@ -167,10 +184,15 @@ def _burstiness(options: argparse.Namespace, arrival: str) -> float:
     if options.burstiness is None:
         return BURSTS if arrival == "bursts" else 1.0
     if options.rate is None:
-        raise BadInput("--burstiness is of requests at a rate: give --rate, as --rate 10/s")
+        raise BadInput(say("--burstiness is of requests at a rate: give --rate, as --rate 10/s"))
     shape = units.read_number(options.burstiness, what="--burstiness")
     if shape <= 0:
-        raise BadInput(f"--burstiness: {options.burstiness!r} must be above 0; 1 is poisson")
+        raise BadInput(
+            say(
+                "--burstiness: {burstiness!r} must be above 0; 1 is poisson",
+                burstiness=options.burstiness,
+            )
+        )
     return shape
 
 
@@ -179,5 +201,10 @@ def _share(options: argparse.Namespace) -> float:
         return 0.0
     share = units.read_number(options.prefix_hits, what="--prefix-hits")
     if not 0 <= share < 1:
-        raise BadInput(f"--prefix-hits: {options.prefix_hits!r} must be from 0 to below 1")
+        raise BadInput(
+            say(
+                "--prefix-hits: {prefix_hits!r} must be from 0 to below 1",
+                prefix_hits=options.prefix_hits,
+            )
+        )
     return share

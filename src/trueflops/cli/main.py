@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from trueflops.cli.arguments import parse, parser, wrapped
 from trueflops.errors import TrueflopsError, shorten, visible
+from trueflops.language import ENGLISH, asked_for, say, speaking, spoken
 
 
 def main(arguments: Sequence[str] | None = None, begin: Callable[[], None] = lambda: None) -> int:
@@ -22,15 +23,21 @@ def main(arguments: Sequence[str] | None = None, begin: Callable[[], None] = lam
     if sys.stderr is None:  # closed: print(file=None) would write to stdout, into the answer
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
-        print("trueflops: standard output is closed; send it to /dev/null", file=sys.stderr)
+        print(say("trueflops: standard output is closed; send it to /dev/null"), file=sys.stderr)
         return 2
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without ×: show ?, do not fail
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with speaking(asked_for(words, os.environ)):
+        return _answer(words, begin)
+
+
+def _answer(words: list[str], begin: Callable[[], None]) -> int:
+    """What one command line is answered, in the language spoken."""
     verbose = False
     try:
-        if not words:
+        if all(each in ("--lang", f"--lang={spoken()}", spoken()) for each in words):
             parser().print_help()
             sys.stdout.flush()
             return 0
@@ -38,7 +45,9 @@ def main(arguments: Sequence[str] | None = None, begin: Callable[[], None] = lam
         verbose = options.verbose
         command = importlib.import_module(f"trueflops.cli.{options.command}")
         begin()
-        code = int(command.run(options))
+        # A program reads JSON: its words are the same whoever asked.
+        with speaking(ENGLISH if getattr(options, "json", False) else spoken()):
+            code = int(command.run(options))
         sys.stdout.flush()
         return code
     except TrueflopsError as error:
@@ -55,15 +64,22 @@ def main(arguments: Sequence[str] | None = None, begin: Callable[[], None] = lam
     except OSError as error:  # a full disk under stdout, and the like
         _forget_output()
         failure, code = error, 2
-        said = f"trueflops: cannot write the answer: {error.strerror or error}\n[BAD_INPUT]"
+        said = say(
+            "trueflops: cannot write the answer: {reason}\n[BAD_INPUT]",
+            reason=error.strerror or error,
+        )
     except MemoryError as error:
         failure, code = error, 2
-        said = "trueflops: this needs more memory than there is; ask something smaller\n[TOO_LARGE]"
+        said = say(
+            "trueflops: this needs more memory than there is; ask something smaller\n[TOO_LARGE]"
+        )
     except Exception as error:  # a bug of ours: say so, without a traceback unless asked
         failure, code = error, 101
-        said = (
-            f"trueflops: a bug of ours: {type(error).__name__}: {shorten(str(error), 200)}\n"
-            "[BUG] run again with -v and report what it prints"
+        said = say(
+            "trueflops: a bug of ours: {kind}: {error}\n"
+            "[BUG] run again with -v and report what it prints",
+            kind=type(error).__name__,
+            error=shorten(str(error), 200),
         )
     if verbose:
         print(visible("".join(traceback.format_exception(failure))), file=sys.stderr)

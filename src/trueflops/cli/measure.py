@@ -13,6 +13,7 @@ from typing import Any
 from trueflops.catalog import accelerator
 from trueflops.clock.given import given_profile
 from trueflops.errors import BadInput, TrueflopsError, UnknownName, printable, shorten
+from trueflops.language import say
 from trueflops.model import read_model
 from trueflops.profile import write_profile
 from trueflops.profile.library import SHIPPED, find_profile, profiles
@@ -35,13 +36,15 @@ def run(options: argparse.Namespace) -> int:
         case ["fit", name]:
             path = find_profile(name)
             if path.is_relative_to(SHIPPED):
-                raise BadInput(f"{name}: is shipped, and fitted already; show it instead")
+                raise BadInput(
+                    say("{name}: is shipped, and fitted already; show it instead", name=name)
+                )
             with _as_measured(name):
                 _fit(read_record(path), path, options)
                 return _show(path, options)
         case [word, *_]:
             if word in ("show", "fit"):
-                raise BadInput(f"measure {word} PROFILE: name one profile")
+                raise BadInput(say("measure {word} PROFILE: name one profile", word=word))
             raise UnknownName("word", word, ["show", "fit"], "(measure, measure show PROFILE)")
     return 2
 
@@ -50,13 +53,15 @@ def _measure(options: argparse.Namespace) -> int:
     try:
         from trueflops.measure.start import start
     except ModuleNotFoundError as error:
-        raise BadInput(f"measuring needs {error.name}: pip install 'trueflops[measure]'") from None
+        raise BadInput(
+            say("measuring needs {name}: pip install 'trueflops[measure]'", name=error.name)
+        ) from None
     sides = _sides(options.model) if options.model else []
     try:
         record = start(options, sides, _limits)
     except KeyboardInterrupt:
         print(
-            "\ntrueflops: stopped; what was measured is kept, the same command resumes it",
+            say("\ntrueflops: stopped; what was measured is kept, the same command resumes it"),
             file=sys.stderr,
         )
         raise
@@ -96,15 +101,19 @@ def _fit(record: Record, path: Path, options: argparse.Namespace) -> None:
         from trueflops.calibrate.measured import fit_record
     except ModuleNotFoundError as error:
         raise BadInput(
-            f"{path}: measured; fitting it needs {error.name}: pip install 'trueflops[measure]', "
-            "then trueflops measure fit FILE"
+            say(
+                "{path}: measured; fitting it needs {name}: pip install "
+                "'trueflops[measure]', then trueflops measure fit FILE",
+                path=path,
+                name=error.name,
+            )
         ) from None
 
-    def say(name: str) -> None:
+    def tell(name: str) -> None:
         if not options.quiet:
-            print(f"fitted {name}", file=sys.stderr)
+            print(say("fitted {name}", name=name), file=sys.stderr)
 
-    write_profile(fit_record(record, say), path, record)
+    write_profile(fit_record(record, tell), path, record)
 
 
 def _show(path: Path, options: argparse.Namespace) -> int:
@@ -120,7 +129,7 @@ def _show(path: Path, options: argparse.Namespace) -> int:
     else:
         show_measured(profile, record, chip)
         name = next((known.name for known in profiles() if known.path == path), str(path))
-        print(f"\nuse it with --profile {printable(name)}")
+        print(say("\nuse it with --profile {name}", name=printable(name)))
     return 0
 
 
@@ -134,5 +143,5 @@ def _as_measured(name: str) -> Iterator[None]:
         yield
     except (KeyError, ValueError, TypeError, OverflowError, ZeroDivisionError) as error:
         what = shorten(f"{type(error).__name__} {error}", 60)
-        said = f"its tables are not as trueflops measure writes them ({what})"
+        said = say("its tables are not as trueflops measure writes them ({what})", what=what)
         raise BadInput(f"{printable(name)}: {said}") from error

@@ -12,6 +12,7 @@ from trueflops.catalog.operation import Lasting, spot_lifetime
 from trueflops.catalog.prices import Purchase
 from trueflops.cli.question import dollars, pue_of
 from trueflops.errors import BadInput, shorten
+from trueflops.language import say
 from trueflops.predict.operation import Operation, usual_operation
 
 SHORTEST: Final = 1.0  # second: of any time that is given
@@ -35,8 +36,11 @@ def operation_of(options: argparse.Namespace, where: Cluster) -> Operation:
         rate = units.parse(options.storage, "bytes_per_second", what="--storage", example="100GB/s")
         if not LEAST_STORAGE <= rate <= units.SANE["bytes_per_second"][1]:
             raise BadInput(
-                f"--storage {shorten(options.storage)}: must be at least 1 MB/s; write what all "
-                "accelerators together write at, as 100GB/s"
+                say(
+                    "--storage {storage}: must be at least 1 MB/s; write what all accelerators "
+                    "together write at, as 100GB/s",
+                    storage=shorten(options.storage),
+                )
             )
         given["storage_bytes_per_second"] = rate
     if options.checkpoint is not None:
@@ -49,7 +53,10 @@ def operation_of(options: argparse.Namespace, where: Cluster) -> Operation:
     if options.spot_lifetime is not None:
         if not options.spot and options.price is None:
             raise BadInput(
-                "--spot-lifetime says how long spot nodes last: say also --spot, or their --price"
+                say(
+                    "--spot-lifetime says how long spot nodes last: say also --spot, or their "
+                    "--price"
+                )
             )
         lasts = _time(options.spot_lifetime, "--spot-lifetime", "24h")
         given["spot"] = Lasting(lasts, 0.0, "given")
@@ -65,7 +72,13 @@ def _paid(options: argparse.Namespace) -> dict[str, Any]:
         given["purchase"] = Purchase(usd, usd, usd, "", 0)
     if options.years is not None:
         if not 0.0 < options.years <= MOST_YEARS:
-            raise BadInput(f"--years {options.years:g}: must lie between 0 and {MOST_YEARS:g}")
+            raise BadInput(
+                say(
+                    "--years {years:g}: must lie between 0 and {most_years:g}",
+                    years=options.years,
+                    most_years=MOST_YEARS,
+                )
+            )
         given["years"] = options.years
     if options.electricity is not None:
         given["usd_per_kwh"] = dollars(
@@ -77,5 +90,11 @@ def _paid(options: argparse.Namespace) -> dict[str, Any]:
 def _time(text: str, flag: str, example: str) -> float:
     seconds = units.parse(text, "seconds", what=flag, example=example)
     if not SHORTEST <= seconds <= LONGEST:
-        raise BadInput(f"{flag} {shorten(text)}: must lie between a second and a million years")
+        raise BadInput(
+            say(
+                "{flag} {text}: must lie between a second and a million years",
+                flag=flag,
+                text=shorten(text),
+            )
+        )
     return seconds

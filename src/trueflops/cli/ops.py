@@ -17,6 +17,7 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, MissingFact
 from trueflops.interop.kernels import Batch, read_kernels
+from trueflops.language import say
 from trueflops.predict.kernels import KernelPrice, price_batch
 from trueflops.predict.provenance import Provenance, table_provenance
 from trueflops.records.tables import Row
@@ -35,7 +36,11 @@ def run(options: argparse.Namespace) -> int:
     widest = max(batch.widest for batch in batches)
     if where.count < widest:
         if where.count > 1:
-            raise BadInput(f"the file has collectives of {widest} ranks: say --on {widest}x…")
+            raise BadInput(
+                say(
+                    "the file has collectives of {widest} ranks: say --on {widest}x…", widest=widest
+                )
+            )
         options.on = f"{widest}x{where.accelerator.name}"
         where = cluster_of(options)
     clock = Clock(where, profile_for(options, where.accelerator))
@@ -47,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         except MissingFact as error:  # this chip cannot run that format; the others still count
             refused += [{"line": line, "reason": str(error)} for line in batch.lines]
     if not found:
-        raise MissingFact(f"no row can be priced: {refused[0]['reason']}")
+        raise MissingFact(say("no row can be priced: {refused}", refused=refused[0]["reason"]))
     most = None if options.json else LISTED  # no later row of a batch can be among the first
     rows = [row for batch, priced in found for row in records(batch, priced, most)]
     rows = sorted(rows, key=lambda row: row["line"])[:most]
@@ -61,7 +66,12 @@ def run(options: argparse.Namespace) -> int:
         every = (priced.take(batch.table.at).seconds.value for batch, priced in found)
         show(rows, count, sum(float(np.sum(seconds)) for seconds in every))
         for reason, lines in sorted(Counter(row["reason"] for row in refused).items()):
-            print(wrapped(f"trueflops: {lines:,} rows refused: {reason}"), file=sys.stderr)
+            print(
+                wrapped(
+                    say("trueflops: {lines:,} rows refused: {reason}", lines=lines, reason=reason)
+                ),
+                file=sys.stderr,
+            )
         if options.provenance:
             show_provenance(console(), _provenance(clock, found))
     return 0
@@ -113,21 +123,35 @@ def describe(kind: str, row: Row, size: Mapping[str, float]) -> str:
         case "matmul":
             return f"{row.get('dtype') or 'bf16'} {times('m', 'n', 'k')}"
         case "collective":
-            return f"{row['op']} {units.show(size['bytes'], 'bytes')} on {size['gpus']:.0f}"
+            return say(
+                "{row} {size} on {ranks:.0f}",
+                row=row["op"],
+                size=units.show(size["bytes"], "bytes"),
+                ranks=size["gpus"],
+            )
         case "memory":
             return f"{row['kind']} {times('rows', 'columns')}"
         case "eager":
             return f"{row['kernel']} {units.show(size['bytes'], 'bytes')}"
         case "experts":
-            return (
-                f"{size['num_tokens']:.0f} tokens, {size['experts']:.0f} experts of "
-                f"{times('hidden', 'inter')}, top {size['topk']:.0f}"
+            return say(
+                "{tokens:.0f} tokens, {experts:.0f} experts of {times}, top {top:.0f}",
+                tokens=size["num_tokens"],
+                experts=size["experts"],
+                times=times("hidden", "inter"),
+                top=size["topk"],
             )
         case _:
             length = size["isl" if kind == "attention" else "kv_len"]
-            heads = f"{size['num_heads']:.0f}/{size['num_kv_heads']:.0f} heads"
-            batch = f"batch {size['batch']:.0f}, length {length:.0f}"
-            return f"{batch}, {heads} of {size['head_dim']:.0f}"
+            heads = say(
+                "{heads:.0f}/{kv_heads:.0f} heads",
+                heads=size["num_heads"],
+                kv_heads=size["num_kv_heads"],
+            )
+            batch = say("batch {size:.0f}, length {length:.0f}", size=size["batch"], length=length)
+            return say(
+                "{batch}, {heads} of {size:.0f}", batch=batch, heads=heads, size=size["head_dim"]
+            )
 
 
 def show(rows: list[dict[str, Any]], count: int, seconds_in_all: float) -> None:
@@ -155,6 +179,10 @@ def show(rows: list[dict[str, Any]], count: int, seconds_in_all: float) -> None:
     out = console()
     out.print(table)
     if count > len(rows):
-        out.print(f"[dim]… {count - len(rows):,} more rows; --json lists them all[/]")
+        out.print(
+            say("[dim]… {count:,} more rows; --json lists them all[/]", count=count - len(rows))
+        )
     whole = units.show(seconds_in_all, "seconds")
-    out.print(f"{plural(count, 'kernel')}, {whole} if run one after another")
+    out.print(
+        say("{count}, {whole} if run one after another", count=plural(count, "kernel"), whole=whole)
+    )

@@ -13,6 +13,7 @@ from trueflops.catalog import Cluster
 from trueflops.cli.arguments.several import Several
 from trueflops.cli.question import check_length
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, Guess, unstated
@@ -36,19 +37,28 @@ def workload_of(
         notes += check_length(model, seq, "--seq")
     else:
         seq = min(model.max_positions, USUAL_SEQ)
-        notes.append(f"sequence {seq:,}: the usual pre-training length, at most the model's own")
+        notes.append(
+            say("sequence {seq:,}: the usual pre-training length, at most the model's own", seq=seq)
+        )
     if options.global_batch is not None:
         batch = units.parse_count(str(options.global_batch), what="--global-batch")
     else:
         batch = usual_batch(seq, where.count, _replicas(options, where.count))
         step = units.show(batch * seq, "count")
-        notes.append(f"global batch {batch:,}: {step} tokens a step, to suit {where.count:,} chips")
+        notes.append(
+            say(
+                "global batch {batch:,}: {step} tokens a step, to suit {count:,} chips",
+                batch=batch,
+                step=step,
+                count=where.count,
+            )
+        )
     if options.tokens is not None:
         tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
     else:
         tokens = 20.0 * model.active_parameter_count
         active = "active " if model.is_moe else ""
-        notes.append(f"tokens: 20 for each {active}parameter (Hoffmann 2022)")
+        notes.append(say("tokens: 20 for each {active}parameter (Hoffmann 2022)", active=active))
     return Training(seq, batch, tokens), notes
 
 
@@ -106,26 +116,34 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         usual_dtype = "fp32" if given.get("adapters") else "bf16"
         narrow = given.get(trained, usual_dtype) == "bf16"
         if narrow and given.setdefault("optimizer", "adamw-bf16") == "adamw-bf16":
-            notes.append("moments in bf16, as torch.optim keeps them of bf16 weights")
+            notes.append(say("moments in bf16, as torch.optim keeps them of bf16 weights"))
     if "recompute_layers" in given and given.get("recompute", "none") == "none":
         raise BadInput(
-            "--recompute-layers says how many; say also --recompute full, products or selective"
+            say(
+                "--recompute-layers says how many; say also --recompute full, products or selective"
+            )
         )
     scores = habits(options.framework or USUAL).recomputation(1.0)["recompute"] == "selective"
     if given.get("recompute") == "selective" and scores and given.get("flash", True):
-        notes.append("selective recomputation saves little here: flash attention keeps no scores")
+        notes.append(
+            say("selective recomputation saves little here: flash attention keeps no scores")
+        )
     if options.dp_shard is not None and not options.zero:
-        raise BadInput("--dp-shard shares states between replicas; say how with --zero 1, 2 or 3")
+        raise BadInput(
+            say("--dp-shard shares states between replicas; say how with --zero 1, 2 or 3")
+        )
     return Plan(**given), notes
 
 
 def _tuned(options: argparse.Namespace) -> dict[str, Any]:
     """Adapters, by the flag that asks for them; those that only say how need one of these."""
     if options.lora is not None and options.qlora is not None:
-        raise BadInput("give --lora or --qlora, not both: QLoRA is LoRA beside 4-bit weights")
+        raise BadInput(say("give --lora or --qlora, not both: QLoRA is LoRA beside 4-bit weights"))
     if options.lora is not None:
         if options.base_format is not None:
-            raise BadInput("--base-format packs the frozen weights of --qlora; --lora keeps them")
+            raise BadInput(
+                say("--base-format packs the frozen weights of --qlora; --lora keeps them")
+            )
         return {"adapters": "lora", "lora_rank": options.lora or Plan().lora_rank}
     if options.qlora is not None:
         return {"adapters": "qlora", "lora_rank": options.qlora or Plan().lora_rank}
@@ -133,7 +151,9 @@ def _tuned(options: argparse.Namespace) -> dict[str, Any]:
     for name in how:
         if getattr(options, name) is not None:
             flag = name.replace("_", "-")
-            raise BadInput(f"--{flag} says how adapters are trained; say also --lora or --qlora")
+            raise BadInput(
+                say("--{flag} says how adapters are trained; say also --lora or --qlora", flag=flag)
+            )
     return {}
 
 
@@ -143,8 +163,15 @@ def _check_degrees(options: argparse.Namespace) -> None:
         if np.max(getattr(options, name) or 1) > 1:
             others = [f for f in frameworks(serving=False) if name not in lacking(f)]
             raise BadInput(
-                f"--{name} {getattr(options, name)}: {options.framework} has no {_DEGREE[name]}; "
-                f"leave it out, or name another --framework: {', '.join(others)}"
+                say(
+                    "--{name} {options}: {framework} has no {degree}; leave it out, or name "
+                    "another --framework: {names}",
+                    name=name,
+                    options=getattr(options, name),
+                    framework=options.framework,
+                    degree=_DEGREE[name],
+                    names=", ".join(others),
+                )
             )
 
 
@@ -167,7 +194,7 @@ def compute_dtype(where: Cluster) -> tuple[str, list[str]]:
     if chip.computes("bf16"):
         return "bf16", []
     dtype = next((d for d in ("fp16", "tf32", "fp32") if chip.computes(d)), "bf16")
-    return dtype, [f"computing in {dtype}: {chip.name} has no bf16"]
+    return dtype, [say("computing in {dtype}: {name} has no bf16", dtype=dtype, name=chip.name)]
 
 
 def searched(options: argparse.Namespace) -> bool:
@@ -183,7 +210,7 @@ def given_plan(options: argparse.Namespace, base: Plan, where: Cluster, model: M
     left = max(where.count // (degrees["tp"] * degrees["pp"] * degrees["cp"]), 1)
     replicate, shard = options.dp_replicate, options.dp_shard
     if options.dp is not None and (replicate or shard):
-        raise BadInput("give --dp, or --dp-replicate and --dp-shard, not both")
+        raise BadInput(say("give --dp, or --dp-replicate and --dp-shard, not both"))
     if replicate is None and shard is None:
         dp = options.dp if options.dp is not None else left
         replicate, shard = (1, dp) if options.zero else (dp, 1)

@@ -15,6 +15,7 @@ from trueflops.cli.arguments import parse
 from trueflops.clock.given import given_profile as read_given
 from trueflops.errors import BadInput, UnknownName, join_or, printable, shorten
 from trueflops.files import is_file, read_file
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.model.config import decode_json
 from trueflops.profile import Profile, frameworks, profile_of
@@ -26,7 +27,7 @@ from trueflops.profile.library import find_profile
 LEAST_LIMIT = 0.28
 SHOWN = {
     "json", "verbose", "explain", "provenance", "ops", "timeline", "top", "plot", "plot_front",
-    "trace", "what_helps", "emit", "force", "from_file",
+    "trace", "what_helps", "emit", "force", "from_file", "lang",
 }  # fmt: skip
 
 
@@ -46,12 +47,21 @@ def recall(options: argparse.Namespace) -> argparse.Namespace:
     words = asked.get("arguments")
     if asked.get("command") != options.command or not isinstance(words, list):
         said = shorten(str(asked.get("command")))
-        raise BadInput(f"{where}: not an answer of {options.command} but of {said!r}; ask that")
+        raise BadInput(
+            say(
+                "{where}: not an answer of {command} but of {said!r}; ask that",
+                where=where,
+                command=options.command,
+                said=said,
+            )
+        )
     if len(words) > 200 or not all(isinstance(w, str) and len(w) < 300 for w in words):
-        raise BadInput(f"{where}: the arguments of its question are not a list of short texts")
+        raise BadInput(
+            say("{where}: the arguments of its question are not a list of short texts", where=where)
+        )
     before = parse([options.command, *words])
     if before.model.endswith(".json") and Path(before.model) == path:
-        raise BadInput(f"{where}: asks itself")
+        raise BadInput(say("{where}: asks itself", where=where))
     for name, value in vars(before).items():
         if name not in SHOWN and (name == "model" or getattr(options, name) is None):
             setattr(options, name, value)
@@ -93,15 +103,19 @@ def _asked_cluster(options: argparse.Namespace) -> Cluster:
         whole = count.isascii() and count.isdigit() and int(count) >= 1
         if not whole or name not in ("", given.accelerator):
             raise BadInput(
-                f"--on {shorten(options.on)}: --profile is of {given.accelerator!r}; write "
-                f"--on '4x{given.accelerator}' for four of them"
+                say(
+                    "--on {on}: --profile is of {accelerator!r}; write --on '4x{accelerator}' "
+                    "for four of them",
+                    on=shorten(options.on),
+                    accelerator=given.accelerator,
+                )
             )
         return cluster_measured(given.chip, int(count))
     if options.on:
         return cluster(options.on)
     if given is not None:
         return cluster(given.accelerator)
-    raise BadInput("say where with --on: 64xH100, 16x8xH100, 4xDGX-H100, or a cluster TOML")
+    raise BadInput(say("say where with --on: 64xH100, 16x8xH100, 4xDGX-H100, or a cluster TOML"))
 
 
 def given_profile(options: argparse.Namespace) -> Profile | None:
@@ -113,7 +127,13 @@ def profile_for(options: argparse.Namespace, chip: Accelerator, framework: str =
     """What is known of the chip, under --framework, with the curves of --profile before others."""
     given = given_profile(options)
     if given is not None and given.accelerator != chip.name:
-        raise BadInput(f"--profile is of {given.accelerator}, but --on asks for {chip.name}")
+        raise BadInput(
+            say(
+                "--profile is of {accelerator}, but --on asks for {name}",
+                accelerator=given.accelerator,
+                name=chip.name,
+            )
+        )
     profile = profile_of(chip, framework, given)
     limit = power_of(options, chip)
     return profile if limit is None else profile.capped(limit)
@@ -127,17 +147,34 @@ def power_of(options: argparse.Namespace, chip: Accelerator) -> float | None:
     watts = units.parse(f"{said} W" if said.strip().isdecimal() else said, "watts", what="--power")
     own = chip.get("power.tdp")
     if own is None:
-        raise BadInput(f"--power {shorten(said)}: no power limit of {chip.name} is known")
+        raise BadInput(
+            say(
+                "--power {said}: no power limit of {name} is known",
+                said=shorten(said),
+                name=chip.name,
+            )
+        )
     if watts > own:
         raise BadInput(
-            f"--power {shorten(said)}: the limit of {chip.name} is {own:.0f} W already; write "
-            "less, or leave --power out"
+            say(
+                "--power {said}: the limit of {name} is {own:.0f} W already; write less, or "
+                "leave --power out",
+                said=shorten(said),
+                name=chip.name,
+                own=own,
+            )
         )
     if watts < LEAST_LIMIT * own:
         least = f"{LEAST_LIMIT * own:.0f}"
         raise BadInput(
-            f"--power {shorten(said)}: {chip.name} can be limited to between {least} and "
-            f"{own:.0f} W; write --power {least}W or more"
+            say(
+                "--power {said}: {name} can be limited to between {least} and {own:.0f} W; "
+                "write --power {least}W or more",
+                said=shorten(said),
+                name=chip.name,
+                least=least,
+                own=own,
+            )
         )
     return watts
 
@@ -147,7 +184,13 @@ def power_note(options: argparse.Namespace, chip: Accelerator) -> list[str]:
     limit, own = power_of(options, chip), chip.get("power.tdp")
     if limit is None or own is None:
         return []
-    return [f"power limit {limit:.0f} W of {own:.0f} W: clocks fall where work would draw more"]
+    return [
+        say(
+            "power limit {limit:.0f} W of {own:.0f} W: clocks fall where work would draw more",
+            limit=limit,
+            own=own,
+        )
+    ]
 
 
 class Software(NamedTuple):
@@ -159,8 +202,14 @@ class Software(NamedTuple):
 
     def note(self, kind: str) -> str:
         """'engine vllm: …', and that nobody asked for it where that is so."""
-        chosen = "" if self.given else ", as none was named"
-        return f"{kind} {self.name}{chosen}: {self.about}"
+        if self.given:
+            return say("{kind} {name}: {about}", kind=kind, name=self.name, about=self.about)
+        return say(
+            "{kind} {name}, as none was named: {about}",
+            kind=kind,
+            name=self.name,
+            about=self.about,
+        )
 
 
 def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> Software:
@@ -174,8 +223,16 @@ def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> S
         does, else_ = ("trains", "train") if serving else ("serves", "infer")
         fitting = frameworks(serving=serving)
         raise BadInput(
-            f"{flag} {name}: {name} {does}; write {flag} with one of {', '.join(fitting)}, or ask "
-            f"trueflops {else_} … {other} {name}"
+            say(
+                "{flag} {name}: {name} {does}; write {flag} with one of {names}, or ask "
+                "trueflops {else_} … {other} {name}",
+                flag=flag,
+                name=name,
+                does=does,
+                names=", ".join(fitting),
+                else_=else_,
+                other=other,
+            )
         )
     real = on_vendor(name, chip.vendor)
     if not runs_on(real, chip.vendor):
@@ -184,10 +241,17 @@ def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> S
             n for n in frameworks(serving=serving)
             if n != usual and on_vendor(n, chip.vendor) == n and runs_on(n, chip.vendor)
         ]  # fmt: skip
-        instead = f"; write one that does: {join_or(others)}" if others else ""
+        instead = say("; write one that does: {others}", others=join_or(others)) if others else ""
         raise BadInput(
-            f"{flag} {name}: it does not run on {chip.vendor}'s chips, such as "
-            f"{chip.name}{instead}; without {flag} the usual settings are taken"
+            say(
+                "{flag} {name}: it does not run on {vendor}'s chips, such as "
+                "{chip}{instead}; without {flag} the usual settings are taken",
+                flag=flag,
+                name=name,
+                vendor=chip.vendor,
+                chip=chip.name,
+                instead=instead,
+            )
         )
     return Software(real, options.framework is not None, about(real))
 
@@ -195,16 +259,23 @@ def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> S
 def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:
     """The rent that flags ask for; None leaves it to the catalog."""
     if options.price is not None and options.spot:
-        raise BadInput("give --price or --spot, not both")
+        raise BadInput(say("give --price or --spot, not both"))
     if options.price is not None:
         given = _usd_per_hour(options.price)
         if given > units.MILLION:
-            raise BadInput(f"--price {shorten(options.price)}: a million dollars an hour at most")
+            raise BadInput(
+                say(
+                    "--price {price}: a million dollars an hour at most",
+                    price=shorten(options.price),
+                )
+            )
         return Price(given, given, given, "", "--price", "given")
     if options.spot:
         found = price(where.accelerator, spot=True)
         if found is None:
-            raise BadInput(f"no spot price of {where.accelerator.name} is known; give --price")
+            raise BadInput(
+                say("no spot price of {name} is known; give --price", name=where.accelerator.name)
+            )
         return found
     return None
 
@@ -227,7 +298,14 @@ def dollars(text: str, flag: str, most: float) -> float:
     found = _SUM.fullmatch(text.strip())
     usd = units.parse(f"{found[1]} USD" if found else text, "usd", what=flag)
     if usd > most:
-        raise BadInput(f"{flag} {shorten(text)}: {units.show(most, 'usd')} at most")
+        raise BadInput(
+            say(
+                "{flag} {text}: {most} at most",
+                flag=flag,
+                text=shorten(text),
+                most=units.show(most, "usd"),
+            )
+        )
     return usd
 
 
@@ -235,7 +313,7 @@ def pue_of(options: argparse.Namespace) -> float:
     """Power usage effectiveness: at least one, rarely above two."""
     pue = 1.0 if options.pue is None else options.pue
     if not 1.0 <= pue <= 5.0:
-        raise BadInput(f"--pue {pue:g}: must lie between 1 and 5")
+        raise BadInput(say("--pue {pue:g}: must lie between 1 and 5", pue=pue))
     return float(pue)
 
 
@@ -245,7 +323,19 @@ def check_length(model: Model, tokens: int, what: str) -> list[str]:
         return []
     if model.learned_positions:
         raise BadInput(
-            f"{what} {tokens:,}: {model.name} has learned positions for "
-            f"{model.max_positions:,} tokens"
+            say(
+                "{what} {tokens:,}: {name} has learned positions for {max_positions:,} tokens",
+                what=what,
+                tokens=tokens,
+                name=model.name,
+                max_positions=model.max_positions,
+            )
         )
-    return [f"{tokens:,} tokens: {model.name} was made for {model.max_positions:,}"]
+    return [
+        say(
+            "{tokens:,} tokens: {name} was made for {max_positions:,}",
+            tokens=tokens,
+            name=model.name,
+            max_positions=model.max_positions,
+        )
+    ]

@@ -11,6 +11,7 @@ from trueflops import units
 from trueflops.cli.loading import percentile_of, requests_of, settled, simulate
 from trueflops.cli.question import question_of
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 from trueflops.predict import Server, ServingPoint
 from trueflops.report import encode
 from trueflops.report.loads import Loaded, encode_loads, print_loads
@@ -58,9 +59,9 @@ def run_rates(
     most = most_served(server, point)
     percentile = percentile_of(options)
     found = []
-    with Waiting("simulating") as wait:
+    with Waiting(say("simulating")) as wait:
         for rate in rates_of(options, most):
-            wait.say(f"{units.digits(rate)} requests a second")
+            wait.say(say("{rate} requests a second", rate=units.digits(rate)))
             there = settle(server, point, rate) if options.concurrency is None else server
             asked = argparse.Namespace(**{**vars(options), "rate": repr(rate)})
             requests = requests_of(asked, there)
@@ -80,14 +81,19 @@ def rates_of(options: argparse.Namespace, most: float) -> Sequence[float]:
     for other in ("rate", "requests_from", "think", "trace"):
         if getattr(options, other) is not None:
             flag = other.replace("_", "-")
-            raise BadInput(f"--rates runs several loads of its own: leave --{flag} away")
+            raise BadInput(
+                say("--rates runs several loads of its own: leave --{flag} away", flag=flag)
+            )
     if options.rates == AUTO:
         return [float(f"{share * most:.2g}") for share in SHARES]
     texts = options.rates.split(",")
     rates = {units.read_number(text.strip().removesuffix("/s"), what="--rates") for text in texts}
     if min(rates) <= 0 or len(rates) > MOST_RATES:
         raise BadInput(
-            f"--rates {printable(options.rates, 40)}: write at most {MOST_RATES} numbers above 0, "
-            "as 1,2,4,8"
+            say(
+                "--rates {rates}: write at most {most} numbers above 0, as 1,2,4,8",
+                rates=printable(options.rates, 40),
+                most=MOST_RATES,
+            )
         )
     return sorted(rates)

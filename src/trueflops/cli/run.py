@@ -17,6 +17,7 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.cli.run_compare import compare
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_file, is_folder, own_path
+from trueflops.language import say
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.plan.file import PlanFile, read_plan
@@ -65,7 +66,7 @@ def job_of(options: argparse.Namespace) -> tuple[Job, list[str]]:
     given = dict(found.given)
     if "compute" not in given:
         given |= WIDE_PLAN
-        notes.append("fp32 throughout: the plan says no compute dtype")
+        notes.append(say("fp32 throughout: the plan says no compute dtype"))
     if options.engine is not None:
         given["engine"] = options.engine
     model = _model(options, found)
@@ -75,7 +76,13 @@ def job_of(options: argparse.Namespace) -> tuple[Job, list[str]]:
     if not batch:
         stages = int(asked.pp) if asked.pp > 1 else 1
         batch = USUAL_BATCHES * int(asked.micro_batch * asked.dp) * stages
-        notes.append(f"global batch {batch}: {USUAL_BATCHES * stages} micro-batches a replica")
+        notes.append(
+            say(
+                "global batch {batch}: {usual_batches} micro-batches a replica",
+                batch=batch,
+                usual_batches=USUAL_BATCHES * stages,
+            )
+        )
     plan, changed = as_run(asked)
     job = Job(
         model=model,
@@ -92,23 +99,30 @@ def job_of(options: argparse.Namespace) -> tuple[Job, list[str]]:
     )
     check_job(job)
     if options.loss_scale is not None and plan.compute != "fp16" and not options.compare:
-        raise BadInput("--loss-scale is for fp16; write compute fp16 in the plan, or leave it out")
+        raise BadInput(
+            say("--loss-scale is for fp16; write compute fp16 in the plan, or leave it out")
+        )
     if job.text is not None and not is_file(job.text):
-        raise BadInput(f"--text {printable(str(job.text))}: no such file")
+        raise BadInput(say("--text {text}: no such file", text=printable(str(job.text))))
     return job, notes + changed
 
 
 def _replicas(options: argparse.Namespace) -> dict[str, Any]:
     """Flags about how replicas agree; one that would do nothing is refused."""
     if options.compare == "engines" and (options.engine or options.updates):
-        raise BadInput("--compare engines runs them all; leave --dp-engine and --updates out")
+        raise BadInput(say("--compare engines runs them all; leave --dp-engine and --updates out"))
     updates = Mode[(options.updates or "synchronous").upper()]
     for flag, mode in (("staleness", Mode.BOUNDED), ("drop", Mode.DROPS)):
         given = getattr(options, flag) is not None
         if given and updates is not mode and options.compare != "engines":
-            raise BadInput(f"--{flag} is for --updates {mode.name.lower()}; add that")
+            raise BadInput(
+                say("{flag} is for {needed}; add that", flag=f"--{flag}",
+                    needed=f"--updates {mode.name.lower()}")
+            )  # fmt: skip
     if options.loss_scale is not None and options.loss_scale <= 0.0:
-        raise BadInput("--loss-scale must be above 0; leave it out to have it found on the way")
+        raise BadInput(
+            say("--loss-scale must be above 0; leave it out to have it found on the way")
+        )
     pause = units.parse(options.pause, "seconds", what="--pause") if options.pause else 0.0
     return {
         "updates": updates,
@@ -126,11 +140,18 @@ def _trace(options: argparse.Namespace) -> Path | None:
     path, needed = own_path(options.trace), LOOKED_ON + TRACED
     where = printable(str(path))
     if not where.endswith((".json", ".json.gz")):
-        raise BadInput(f"--trace {where}: write a name that ends in .json or .json.gz")
+        raise BadInput(
+            say("--trace {where}: write a name that ends in .json or .json.gz", where=where)
+        )
     if not is_folder(path.parent):
-        raise BadInput(f"--trace {where}: no such folder")
+        raise BadInput(say("--trace {where}: no such folder", where=where))
     if options.steps < needed:
-        raise BadInput(f"--trace: needs --steps {needed}: the first are counted, the next traced")
+        raise BadInput(
+            say(
+                "--trace: needs --steps {needed}: the first are counted, the next traced",
+                needed=needed,
+            )
+        )
     return path
 
 
@@ -139,8 +160,10 @@ def _model(options: argparse.Namespace, found: PlanFile) -> Model:
         return read_model(options.model)
     if not found.arguments:
         raise BadInput(
-            f"{printable(options.plan)} says no model; add --model with a catalog name or a "
-            "config.json"
+            say(
+                "{plan} says no model; add --model with a catalog name or a config.json",
+                plan=printable(options.plan),
+            )
         )
     return read_model(found.arguments[0])
 
@@ -152,7 +175,11 @@ def _hardware(options: argparse.Namespace, job: Job) -> tuple[Cluster | None, Pr
     where = cluster_of(options)
     if where.count != int(job.plan.world):
         raise BadInput(
-            f"--on has {where.count} accelerators, and the plan {int(job.plan.world)} ranks"
+            say(
+                "--on has {count} accelerators, and the plan {world} ranks",
+                count=where.count,
+                world=int(job.plan.world),
+            )
         )
     return where, profile_for(options, where.accelerator, framework_of(job.plan))
 
@@ -167,7 +194,7 @@ def words_of(options: argparse.Namespace) -> list[str]:
         "--profile": options.profile, "--dp-engine": options.engine, "--updates": options.updates,
         "--staleness": options.staleness, "--drop": options.drop, "--pause": options.pause,
         "--loss-scale": options.loss_scale, "--trace": options.trace,
-        "--calibrate": options.calibrate,
+        "--calibrate": options.calibrate, "--lang": options.lang,
     }  # fmt: skip
     words = [f"{flag}={value}" for flag, value in said.items() if value is not None]
     switches = {"--json": options.json, "--verbose": options.verbose, "--bind": options.bind}
@@ -194,9 +221,12 @@ def _be_a_rank(
     on_gpu = options.device != "cpu" and gpus >= here
     if options.device == "cuda" and not on_gpu:
         if local == 0:  # one rank speaks for all
-            there = f"torch sees {gpus} GPUs here, and {here} ranks start"
-            instead = "leave it out, or write cpu\n           [BAD_INPUT]"
-            print(f"trueflops: --device cuda: {there}; {instead}", file=sys.stderr)
+            there = say("torch sees {gpus} GPUs here, and {here} ranks start", gpus=gpus, here=here)
+            instead = say("leave it out, or write cpu\n           [BAD_INPUT]")
+            print(
+                say("trueflops: --device cuda: {there}; {instead}", there=there, instead=instead),
+                file=sys.stderr,
+            )
         return BadInput.exit_code
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:
@@ -213,35 +243,39 @@ def _be_a_rank(
     peak = peak_of(where, name, str(job.plan.compute))
     notes = [*log_notes(peak), *notes]
 
-    def say(step: Any) -> None:
+    def tell(step: Any) -> None:
         if first:
             print(step_line(job, step, expected, peak), file=sys.stderr, flush=True)
 
     try:
-        ran = loop.run_job(job, device, say)
+        ran = loop.run_job(job, device, tell)
     except loop.Interrupted as stopped:
         if first:
-            kept = f"; {job.checkpoint} has it" if job.checkpoint else ""
-            print(f"trueflops: {stopped}{kept}", file=sys.stderr)
+            kept = say("; {checkpoint} has it", checkpoint=job.checkpoint) if job.checkpoint else ""
+            print(say("trueflops: {stopped}{kept}", stopped=stopped, kept=kept), file=sys.stderr)
         torch.distributed.destroy_process_group()
         return INTERRUPTED
     except loop.NotSaved as full:
         if first:
-            print(f"trueflops: {full}; make room, and run again", file=sys.stderr)
+            print(say("trueflops: {full}; make room, and run again", full=full), file=sys.stderr)
         torch.distributed.destroy_process_group()
         return 1
     except torch.OutOfMemoryError:
         needed = units.show(expected.ranks[rank].peak_bytes, "memory")
         print(
-            f"trueflops: rank {rank}: out of memory; {needed} of tensors were predicted: take more "
-            "ranks, a higher ZeRO stage or recompute",
+            say(
+                "trueflops: rank {rank}: out of memory; {needed} of tensors were predicted: "
+                "take more ranks, a higher ZeRO stage or recompute",
+                rank=rank,
+                needed=needed,
+            ),
             file=sys.stderr,
         )
         return 1
     except RuntimeError as error:
         if not any(word in str(error).lower() for word in _GONE):
             raise
-        print(f"trueflops: rank {rank}: another rank is gone", file=sys.stderr)
+        print(say("trueflops: rank {rank}: another rank is gone", rank=rank), file=sys.stderr)
         os._exit(1)  # nobody is left to take leave of
     torch.distributed.destroy_process_group()
     if not first:
@@ -265,15 +299,23 @@ def _bind(torch: Any, device: Any, local: int, ranks: int) -> list[str]:
     """Bind this rank, and say where ranks went."""
     nodes = read_nodes()
     if len(nodes) < 2:
-        return [f"--bind: {_few(len(nodes))}, so there is nothing to bind"]
+        return [say("--bind: {why}, so there is nothing to bind", why=_few(len(nodes)))]
     pci = ""
     if device.type == "cuda":
         of = torch.cuda.get_device_properties(device)
         pci = f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0"
     bind(node_of(nodes, local, ranks, pci))
     places = ", ".join(node.shown for node in nodes)
-    return [f"--bind: {ranks} ranks on {places}; memory follows the cores that touch it first"]
+    return [
+        say(
+            "--bind: {ranks} ranks on {places}; memory follows the cores that touch it first",
+            ranks=ranks,
+            places=places,
+        )
+    ]
 
 
 def _few(nodes: int) -> str:
-    return "this machine has one NUMA node" if nodes else "this system shows no NUMA nodes"
+    if nodes:
+        return say("this machine has one NUMA node")
+    return say("this system shows no NUMA nodes")

@@ -13,6 +13,7 @@ from typing import Any
 
 from trueflops import units
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.predict.stragglers.simulate import Mode
 from trueflops.report import encode
 from trueflops.report.compared import (
@@ -43,7 +44,9 @@ class _Failed(Exception):
 def compare(options: argparse.Namespace, job: Job, words: Words, notes: list[str]) -> int:
     """As --compare says."""
     if job.checkpoint is not None:
-        raise BadInput("--checkpoint with --compare: every way begins anew; leave one of them out")
+        raise BadInput(
+            say("--checkpoint with --compare: every way begins anew; leave one of them out")
+        )
     if options.compare == "precisions":
         return _precisions(options, job, notes)
     try:
@@ -56,7 +59,9 @@ def compare(options: argparse.Namespace, job: Job, words: Words, notes: list[str
 
 def _engines(options: argparse.Namespace, job: Job, words: Words, notes: list[str]) -> int:
     if job.plan.dp < 2:
-        raise BadInput("--compare engines needs replicas; write dp_replicate 2 or more in the plan")
+        raise BadInput(
+            say("--compare engines needs replicas; write dp_replicate 2 or more in the plan")
+        )
     for engine, updates in _WAYS:
         check_job(replace(job, plan=job.plan.but(engine=engine), updates=updates))
     ways = []
@@ -96,18 +101,28 @@ def _precisions(options: argparse.Namespace, job: Job, notes: list[str]) -> int:
     tokens: Any = importlib.import_module("trueflops.run.loop").tokens_of(job)
     on_gpu = options.device != "cpu" and torch.cuda.is_available()
     if job.plan.world > 1:
-        notes = [*notes, f"in one process: what {int(job.plan.world)} ranks share is left out"]
+        said = say(
+            "in one process: what {ranks} ranks share is left out", ranks=int(job.plan.world)
+        )
+        notes = [*notes, said]
 
-    def say(each: Any) -> None:
+    def tell(each: Any) -> None:
         of = each.precision
-        scaled = ", loss scaled" if of.scaled else ""
-        print(f"· {of.compute}, weights {of.weights}{scaled}: loss {each.losses[-1]:.5f}",
-              file=sys.stderr, flush=True)  # fmt: skip
+        line = say(
+            "· {compute}, weights {weights}{scaled}: loss {loss:.5f}",
+            compute=of.compute,
+            weights=of.weights,
+            scaled=say(", loss scaled") if of.scaled else "",
+            loss=each.losses[-1],
+        )
+        print(line, file=sys.stderr, flush=True)
 
     device = torch.device("cuda" if on_gpu else "cpu")
     if not on_gpu:
-        notes = [*notes, "on a CPU narrow products are summed in fp32, as accelerators do it"]
-    found = list(precisions.compare_precisions(job, tokens, device, say))
+        notes = [
+            *notes, say("on a CPU narrow products are summed in fp32, as accelerators do it"),
+        ]  # fmt: skip
+    found = list(precisions.compare_precisions(job, tokens, device, tell))
     if options.json:
         print(encode.to_json(encode_precisions(job, found, notes)))
     else:
@@ -118,18 +133,30 @@ def _precisions(options: argparse.Namespace, job: Job, notes: list[str]) -> int:
 def _binding(options: argparse.Namespace, words: Words) -> int:
     nodes = read_nodes()
     if len(nodes) < 2:
-        said = "one NUMA node" if nodes else "no NUMA nodes that the system shows"
-        print(f"This machine has {said}: there is nothing to bind, and nothing to gain.")
+        said = say("one NUMA node") if nodes else say("no NUMA nodes that the system shows")
+        print(
+            say(
+                "This machine has {said}: there is nothing to bind, and nothing to gain.",
+                said=said,
+            )
+        )
         return 0
-    free = _answer(options, words, "not bound", {"bind": False})
-    bound = _answer(options, words, "bound", {"bind": True})
+    free = _answer(options, words, say("not bound"), {"bind": False})
+    bound = _answer(options, words, say("bound"), {"bind": True})
     one, other = (answer["measured_step_seconds"] for answer in (free, bound))
     if options.json:
         print(encode.to_json({"nodes": len(nodes), "free": free, "bound": bound}))
     elif one is None or other is None:
-        print("Every step was counted, which slows it down; write --steps 6 or more.")
+        print(say("Every step was counted, which slows it down; write --steps 6 or more."))
     else:
         free_time, bound_time = (units.show(seconds, "seconds") for seconds in (one, other))
-        print(f"Step {free_time} not bound, {bound_time} bound to {len(nodes)} NUMA nodes "
-              f"({other / one - 1.0:+.1%}).")  # fmt: skip
+        print(
+            say(
+                "Step {free} not bound, {bound} bound to {nodes} NUMA nodes ({change:+.1%}).",
+                free=free_time,
+                bound=bound_time,
+                nodes=len(nodes),
+                change=other / one - 1.0,
+            )
+        )
     return 0

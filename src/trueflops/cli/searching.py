@@ -15,6 +15,7 @@ from trueflops.cli.arguments import wrapped
 from trueflops.cli.arguments.several import Several
 from trueflops.cli.question import question_of
 from trueflops.cli.replies import give
+from trueflops.language import say
 from trueflops.plan import Plan
 from trueflops.predict import Trainer
 from trueflops.profile.frameworks import USUAL, habits, lacking, schedules
@@ -81,37 +82,50 @@ def look(trainer: Trainer, space: Space, most: int) -> tuple[Found, list[str]]:
     wider = _watched(trainer, replace(space, offload=OFFLOADS[1:]), most)
     if not wider.best:
         return found, []
-    return wider, ["offload: no plan fits without it"]
+    return wider, [say("offload: no plan fits without it")]
 
 
 def _watched(trainer: Trainer, space: Space, most: int) -> Found:
     began = time.monotonic()
-    with Waiting("enumerating plans") as wait:
+    with Waiting(say("enumerating plans")) as wait:
 
-        def say(progress: Progress) -> None:
+        def tell(progress: Progress) -> None:
             spent = max(time.monotonic() - began, 1e-3)
             rate = progress.decided / spent
             left = (progress.legal - progress.decided) / max(rate, 1.0)
-            best = "none fits"
+            best = say("none fits")
             if progress.best_seconds < inf:
-                best = f"best so far {units.show(progress.best_seconds, 'seconds')}"
-            wait.say(
-                f"{progress.decided:,} of {progress.legal:,} plans, {rate:,.0f} a second, {best}, "
-                f"{units.show(left, 'seconds')} left; Ctrl-C shows the best so far",
-                progress,
+                best = say(
+                    "best so far {best_seconds}",
+                    best_seconds=units.show(progress.best_seconds, "seconds"),
+                )
+            far = say(
+                "{decided:,} of {legal:,} plans, {rate:,.0f} a second, {best}, {left} left",
+                decided=progress.decided,
+                legal=progress.legal,
+                rate=rate,
+                best=best,
+                left=units.show(left, "seconds"),
             )
+            wait.say(far + say("; Ctrl-C shows the best so far"), progress)
 
-        return search_plans(trainer, space, most, say=say)
+        return search_plans(trainer, space, most, say=tell)
 
 
 def notes_of(found: Found) -> list[str]:
     """What the search did, in a line."""
     notes = [
-        f"best of {found.legal:,} legal plans: {found.too_large:,} need too much memory, "
-        f"{found.slower:,} are slower by a bound, {found.fitting:,} were predicted and fit"
+        say(
+            "best of {legal:,} legal plans: {too_large:,} need too much memory, "
+            "{slower:,} are slower by a bound, {fitting:,} were predicted and fit",
+            legal=found.legal,
+            too_large=found.too_large,
+            slower=found.slower,
+            fitting=found.fitting,
+        )
     ]
     if not found.complete:
-        notes.append("interrupted: the best so far, not of all")
+        notes.append(say("interrupted: the best so far, not of all"))
     return notes
 
 
@@ -121,21 +135,43 @@ def why_none_fits(trainer: Trainer, space: Space, found: Found) -> str:
     have = units.show(trainer.capacity, "memory")
     if found.nearest is None:
         least = units.show(states_bytes(trainer, space), "memory")
-        why = f"weights and optimizer states alone are {least}, and each holds {have}"
+        why = say(
+            "weights and optimizer states alone are {least}, and each holds {have}",
+            least=least,
+            have=have,
+        )
     else:
         least = units.show(float(found.nearest.memory.value), "memory")
-        why = f"of {found.legal:,} legal plans the leanest needs {least} of {have}"
-    with Waiting("looking for the smallest cluster that would do"):
+        why = say(
+            "of {legal:,} legal plans the leanest needs {least} of {have}",
+            legal=found.legal,
+            least=least,
+            have=have,
+        )
+    with Waiting(say("looking for the smallest cluster that would do")):
         fewest = fewest_that_train(trainer.model, chip, trainer.workload.seq).fewest
     if fewest is None:
-        advice = f"not even {MOST_CHIPS:,} of them would do: take a smaller model or --seq"
-    elif fewest <= count:
-        advice = f"{fewest:,} of them would do with fewer flags or the usual batch"
-    else:
-        advice = (
-            f"the smallest cluster of them that would do has {fewest:,}: --on {fewest}x{chip.name}"
+        advice = say(
+            "not even {most_chips:,} of them would do: take a smaller model or --seq",
+            most_chips=MOST_CHIPS,
         )
-    return f"no plan surely fits {count:,} × {chip.name}: {why}; {advice}"
+    elif fewest <= count:
+        advice = say(
+            "{fewest:,} of them would do with fewer flags or the usual batch", fewest=fewest
+        )
+    else:
+        advice = say(
+            "the smallest cluster of them that would do has {fewest:,}: --on {fewest}x{name}",
+            fewest=fewest,
+            name=chip.typed,
+        )
+    return say(
+        "no plan surely fits {count:,} × {name}: {why}; {advice}",
+        count=count,
+        name=chip.name,
+        why=why,
+        advice=advice,
+    )
 
 
 def say_none_fits(reason: str, options: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from trueflops.cli.arguments import flags, parse, wrapped
 from trueflops.cli.question import SHOWN
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import check_writable, write_file
+from trueflops.language import ENGLISH, mark, say, speaking
 from trueflops.predict import training_bill
 from trueflops.report import encode
 from trueflops.report.progress import Waiting, how_far
@@ -120,6 +121,7 @@ def _asked(
         yield from answer_by_processes(questions, answer, options.jobs or os.cpu_count() or 1)
 
 
+@speaking(ENGLISH)  # the rows of a table
 def answer(question: Question) -> Row:
     """One question, by the code that answers it on a command line; what goes wrong is its row."""
     said = io.StringIO()  # neither progress nor an error of a worker belongs on the terminal
@@ -158,9 +160,14 @@ def flags_of(command: str) -> Flags:
 
 def _say_interrupted(journal: Journal, keys: Sequence[str]) -> int:
     kept, whole = len(journal.rows.keys() & set(keys)), len(set(keys))
-    said = "interrupted before a row was finished"
+    said = say("interrupted before a row was finished")
     if kept:
-        said = f"interrupted; {kept:,} of {whole:,} rows are kept in {printable(str(journal.path))}"
-        said += ": the same command goes on from there"
+        said = say(
+            "interrupted; {kept:,} of {whole:,} rows are kept in {path}",
+            kept=kept,
+            whole=whole,
+            path=printable(str(journal.path)),
+        )
+        said += mark(": the same command goes on from there")
     print(wrapped(f"trueflops: {said}"), file=sys.stderr)
     return 130

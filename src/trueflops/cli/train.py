@@ -33,6 +33,7 @@ from trueflops.cli.replies import Trained, give
 from trueflops.cli.searching import look, notes_of, say_none_fits, space_of, why_none_fits
 from trueflops.errors import BadInput
 from trueflops.files import check_writable
+from trueflops.language import mark, say
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill, whole_bill
@@ -74,7 +75,7 @@ from trueflops.search.best import surely_too_large
 from trueflops.search.hardware import Hardware
 from trueflops.search.what_helps import Help, what_helps
 
-OF_A_STEP: Final = "a step, on the average pipeline stage"
+OF_A_STEP: Final = mark("a step, on the average pipeline stage")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -163,7 +164,7 @@ class Answer:
 
             if found is None:
                 raise BadInput(
-                    "--plot-front draws what a search found: leave a part of the plan open"
+                    say("--plot-front draws what a search found: leave a part of the plan open")
                 )
             plot_front(found.front, Path(self.options.plot_front), self.rent)
         if self.options.json:
@@ -242,7 +243,7 @@ class Answer:
                 iter(search_plans(elsewhere, space or Space(), most=1, with_front=False).best), None
             )
 
-        with Waiting("what would help") as wait:
+        with Waiting(say("what would help")) as wait:
             return what_helps(step, best if space else None, say=wait.say)
 
     def _explain(self, step: TrainingStep, pipeline: SimulatedPipeline | None) -> None:
@@ -263,16 +264,27 @@ class Answer:
         whole = units.show(saved.bytes_before, "bytes")
         out.print()
         out.print(
-            f"Fusion: {saved.kernels_before:.0f} kernels became {saved.kernels_after:.0f} and "
-            f"{less} of {whole} memory traffic were saved, per layer and micro-batch."
+            say(
+                "Fusion: {kernels_before:.0f} kernels became {kernels_after:.0f} and {less} "
+                "of {whole} memory traffic were saved, per layer and micro-batch.",
+                kernels_before=saved.kernels_before,
+                kernels_after=saved.kernels_after,
+                less=less,
+                whole=whole,
+            )
         )
 
     def _say_does_not_fit(self, step: TrainingStep, fit: list[tuple[str, TrainingStep]]) -> None:
         out = console()
         out.print()
-        out.print(f"[red]Does not fit[/]: {why_not(step)}.")
+        out.print(say("[red]Does not fit[/]: {step}.", step=why_not(step)))
         for words, better in fit:
             taken = units.show(float(better.step.value), "seconds")
-            out.print(f"  would fit: {words}  (step {taken})", highlight=False)
+            out.print(
+                say("  would fit: {words}  (step {taken})", words=words, taken=taken),
+                highlight=False,
+            )
         if not fit:
-            out.print("  no single change makes it fit; without a plan the best one is searched")
+            out.print(
+                say("  no single change makes it fit; without a plan the best one is searched")
+            )

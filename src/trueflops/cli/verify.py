@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.records.tables import read_table
 from trueflops.report import encode
 from trueflops.report.progress import Waiting
@@ -18,8 +19,8 @@ from trueflops.verify.recognise import verify_tables
 def run(options: argparse.Namespace) -> int:
     """Predict every row of every file and show by how much it was missed."""
     if options.profile and options.leave_source_out:
-        raise BadInput("give --profile or --leave-source-out, not both")
-    with Waiting(f"reading {len(options.files)} files") as wait:
+        raise BadInput(say("give --profile or --leave-source-out, not both"))
+    with Waiting(say("reading {number} files", number=len(options.files))) as wait:
         tables = [read_table(Path(file)) for file in options.files]
         wait.say("predicting every row")
         profiles = leaving_out if options.leave_source_out else profiles_from(options.profile)
@@ -30,7 +31,10 @@ def run(options: argparse.Namespace) -> int:
     if without is not None and all(
         a.predicted == b.predicted for a, b in zip(findings.rows, without.rows, strict=True)
     ):
-        print(f"trueflops: no row here is of {options.profile}'s chip", file=sys.stderr)
+        print(
+            say("trueflops: no row here is of {profile}'s chip", profile=options.profile),
+            file=sys.stderr,
+        )
     if options.json:
         print(encode.to_json(encode_findings(findings, without)))
     else:

@@ -12,6 +12,7 @@ from trueflops.cli.arguments.forms import body_of, form_of
 from trueflops.cli.arguments.software import ENGINES, FRAMEWORKS
 from trueflops.cli.main import main
 from trueflops.errors import BadInput
+from trueflops.language import ENGLISH, say, speaking
 from trueflops.profile.library import profiles
 from trueflops.report import encode
 from trueflops.web.allowed import COMMANDS
@@ -26,16 +27,18 @@ def run(options: argparse.Namespace) -> int:
         from trueflops.web.app import application
         from trueflops.web.serve import address_of, bind, hosts_of, serve
     except ModuleNotFoundError as error:
-        name = (error.name or "a package").partition(".")[0]
-        raise BadInput(f"{name} is missing; pip install 'trueflops[web]'") from None
+        name = (error.name or "trueflops[web]").partition(".")[0]
+        raise BadInput(say("{name} is missing; pip install 'trueflops[web]'", name=name)) from None
     taken = bind(options.host, options.port)
     address = address_of(options.host, taken.getsockname()[1])
-    app = application(commands(), options.workers or os.cpu_count() or 1, hosts_of(options.host))
     if options.json:
         print(encode.to_json({"address": address}), flush=True)
     else:
-        print(f"trueflops: {address}  (Ctrl-C ends it)", flush=True)
-    serve(app, taken, address, browser=options.open)
+        print(say("trueflops: {address}  (Ctrl-C ends it)", address=address), flush=True)
+    with speaking(ENGLISH):  # the page says what it hears in its reader's language
+        size = options.workers or os.cpu_count() or 1
+        app = application(commands(), size, hosts_of(options.host))
+        serve(app, taken, address, browser=options.open)
     return 0
 
 

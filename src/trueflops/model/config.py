@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadConfig, BadInput, printable, shorten
 from trueflops.files import is_file, is_folder, read_file
+from trueflops.language import say
 
 LARGEST_SIZE: Final = 100_000_000  # Llama 4 has 10⁷ positions; above this is an error or an attack
 MOST_LAYERS: Final = 4096
@@ -28,12 +29,16 @@ def decode_json(raw: bytes, file: Path) -> dict[str, Any]:
     try:
         fields = json.loads(raw, parse_constant=refuse)
     except RecursionError:
-        raise BadConfig(f"{where}: not valid JSON (nested too deeply)") from None
+        raise BadConfig(say("{where}: not valid JSON (nested too deeply)", where=where)) from None
     except ValueError as error:
         reason = "a number of too many digits" if "set_int_max_str" in str(error) else str(error)
-        raise BadConfig(f"{where}: not valid JSON ({shorten(reason, 120)})") from None
+        raise BadConfig(
+            say("{where}: not valid JSON ({reason})", where=where, reason=shorten(reason, 120))
+        ) from None
     if not isinstance(fields, dict):
-        raise BadConfig(f'{where}: must hold an object of fields: {{"model_type": …}}')
+        raise BadConfig(
+            say('{where}: must hold an object of fields: {{"model_type": …}}', where=where)
+        )
     return fields
 
 
@@ -50,7 +55,10 @@ class Config:
         if not is_file(file):
             where = printable(str(path)) or "MODEL"
             raise BadInput(
-                f"{where}: no config.json there; give a catalog name, a file or a folder"
+                say(
+                    "{where}: no config.json there; give a catalog name, a file or a folder",
+                    where=where,
+                )
             )
         raw = read_file(file)
         return cls(decode_json(raw, file), printable(str(file)))
@@ -74,7 +82,7 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
             raise self._wrong(name, "a whole number")
         if not least <= value <= most:
-            raise self._wrong(name, f"between {least:,} and {most:,}")
+            raise self._wrong(name, say("between {least:,} and {most:,}", least=least, most=most))
         return int(value)
 
     def number(self, *names: str, default: float, least: float = 0.0, most: float = 1.0) -> float:
@@ -83,7 +91,7 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(name, "a number")
         if not least <= value <= most:
-            raise self._wrong(name, f"between {least:g} and {most:g}")
+            raise self._wrong(name, say("between {least:g} and {most:g}", least=least, most=most))
         return float(value)
 
     def flag(self, *names: str, default: bool) -> bool:
@@ -130,9 +138,19 @@ class Config:
                 return name, self.fields[name]
         if default is None:
             spelled = " or ".join(repr(n) for n in names)
-            raise BadConfig(f"{self.where}: the field {spelled} is missing")
+            raise BadConfig(
+                say("{where}: the field {spelled} is missing", where=self.where, spelled=spelled)
+            )
         return names[0], default
 
     def _wrong(self, name: str, expected: str) -> BadConfig:
         seen = shorten(repr(self.fields.get(name)), 40)
-        return BadConfig(f"{self.where}: {name!r} must be {expected}, not {seen}")
+        return BadConfig(
+            say(
+                "{where}: {name!r} must be {expected}, not {seen}",
+                where=self.where,
+                name=name,
+                expected=expected,
+                seen=seen,
+            )
+        )

@@ -10,6 +10,7 @@ from trueflops.catalog import model_config
 from trueflops.catalog.names import find
 from trueflops.errors import BadConfig, BadInput, UnknownName, nearest, printable
 from trueflops.files import is_folder
+from trueflops.language import say
 from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families import READERS
@@ -24,7 +25,9 @@ def read_model(text: str) -> Model:
     8030261248
     """
     if not text.strip():
-        raise BadInput("MODEL is empty; give a catalog name, a config.json, or a folder with one")
+        raise BadInput(
+            say("MODEL is empty; give a catalog name, a config.json, or a folder with one")
+        )
     path = Path(text)
     if path.suffix == ".json" or is_folder(path):
         name = path.resolve().name if is_folder(path) else path.stem
@@ -40,7 +43,9 @@ def _from_catalog(text: str) -> Model:
         name, fields = model_config(text)
     except UnknownName:
         if find("accelerators", text):
-            raise BadInput(f"{text} is an accelerator: write MODEL --on {text}") from None
+            raise BadInput(
+                say("{text} is an accelerator: write MODEL --on {text}", text=text)
+            ) from None
         raise
     return model_from(Config(fields, f"catalog model {name}"), name)
 
@@ -56,8 +61,13 @@ def model_from(config: Config, name: str) -> Model:
         near = nearest(kind, READERS)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadConfig(
-            f"{config.where}: model_type {kind[:40]!r} is not supported; {hint}"
-            f"supported: {', '.join(sorted(READERS))}"
+            say(
+                "{where}: model_type {kind!r} is not supported; {hint}supported: {names}",
+                where=config.where,
+                kind=kind[:40],
+                hint=hint,
+                names=", ".join(sorted(READERS)),
+            )
         )
     model = reader(config, name)
     return replace(model, released=read_released(whole, model.is_moe))

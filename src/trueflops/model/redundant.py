@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 
 
@@ -18,7 +19,7 @@ def add_copies(model: Model, copies: int) -> Model:
     if copies == 0:
         return model
     if not model.is_moe:
-        raise BadInput(f"{model.name} has no experts: leave redundant ones out")
+        raise BadInput(say("{name} has no experts: leave redundant ones out", name=model.name))
 
     def more(block: Block) -> Block:
         if block.experts is None:

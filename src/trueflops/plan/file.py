@@ -14,6 +14,7 @@ from typing import Any
 
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.files import read_file
+from trueflops.language import say
 from trueflops.model.config import decode_json
 from trueflops.plan.plan import NUMERIC, Plan
 
@@ -40,11 +41,17 @@ def read_plan(path: Path) -> PlanFile:
     where = printable(str(path))
     given = raw.get("plan", raw)
     if not isinstance(given, dict):
-        raise BadInput(f'{where}: "plan" must be an object, such as {{"tp": 2, "dp_shard": 2}}')
+        raise BadInput(
+            say(
+                '{where}: "plan" must be an object, such as {{"tp": 2, "dp_shard": 2}}', where=where
+            )
+        )
     question = raw.get("question")
     asked = question.get("arguments", ()) if isinstance(question, dict) else ()
     if question is not None and (not isinstance(question, dict) or "plan" not in raw):
-        raise BadInput(f"{where}: an answer without a plan; run takes one of train --json")
+        raise BadInput(
+            say("{where}: an answer without a plan; run takes one of train --json", where=where)
+        )
     return PlanFile(fields_of(given, where), tuple(map(str, asked)))
 
 
@@ -74,5 +81,13 @@ def _value(where: str, name: str, value: Any, known: dict[str, type]) -> Any:
         fine = isinstance(value, known[name])
         wanted = "true or false" if known[name] is bool else "a word in quotes"
     if not fine:
-        raise BadInput(f"{where}: {name} must be {wanted}, not {printable(repr(value), 40)}")
+        raise BadInput(
+            say(
+                "{where}: {name} must be {wanted}, not {seen}",
+                where=where,
+                name=name,
+                wanted=wanted,
+                seen=printable(repr(value), 40),
+            )
+        )
     return value

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from trueflops.language import say
 from trueflops.plan.plan import Plan
 from trueflops.sizes import divisors
 
@@ -59,7 +60,7 @@ def unstated(
 ) -> tuple[Guess, ...]:
     """What a plan says that nobody stated, field by field."""
     asked = Asked(plan, framework, experts)
-    because = f"the default of {framework}"
+    because = say("the default of {framework}", framework=framework)
     return tuple(
         Guess(rule.taken(plan), rule.because or because, rule.others(plan))
         for rule in RULES
@@ -128,7 +129,7 @@ def _other_dispatch(plan: Plan) -> tuple[Changes, ...]:
 
 
 def _switched(words: str, field: str) -> Callable[[Plan], str]:
-    return lambda plan: words if getattr(plan, field) else f"no {words}"
+    return lambda plan: words if getattr(plan, field) else say("no {words}", words=words)
 
 
 _NARROW: Final = ("bf16", "fp16")
@@ -146,7 +147,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "gradient_dtype",
         "framework",
         lambda a: a.plan.wide_dtype in _NARROW and not a.plan.adapters,
-        lambda plan: f"gradients {plan.gradient_dtype}",
+        lambda plan: say("gradients {gradient_dtype}", gradient_dtype=plan.gradient_dtype),
         _other_sums,
     ),
     Rule(
@@ -160,14 +161,14 @@ RULES: Final[tuple[Rule, ...]] = (
         "recompute",
         "run",
         lambda a: True,
-        lambda plan: f"recomputation {plan.recompute}",
+        lambda plan: say("recomputation {recompute}", recompute=plan.recompute),
         _other_recomputation,
     ),
     Rule(
         "loss",
         "framework",
         lambda a: True,
-        lambda plan: f"cross-entropy {plan.loss}",
+        lambda plan: say("cross-entropy {loss}", loss=plan.loss),
         lambda plan: ({"loss": "fused" if plan.loss == "plain" else "plain"},),
     ),
     Rule(
@@ -195,14 +196,14 @@ RULES: Final[tuple[Rule, ...]] = (
         "lora_targets",
         "run",
         lambda a: bool(a.plan.adapters),
-        lambda plan: f"adapters of {plan.lora_targets}",
+        lambda plan: say("adapters of {lora_targets}", lora_targets=plan.lora_targets),
         _other_targets,
     ),
     Rule(
         "dispatch",
         "framework",
         lambda a: bool(a.experts and a.plan.ep > 1),
-        lambda plan: f"dispatch {plan.dispatch}",
+        lambda plan: say("dispatch {dispatch}", dispatch=plan.dispatch),
         _other_dispatch,
     ),
 )

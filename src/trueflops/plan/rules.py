@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.errors import ImpossiblePlan, join_or
+from trueflops.language import say, word
 from trueflops.model import Model
 from trueflops.plan.asked import Ask, Mask, expert_ffns, experts, ffns, heads, kv_heads
 from trueflops.plan.plan import Plan
@@ -176,8 +177,10 @@ def _schedule_suits(ask: Ask) -> Mask:
 
 def _needs(schedule: str) -> str:
     if schedule == "dualpipe":
-        return "vpp 1, an even pp and an even number of at least 2·pp micro-batches"
-    return "vpp 1" + (", as it has two pieces a rank by itself" if schedule == "zb-v" else "")
+        return say("vpp 1, an even pp and an even number of at least 2·pp micro-batches")
+    return say("vpp 1") + (
+        say(", as it has two pieces a rank by itself") if schedule == "zb-v" else ""
+    )
 
 
 # ── the rules, in the order in which a user would want to hear of them ───────────────────────────
@@ -194,7 +197,10 @@ def _fit(what: str, degree: str, get: Callable[[Ask], set[int]]) -> Callable[[As
         fits = [d for d in divisors(shared) if ask.accelerators % d == 0]
         near = sorted(sorted(fits, key=lambda d: abs(d - asked))[:4])
         counted = " and ".join(str(s) for s in sizes)
-        return f"{degree} {asked} does not divide {counted} {what}; try {join_or(near)}"
+        return say(
+            "{degree} {asked} does not divide {counted} {what}; try {near}",
+            degree=degree, asked=asked, counted=counted, what=what, near=join_or(near),
+        )  # fmt: skip
 
     return advice
 
@@ -202,14 +208,20 @@ def _fit(what: str, degree: str, get: Callable[[Ask], set[int]]) -> Callable[[As
 def _world_advice(ask: Ask) -> str:
     p = ask.plan
     within = int(p.tp * p.cp * p.pp)
-    said = f"tp {p.tp:g} × cp {p.cp:g} × pp {p.pp:g} × dp {p.dp:g} = {p.world:g} accelerators"
+    said = say(
+        "tp {p.tp:g} × cp {p.cp:g} × pp {p.pp:g} × dp {p.dp:g} = {p.world:g} accelerators", p=p
+    )
     if ask.accelerators % within == 0:
-        return (
-            f"{said}, but the cluster has {ask.accelerators}; try dp {ask.accelerators // within}"
-        )
-    return (
-        f"{said}; tp × cp × pp = {within} does not divide the {ask.accelerators} of the cluster; "
-        f"try a product that does"
+        return say(
+            "{said}, but the cluster has {accelerators}; try dp {dp}",
+            said=said, accelerators=ask.accelerators, dp=ask.accelerators // within,
+        )  # fmt: skip
+    return say(
+        "{said}; tp × cp × pp = {within} does not divide the {accelerators} of the "
+        "cluster; try a product that does",
+        said=said,
+        within=within,
+        accelerators=ask.accelerators,
     )
 
 
@@ -218,35 +230,44 @@ def _batch_advice(ask: Ask) -> str:
     batch, dp, micro = ask.training.global_batch, int(ask.plan.dp), int(ask.plan.micro_batch)
     if batch % dp:
         other = max(dp, round(batch / dp) * dp)
-        return f"global batch {batch} is not a multiple of dp {dp}; try a global batch of {other}"
+        return say(
+            "global batch {batch} is not a multiple of dp {dp}; try a global batch of {other}",
+            batch=batch, dp=dp, other=other,
+        )  # fmt: skip
     fits = divisors(batch // dp)
     near = sorted(sorted(fits, key=lambda d: abs(d - micro))[:4])
-    return (
-        f"global batch {batch} is not a multiple of micro batch {micro} × dp {dp}; "
-        f"try a micro batch of {join_or(near)}"
-    )
+    return say(
+        "global batch {batch} is not a multiple of micro batch {micro} × dp {dp}; "
+        "try a micro batch of {near}",
+        batch=batch, micro=micro, dp=dp, near=join_or(near),
+    )  # fmt: skip
 
 
 def _interleaving_advice(ask: Ask) -> str:
     assert ask.training is not None
     m = ask.plan.micro_batches(ask.training.global_batch)
-    return (
-        f"interleaving (vpp {ask.plan.vpp:g}) needs micro-batches in multiples of pp "
-        f"{ask.plan.pp:g}, and there are {m:g}; change the global batch, or use vpp 1"
+    return say(
+        "interleaving (vpp {p.vpp:g}) needs micro-batches in multiples of pp {p.pp:g}, "
+        "and there are {m:g}; change the global batch, or use vpp 1",
+        p=ask.plan,
+        m=m,
     )
 
 
 def _sequence_advice(ask: Ask) -> str:
     assert ask.training is not None
     ways = int(ask.plan.cp) * (int(ask.plan.tp) if ask.plan.sp else 1)
-    return (
-        f"sequence length {ask.training.seq} must divide by 2·cp and by cp × tp = {ways} (the "
-        f"ranks that share it); try {-(-ask.training.seq // (2 * ways)) * 2 * ways}"
+    return say(
+        "sequence length {seq} must divide by 2·cp and by cp × tp = {ways} (the "
+        "ranks that share it); try {other}",
+        seq=ask.training.seq,
+        ways=ways,
+        other=-(-ask.training.seq // (2 * ways)) * 2 * ways,
     )
 
 
 def _always(text: str) -> Callable[[Ask], str]:
-    return lambda ask: text.format(p=ask.plan, model=ask.model)
+    return lambda ask: word(text).format(p=ask.plan, model=ask.model)
 
 
 RULES: tuple[Rule, ...] = (
@@ -331,7 +352,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "SCHEDULE",
         _schedule_suits,
-        lambda a: f"schedule {a.plan.schedule} needs {_needs(a.plan.schedule)}; try 1f1b",
+        lambda a: say(
+            "schedule {schedule} needs {needs}; try 1f1b",
+            schedule=a.plan.schedule,
+            needs=_needs(a.plan.schedule),
+        ),
     ),
     Rule("WORLD", lambda a: np.asarray(a.plan.world) == a.accelerators, _world_advice),
     Rule(

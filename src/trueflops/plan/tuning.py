@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trueflops.errors import join_or
+from trueflops.language import say
 from trueflops.model import Model, is_target, read_targets
 from trueflops.model.adapters import TARGETS
 from trueflops.plan.plan import Plan
@@ -29,9 +30,11 @@ def has_targets(plan: Plan, model: Model) -> bool:
 def targets_advice(plan: Plan, model: Model) -> str:
     """Which layers it has instead."""
     there = [key for key, names in TARGETS.items() if _layers(model).intersection(names)]
-    return (
-        f"{model.name} has no layer {plan.lora_targets} for adapters; "
-        f"try {join_or([*there, 'all-linear'])}"
+    return say(
+        "{name} has no layer {lora_targets} for adapters; try {names}",
+        name=model.name,
+        lora_targets=plan.lora_targets,
+        names=join_or([*there, "all-linear"]),
     )
 
 

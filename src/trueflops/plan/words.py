@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, Final
 
 from trueflops.errors import BadInput, shorten
+from trueflops.language import say
 from trueflops.plan.plan import Plan
 
 
@@ -44,12 +45,18 @@ def read_worker(text: str, flag: str) -> tuple[int, dict[str, int]]:
     found = _WORKER.fullmatch(text.strip().casefold())
     if not found:
         raise BadInput(
-            f"--{flag} {shorten(text)}: write how many workers and their degrees, as 2xtp4 or "
-            f"1xtp1dp16ep16 (tp, pp, ep; dp: attention replicas that share the experts)"
+            say(
+                "--{flag} {text}: write how many workers and their degrees, as 2xtp4 or "
+                "1xtp1dp16ep16 (tp, pp, ep; dp: attention replicas that share the experts)",
+                flag=flag,
+                text=shorten(text),
+            )
         )
     degrees = _DEGREE.findall(found[2])
     if len({name for name, _ in degrees}) < len(degrees):
-        raise BadInput(f"--{flag} {shorten(text)}: a degree is given twice")
+        raise BadInput(
+            say("--{flag} {text}: a degree is given twice", flag=flag, text=shorten(text))
+        )
     return int(found[1] or 1), {name: int(number) for name, number in degrees}
 
 

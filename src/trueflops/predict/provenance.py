@@ -20,6 +20,7 @@ from trueflops.clock.matmul import VECTOR
 from trueflops.clock.works import law_of
 from trueflops.graph import Op
 from trueflops.graph.ir import Collective
+from trueflops.language import say
 from trueflops.plan import Plan
 from trueflops.predict.ran_ops import Ran, RanOp, key_of, pass_ops, step_ops
 from trueflops.predict.training import Trainer
@@ -152,7 +153,7 @@ def table_provenance(
         for op in clock.price_ops(ops):
             every = np.broadcast_to(op.seconds, (count,))
             ledger.add(op.pricing.kind, op.pricing.key, float(every.sum()), count)
-    return ledger.closed("all rows, one after another")
+    return ledger.closed(say("all rows, one after another"))
 
 
 def captured_provenance(step: CapturedStep, profile: Profile) -> Provenance:
@@ -165,7 +166,7 @@ def captured_provenance(step: CapturedStep, profile: Profile) -> Provenance:
     waits = step.idle_seconds + step.gap_seconds
     ledger.part("waits for the host", (CurveKey(step.step.cause),), waits)
     ledger.part("power cap", (CurveKey("power"),), step.added_by_cap)
-    return ledger.closed("the step's kernels, each alone, and what is added")
+    return ledger.closed(say("the step's kernels, each alone, and what is added"))
 
 
 def step_provenance(trainer: Trainer, step: TrainingStep) -> Provenance:
@@ -177,7 +178,7 @@ def step_provenance(trainer: Trainer, step: TrainingStep) -> Provenance:
     for leaf in step.step.leaves():
         if leaf.name not in BY_OPS:
             ledger.part(leaf.name, sent.get(leaf.name) or [_cause_key(leaf)], float(leaf.value))
-    return ledger.closed("one step, on the average pipeline stage")
+    return ledger.closed(say("one step, on the average pipeline stage"))
 
 
 def serving_provenance(server: Server, point: ServingPoint) -> dict[str, Provenance]:
@@ -186,8 +187,10 @@ def serving_provenance(server: Server, point: ServingPoint) -> dict[str, Provena
     writing = server.decode_program(plan, point.running)
     reading, share = server.prefill_program(plan), server.chunks * server.share_alone(plan)
     return {
-        "decode": _pass(server, writing, plan, point.decode, 1.0, "one decode step"),
-        "prefill": _pass(server, reading, plan, point.prefill, share, "the prefill of one request"),
+        "decode": _pass(server, writing, plan, point.decode, 1.0, say("one decode step")),
+        "prefill": _pass(
+            server, reading, plan, point.prefill, share, say("the prefill of one request")
+        ),
     }
 
 
@@ -224,7 +227,7 @@ def diagnosis_provenance(found: Diagnosis, clock: Clock) -> Provenance:
         if group.cause == "copies" and group.predicted is not None
     )
     ledger.part("copies", (CurveKey("host"),), copies)
-    return ledger.closed("the step's kernels as predicted, one after another")
+    return ledger.closed(say("the step's kernels as predicted, one after another"))
 
 
 def _data_parallel(plan: Plan) -> Iterator[CurveKey]:

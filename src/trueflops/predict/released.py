@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput
 from trueflops.graph.passes import format_named
+from trueflops.language import say
 from trueflops.model import Model
 
 WIDE: Final = "bf16"
@@ -30,20 +31,35 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
     if asked is not None:
         name = format_named(asked).name
         if not name.endswith(SPARSE):
-            return Weights(name, "as asked for")
+            return Weights(name, say("as asked for"))
         if chip.sparse_factor <= 1.0:
             plain = name.removesuffix(SPARSE)
-            raise BadInput(f"{chip.name} has no 2:4 sparsity: use --weights {plain}")
-        return Weights(name, "as asked for; fewer bytes to read, products at the dense rate")
+            raise BadInput(
+                say(
+                    "{name} has no 2:4 sparsity: use --weights {plain}", name=chip.name, plain=plain
+                )
+            )
+        return Weights(name, say("as asked for; fewer bytes to read, products at the dense rate"))
     released = model.released
     if not released.format:
         if released.method:
-            said = f"its quantization_config ({released.method}) is of no known kind: --weights"
-            return Weights(WIDE, f"taken as 16 bits, since {said} says better")
-        return Weights(WIDE, f"{model.name} is released in 16 bits")
+            said = say(
+                "its quantization_config ({method}) is of no known kind: --weights",
+                method=released.method,
+            )
+            return Weights(WIDE, say("taken as 16 bits, since {said} says better", said=said))
+        return Weights(WIDE, say("{name} is released in 16 bits", name=model.name))
     compute = format_named(released.format).compute
     if compute and not chip.computes(compute):
         narrow = _WEIGHTS_ONLY[compute]
-        why = f"{model.name} is released in {released.format}, and {chip.name} has no {compute}"
-        return Weights(narrow, f"{why}: stored narrow, multiplied in 16 bits")
-    return Weights(released.format, f"as {model.name} is released (its quantization_config)")
+        why = say(
+            "{name} is released in {format}, and {chip} has no {compute}",
+            name=model.name,
+            format=released.format,
+            chip=chip.name,
+            compute=compute,
+        )
+        return Weights(narrow, say("{why}: stored narrow, multiplied in 16 bits", why=why))
+    return Weights(
+        released.format, say("as {name} is released (its quantization_config)", name=model.name)
+    )

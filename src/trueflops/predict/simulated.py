@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.plan import Plan
 from trueflops.predict.memory import hold
 from trueflops.predict.pipeline import run_pieces
@@ -63,8 +64,12 @@ def simulate_pipeline(trainer: Trainer, plan: Plan) -> SimulatedPipeline:
     tasks = task_count(plan, trainer.workload.global_batch)
     if tasks > MOST:
         raise BadInput(
-            f"a step of this plan has {tasks:,} tasks, too many to simulate one by one (at most "
-            f"{MOST:,}); try a smaller --global-batch"
+            say(
+                "a step of this plan has {tasks:,} tasks, too many to simulate one by one "
+                "(at most {most:,}); try a smaller --global-batch",
+                tasks=tasks,
+                most=MOST,
+            )
         )
     laid = trainer.lay_out(plan, trainer.keyed_costs(plan).spread())
     m = round(float(np.ravel(laid.micro_batches)[0]))

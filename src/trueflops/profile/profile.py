@@ -11,6 +11,7 @@ from typing import Literal
 
 from trueflops.catalog import Accelerator, Origin
 from trueflops.errors import MissingFact
+from trueflops.language import say
 from trueflops.profile.keys import CurveKey
 from trueflops.sizes import Array
 
@@ -138,7 +139,9 @@ class Profile:
             found = self.curves.get(at)
             if found is not None and found.used:
                 return found
-        raise MissingFact(f"profile {self.name} has no curve for {wanted}")
+        raise MissingFact(
+            say("profile {name} has no curve for {wanted}", name=self.name, wanted=wanted)
+        )
 
     def capped(self, watts: float) -> Profile:
         """The same chip under a power limit of its operator's."""

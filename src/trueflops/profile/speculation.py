@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from trueflops import units
 from trueflops.catalog.facts import read_toml
 from trueflops.errors import BadInput, join_or
+from trueflops.language import say
 
 _DATA: Final = Path(__file__).parent / "data" / "speculation.toml"
 USUAL: Final = "serving"  # of an engine of which nothing is known
@@ -85,7 +86,13 @@ def method_of(name: str, model: str = "") -> Method:
     """A method by its name, with the acceptance of the model's family where that is known."""
     known = _facts()["methods"]
     if name not in known:
-        raise BadInput(f"speculative method {name!r} is not known: use {join_or(sorted(known))}")
+        raise BadInput(
+            say(
+                "speculative method {name!r} is not known: use {known}",
+                name=name,
+                known=join_or(sorted(known)),
+            )
+        )
     method = Method(name=name, **known[name])
     for family in _facts()["families"]:
         if family["method"] == name and model.casefold().startswith(_folded(family["begins"])):

@@ -29,6 +29,7 @@ from trueflops.catalog import Accelerator, Origin
 from trueflops.catalog.accelerators import accelerator_measured
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file, write_file
+from trueflops.language import say
 from trueflops.profile.keys import CurveKey
 from trueflops.profile.profile import Curve, FittedRows, HeldOut, Landmarks, Profile
 from trueflops.records.measured import LARGEST, METHOD, SCHEMA, Record, decode
@@ -61,9 +62,21 @@ def read_profile(path: Path) -> Profile:
         raw = json.loads(read_file(path, LARGEST))
         if raw["schema_version"] != SCHEMA:
             found = shorten(str(raw["schema_version"]))
-            raise BadInput(f"{where}: schema {found}, this version reads {SCHEMA}")
+            raise BadInput(
+                say(
+                    "{where}: schema {found}, this version reads {schema}",
+                    where=where,
+                    found=found,
+                    schema=SCHEMA,
+                )
+            )
         if "curves" not in raw and "measured" in raw:
-            raise BadInput(f"{where}: measured, but not fitted yet: trueflops measure fit {where}")
+            raise BadInput(
+                say(
+                    "{where}: measured, but not fitted yet: trueflops measure fit {where}",
+                    where=where,
+                )
+            )
         curves = {
             CurveKey.parse(name): _curve(curve, name) for name, curve in raw["curves"].items()
         }
@@ -72,11 +85,17 @@ def read_profile(path: Path) -> Profile:
         name, accelerator = str(raw["name"]), str(raw["accelerator"])
         return Profile(name, accelerator, curves, _chip(accelerator, raw.get("chip"), name))
     except KeyError as error:
-        raise BadInput(f"{where}: not a profile ({error.args[0]!r} is missing)") from None
+        raise BadInput(
+            say("{where}: not a profile ({key!r} is missing)", where=where, key=error.args[0])
+        ) from None
     except ValueError as error:
-        raise BadInput(f"{where}: not a profile ({shorten(str(error), 120)})") from None
+        raise BadInput(
+            say("{where}: not a profile ({error})", where=where, error=shorten(str(error), 120))
+        ) from None
     except (TypeError, AttributeError, OverflowError, RecursionError, IndexError):
-        raise BadInput(f"{where}: not a profile (not what trueflops writes)") from None
+        raise BadInput(
+            say("{where}: not a profile (not what trueflops writes)", where=where)
+        ) from None
 
 
 def _curve(raw: dict[str, Any], name: str) -> Curve:
@@ -149,9 +168,13 @@ def read_record(path: Path) -> Record:
         if raw["schema_version"] != SCHEMA or (found and found.method != METHOD):
             raise ValueError(f"this version reads schema {SCHEMA}, method {METHOD}")
     except (ValueError, KeyError, RecursionError) as error:
-        raise BadInput(f"{where}: not a profile ({shorten(str(error), 120)})") from None
+        raise BadInput(
+            say("{where}: not a profile ({error})", where=where, error=shorten(str(error), 120))
+        ) from None
     if found is None:
-        raise BadInput(f"{where}: holds no measurements, only curves fitted to other tables")
+        raise BadInput(
+            say("{where}: holds no measurements, only curves fitted to other tables", where=where)
+        )
     return found
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Price
+from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.plan.words import describe_plan
 from trueflops.predict import Estimate, ServingPoint
@@ -21,7 +22,12 @@ from trueflops.search import Limits
 from trueflops.search.buying import Market, Offer, Run, Wish
 from trueflops.workload import Serving
 
-GOAL_WORDS = {"usd": "cheapest", "time": "fastest", "kwh": "least energy", "chips": "fewest chips"}
+GOAL_WORDS = {
+    "usd": "cheapest",
+    "time": "fastest",
+    "kwh": mark("least energy"),
+    "chips": mark("fewest chips"),
+}
 
 
 def print_runs(
@@ -30,13 +36,18 @@ def print_runs(
     """Runs of one model on several chips."""
     limits = []
     if wish.within < inf:
-        limits.append(f"within {units.show(wish.within, 'seconds')}")
+        limits.append(say("within {within}", within=units.show(wish.within, "seconds")))
     if wish.budget < inf:
-        limits.append(f"for at most {units.show(wish.budget, 'usd')}")
+        limits.append(say("for at most {budget}", budget=units.show(wish.budget, "usd")))
     said = " ".join(limits)
     out.print(
-        f"[bold]{model.name}[/] on {units.show(tokens, 'count')} tokens {said}: "
-        f"{GOAL_WORDS[wish.minimise]} first, the whole bill"
+        say(
+            "[bold]{name}[/] on {tokens} tokens {said}: {goal_words} first, the whole bill",
+            name=model.name,
+            tokens=units.show(tokens, "count"),
+            said=said,
+            goal_words=GOAL_WORDS[wish.minimise],
+        )
     )
     table = grid(
         "",
@@ -48,7 +59,7 @@ def print_runs(
     )
     for offer in market.offers[:most]:
         bill = offer.result.bill
-        cost, interval = ranged(bill.usd, "usd") if bill.usd else ("no price known", "")
+        cost, interval = ranged(bill.usd, "usd") if bill.usd else (say("no price known"), "")
         table.add_row(
             f"{offer.count}x{offer.chip.name}{_mark(offer)}",
             units.show(float(bill.seconds.value), "seconds"),
@@ -59,10 +70,13 @@ def print_runs(
         )
     out.print(table)
     if any(_mark(offer) for offer in market.offers[:most]):
-        out.print(Text("* no network between such nodes is known: it is assumed", style="dim"))
+        out.print(Text(say("* no network between such nodes is known: it is assumed"), style="dim"))
     _print_rest(out, market)
     best = market.offers[0]
-    out.print(f"\nMore of the first: --on {best.count}x{best.chip.name}", highlight=False)
+    out.print(
+        say("\nMore of the first: --on {count}x{name}", count=best.count, name=best.chip.typed),
+        highlight=False,
+    )
 
 
 def print_served(
@@ -74,12 +88,25 @@ def print_served(
     most: int,
 ) -> None:
     """Chips that serve so many users in time."""
-    words = [f"{asked.concurrency:,} requests at a time, {asked.input:,} tokens in"]
-    words.append(f"{asked.output:,} out")
+    words = [
+        say(
+            "{concurrency:,} requests at a time, {input:,} tokens in",
+            concurrency=asked.concurrency,
+            input=asked.input,
+        )
+    ]
+    words.append(say("{output:,} out", output=asked.output))
     if limits.ttft_seconds < inf:
-        words.append(f"first token within {units.show(limits.ttft_seconds, 'seconds')}")
+        words.append(
+            say(
+                "first token within {ttft_seconds}",
+                ttft_seconds=units.show(limits.ttft_seconds, "seconds"),
+            )
+        )
     if limits.tpot_seconds < inf:
-        words.append(f"{1.0 / limits.tpot_seconds:.0f} tokens/s each")
+        words.append(
+            say("{tpot_seconds:.0f} tokens/s each", tpot_seconds=1.0 / limits.tpot_seconds)
+        )
     out.print(f"[bold]{model.name}[/], {', '.join(words)}")
     table = grid("", ("$/h", "right"), ("first token", "right"), ("tokens/s each", "right"), "plan")
     for offer in market.offers[:most]:
@@ -99,7 +126,7 @@ def _cut(point: ServingPoint) -> str:
     plan = point.plan
     degrees = {"tp": plan.tp, "pp": plan.pp, "ep": plan.ep}
     said = [f"{name} {degree:g}" for name, degree in degrees.items() if degree > 1]
-    return " · ".join([*said, f"{point.replicas} replicas"])
+    return " · ".join([*said, say("{replicas} replicas", replicas=point.replicas)])
 
 
 def _mark(offer: Offer[Run]) -> str:
@@ -113,7 +140,12 @@ def _print_rest(out: Console, market: Market[Any]) -> None:
     for why, number in Counter(market.without.values()).most_common(5):
         some = [name for name, text in market.without.items() if text == why]
         names = ", ".join(some[:4]) + (" …" if number > 4 else "")
-        out.print(Text(f"{number} without: {why} ({names})", style="dim"))
+        out.print(
+            Text(
+                say("{number} without: {why} ({names})", number=number, why=why, names=names),
+                style="dim",
+            )
+        )
 
 
 def encode_market(market: Market[Any]) -> dict[str, Any]:

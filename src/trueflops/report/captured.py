@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import say
 from trueflops.predict.captured.groups import KernelGroup, alike_layers, bound_of
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.report import encode
 from trueflops.report.grid import Bar, grid
-from trueflops.report.tables import console, count, plural, ranged
+from trueflops.report.tables import console, count, filled, plural, ranged
 
 BARS: Final = 20
 TELLING: Final = 0.001  # of the whole: what is worth a line
@@ -75,27 +75,49 @@ def show_program(found: CapturedProgram, top: int) -> None:
     out = console()
     value, between = ranged(found.step.seconds, "seconds")
     recording, step = found.recording, found.step
-    ranks = f", rank {recording.rank} of {recording.world}" if recording.world > 1 else ""
-    what = "a forward pass" if recording.by_session else "a step"
-    out.print(Text(f"{what} of {value} ({between}) on {found.clock.chip.name}{ranks}", "bold"))
+    ranks = (
+        say(", rank {rank} of {world}", rank=recording.rank, world=recording.world)
+        if recording.world > 1
+        else ""
+    )
+    what = say("a forward pass") if recording.by_session else say("a step")
+    out.print(
+        Text(
+            say(
+                "{what} of {value} ({between}) on {name}{ranks}",
+                what=what,
+                value=value,
+                between=between,
+                name=found.clock.chip.name,
+                ranks=ranks,
+            ),
+            "bold",
+        )
+    )
     if not step.ran:
-        out.print("nothing runs on the accelerator: put the model and its inputs there, .cuda()")
+        out.print(
+            say("nothing runs on the accelerator: put the model and its inputs there, .cuda()")
+        )
         return
     rate = units.show(step.flop / float(step.seconds.value), "flop_per_second")
     said = [
-        f"{count(recording.parameter_count)} parameters",
+        say("{parameter_count} parameters", parameter_count=count(recording.parameter_count)),
         plural(len(step.ran), "kernel"),
-        f"{rate}, {100.0 * found.peak_share:.1f} % of dense peak",
+        say(
+            "{rate}, {peak_share:.1f} % of dense peak",
+            rate=rate,
+            peak_share=100.0 * found.peak_share,
+        ),
     ]
     if step.watts:
         said.append(f"{step.watts:,.0f} W")
-    out.print(Text(textwrap.fill(" · ".join(said), out.width), style="dim"))
+    out.print(Text(filled(out, " · ".join(said)), style="dim"))
     out.print()
     _show_time(out, found)
     _show_kernels(out, found, top)
     _show_memory(out, found)
     for warning in found.recording.warnings:
-        out.print(Text(textwrap.fill(f"note: {warning}", out.width), style="dim"))
+        out.print(Text(filled(out, say("note: {warning}", warning=warning)), style="dim"))
 
 
 def _show_time(out: Console, found: CapturedProgram) -> None:
@@ -109,27 +131,49 @@ def _show_time(out: Console, found: CapturedProgram) -> None:
             share = f"{100.0 * taken / whole:.1f} %"
             table.add_row(what, _time(taken), share, Bar(taken / longest, BARS))
     out.print(table)
-    said = [f"the host needs {_time(step.host_seconds)} to issue it"]
+    said = [say("the host needs {host_seconds} to issue it", host_seconds=_time(step.host_seconds))]
     hidden = step.by_cause.get("communication", 0.0) - step.exposed_seconds
     if hidden > TELLING * whole:
-        said.append(f"{_time(hidden)} of communication runs beside kernels")
+        said.append(say("{hidden} of communication runs beside kernels", hidden=_time(hidden)))
     if step.added_by_cap > TELLING * whole:
-        held = f"{100.0 * step.clock_ratio:.0f} % of its clock"
-        said.append(f"at its power cap the chip holds {held}: {_time(step.added_by_cap)} of it")
+        held = say("{clock_ratio:.0f} % of its clock", clock_ratio=100.0 * step.clock_ratio)
+        said.append(
+            say(
+                "at its power cap the chip holds {held}: {added_by_cap} of it",
+                held=held,
+                added_by_cap=_time(step.added_by_cap),
+            )
+        )
     if found.recording.by_session:
         fused = found.fused
         said.append(
-            f"a kernel for every node as it stands in the file; fused as a compiler would, "
-            f"{plural(len(fused.ran), 'kernel')} in {_time(float(fused.seconds.value))}"
+            say(
+                "a kernel for every node as it stands in the file; fused as a compiler "
+                "would, {number} in {value}",
+                number=plural(len(fused.ran), "kernel"),
+                value=_time(float(fused.seconds.value)),
+            )
         )
-    out.print(Text(textwrap.fill("; ".join(said), out.width), style="dim"))
+    out.print(Text(filled(out, say("; ").join(said)), style="dim"))
     out.print()
 
 
 def _show_kernels(out: Console, found: CapturedProgram, top: int) -> None:
-    many = f", {top} of {len(found.groups)}" if len(found.groups) > top else ""
-    table = grid("", ("n", "right"), ("time", "right"), ("TFLOP/s", "right"), ("GB/s", "right"),
-                 "bound by", title=f"Kernels that cost most{many}", gives_way=0)  # fmt: skip
+    many = (
+        say(", {top} of {number}", top=top, number=len(found.groups))
+        if len(found.groups) > top
+        else ""
+    )
+    table = grid(
+        "",
+        ("n", "right"),
+        ("time", "right"),
+        ("TFLOP/s", "right"),
+        ("GB/s", "right"),
+        "bound by",
+        title=say("Kernels that cost most{many}", many=many),
+        gives_way=0,
+    )
     for group in found.groups[:top]:
         taken = group.seconds or 1.0
         rate = units.digits(group.flop / taken / units.TERA) if group.first.matrix else ""
@@ -146,8 +190,19 @@ def _show_memory(out: Console, found: CapturedProgram) -> None:
         units.show(b, "memory")
         for b in (memory.peak_allocated_bytes, memory.peak_reserved_bytes, fits.capacity_bytes)
     )
-    verdict = "" if fits.fits or not fits.capacity_bytes else ": out of memory"
-    out.print(Text(f"Memory: {peak} at the peak, {reserved} reserved, of {have}{verdict}", "bold"))
+    verdict = "" if fits.fits or not fits.capacity_bytes else say(": out of memory")
+    out.print(
+        Text(
+            say(
+                "Memory: {peak} at the peak, {reserved} reserved, of {have}{verdict}",
+                peak=peak,
+                reserved=reserved,
+                have=have,
+                verdict=verdict,
+            ),
+            "bold",
+        )
+    )
     table = grid("", ("", "right"), "", gives_way=0)
     by = memory.by("category")
     largest = max(by.values(), default=1)
@@ -157,14 +212,20 @@ def _show_memory(out: Console, found: CapturedProgram) -> None:
     out.print(table)
     if memory.pool_bytes > TELLING * memory.peak_allocated_bytes:
         kept = units.show(memory.pool_bytes, "memory")
-        out.print(Text(f"CUDA graphs keep {kept} more for their replays", style="dim"))
+        out.print(
+            Text(say("CUDA graphs keep {kept} more for their replays", kept=kept), style="dim")
+        )
     if not fits.fits:
         out.print()
         _show_why(out, found)
     elif fits.savings:
         best = fits.savings[0]
-        text = f"most would save: {best.text}, about {units.show(best.saves_bytes, 'memory')}"
-        out.print(Text(textwrap.fill(text, out.width), style="dim"))
+        text = say(
+            "most would save: {text}, about {saves_bytes}",
+            text=best.text,
+            saves_bytes=units.show(best.saves_bytes, "memory"),
+        )
+        out.print(Text(filled(out, text), style="dim"))
     out.print()
 
 

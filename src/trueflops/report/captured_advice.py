@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import say
 from trueflops.predict.advice import Advice
 from trueflops.predict.captured.advice import Advised
 from trueflops.predict.captured.elsewhere import usd_of
@@ -51,13 +52,20 @@ def show_advice(found: Advised, program: CapturedProgram) -> None:
     step = units.show(float(program.step.seconds.value), "seconds")
     if found.advice:
         rows = [(_figure(a), _sentence(a)) for a in found.advice]
-        show_list(out, f"Changes that were tried, of {step}; each alone", rows)
+        show_list(out, say("Changes that were tried, of {step}; each alone", step=step), rows)
     else:
-        out.print(f"No change that was tried saves more than its own uncertainty, of {step}.")
+        out.print(
+            say(
+                "No change that was tried saves more than its own uncertainty, of {step}.",
+                step=step,
+            )
+        )
     if found.elsewhere:
         _show_elsewhere(out, found, program)
     for text in found.untried:
-        said = textwrap.fill(f"note: not tried: {text}", out.width, break_on_hyphens=False)
+        said = textwrap.fill(
+            say("note: not tried: {text}", text=text), out.width, break_on_hyphens=False
+        )
         out.print(Text(said, style="dim"))
 
 
@@ -82,8 +90,8 @@ def _dollars(usd: float | None) -> str:
 
 def _figure(of: Advice) -> str:
     if of.saves_seconds <= 0.0:
-        return "fits"
-    return f"saves {units.show(of.saves_seconds, 'seconds')}"
+        return say("fits")
+    return say("saves {saves_seconds}", saves_seconds=units.show(of.saves_seconds, "seconds"))
 
 
 def _sentence(of: Advice) -> str:
@@ -92,5 +100,10 @@ def _sentence(of: Advice) -> str:
         between = units.show_between(max(of.low, 0.0), of.saves_seconds, of.high, "seconds")
         said += f" ({between})"
     elif of.makes_fit:
-        said += f"; {units.show(-of.saves_seconds, 'seconds')} longer for as much work"
-    return f"{said}; it then fits" if of.makes_fit and of.saves_seconds > 0.0 else said
+        said += say(
+            "; {saves_seconds} longer for as much work",
+            saves_seconds=units.show(-of.saves_seconds, "seconds"),
+        )
+    return (
+        say("{said}; it then fits", said=said) if of.makes_fit and of.saves_seconds > 0.0 else said
+    )

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import mark, say
 from trueflops.predict.captured.groups import alike_layers
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.predict.captured.step import CapturedStep
@@ -83,7 +84,10 @@ def moved_bytes(step: CapturedStep) -> float:
 def _show_fusion(out: Console, found: CapturedProgram) -> None:
     """The graph as it runs, and as a compiler would fuse it."""
     table = grid("", ("kernels", "right"), ("moved", "right"), ("time", "right"), title="Fusion")
-    for name, step in (("as it runs", found.step), ("if all were compiled", found.fused)):
+    for name, step in (
+        (mark("as it runs"), found.step),
+        (mark("if all were compiled"), found.fused),
+    ):
         table.add_row(name, f"{len(step.ran):,}", units.show(moved_bytes(step), "bytes"),
                       units.show(float(step.seconds.value), "seconds"))  # fmt: skip
     out.print(table)
@@ -107,7 +111,7 @@ def show_graph(found: CapturedProgram, top: int) -> None:
     out.print()
     _show_fusion(out, found)
     ran = found.step.ran
-    title = f"The graph, its first {4 * top} kernels (--json has them all)"
+    title = say("The graph, its first {top} kernels (--json has them all)", top=4 * top)
     rows = grid(("", "right"), "op", "module", "phase", ("FLOP/B", "right"), title=title,
                  gives_way=2)  # fmt: skip
     for i, each in enumerate(ran[: 4 * top]):

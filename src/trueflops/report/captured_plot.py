@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from trueflops import units
+from trueflops.language import ENGLISH, speaking
 from trueflops.predict.captured.program import CapturedProgram
 from trueflops.report.plots import BAR, FADED, GOOD, INK, check_name, load_pyplot, open_frame, save
 
@@ -18,6 +19,7 @@ LAYERS: Final = {
 LARGEST_DOT: Final = 900.0
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_roofline(found: CapturedProgram, path: Path) -> None:
     """Each kind of kernel where its intensity and its rate put it; larger dots took longer."""
     check_name(path)
@@ -56,6 +58,7 @@ def plot_roofline(found: CapturedProgram, path: Path) -> None:
     save(figure, path)
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_memory(found: CapturedProgram, path: Path) -> None:
     """Bytes by category, in the order in which the host allocated."""
     check_name(path)

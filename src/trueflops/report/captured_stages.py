@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import say
 from trueflops.predict.captured.stages import CapturedStages
 from trueflops.report.grid import grid
-from trueflops.report.tables import console, plural
+from trueflops.report.tables import console, filled, plural
 
 
 def encode_stages(found: CapturedStages) -> dict[str, Any]:
@@ -39,10 +39,17 @@ def show_stages(found: CapturedStages) -> None:
     """A line for each stage."""
     out = console()
     table = grid(
-        ("rank", "right"), ("step", "right"), ("busy", "right"), ("communication", "right"),
-        ("bubble", "right"), ("idle", "right"), ("memory", "right"),
-        title=f"A pipeline of {plural(len(found.ranks), 'stage')}, replayed together",
-    )  # fmt: skip
+        ("rank", "right"),
+        ("step", "right"),
+        ("busy", "right"),
+        ("communication", "right"),
+        ("bubble", "right"),
+        ("idle", "right"),
+        ("memory", "right"),
+        title=say(
+            "A pipeline of {number}, replayed together", number=plural(len(found.ranks), "stage")
+        ),
+    )
     for rank, each in found.ranks.items():
         step = each.step
         spans = (
@@ -52,13 +59,15 @@ def show_stages(found: CapturedStages) -> None:
         memory = units.show(each.memory.peak_allocated_bytes, "memory")
         table.add_row(str(rank), *(units.show(span, "seconds") for span in spans), memory)
     out.print(table)
-    said = "no stage waits for another: the program sends no messages between ranks"
+    said = say("no stage waits for another: the program sends no messages between ranks")
     if len(found.ranks) > 1:
         waited = max(each.step.waited_seconds for each in found.ranks.values())
-        said = (
-            f"rank {found.slowest} waits least: the others wait for it; the longest bubble is "
-            f"{100.0 * waited / found.seconds:.0f} % of the step; rank {found.fullest} needs most "
-            "memory"
+        said = say(
+            "rank {slowest} waits least: the others wait for it; the longest bubble is "
+            "{waited:.0f} % of the step; rank {fullest} needs most memory",
+            slowest=found.slowest,
+            waited=100.0 * waited / found.seconds,
+            fullest=found.fullest,
         )
-    out.print(Text(textwrap.fill(said, out.width), style="dim"))
+    out.print(Text(filled(out, said), style="dim"))
     out.print()

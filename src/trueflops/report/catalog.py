@@ -21,6 +21,7 @@ from trueflops.catalog.nodes import Node
 from trueflops.catalog.peaks import DEPARTURES, computed_peak
 from trueflops.catalog.prices import purchases, rents
 from trueflops.errors import printable
+from trueflops.language import say, word
 from trueflops.model import read_model
 from trueflops.profile.library import profiles
 from trueflops.records.measured import data_folder
@@ -36,27 +37,30 @@ def print_overview(out: Console) -> None:
     for chip in accelerators():
         by_vendor.setdefault(chip.vendor, []).append(chip.name)
     vendors = {vendor: ", ".join(names) for vendor, names in by_vendor.items()}
-    _wrapped(out, f"{len(accelerators())} accelerators", vendors)
+    _wrapped(out, say("{number} accelerators", number=len(accelerators())), vendors)
     models: dict[str, list[str]] = {}
     for name in model_names():
         models.setdefault(name.partition("-")[0], []).append(name)
     families = {f: ", ".join(n) for f, n in models.items()}
-    _wrapped(out, f"{len(model_names())} models", families)
+    _wrapped(out, say("{number} models", number=len(model_names())), families)
     rest = {
         "nodes": ", ".join(p.stem for p in index("nodes").values()),
         "clusters": ", ".join(p.stem for p in index("clusters").values()),
         "formats": ", ".join(formats()),
         "links": ", ".join(known.name for known in links()),
     }
-    _wrapped(out, "Nodes, clusters, formats, links", rest)
+    _wrapped(out, say("Nodes, clusters, formats, links"), rest)
     shelves = {
         "shipped": ", ".join(p.name for p in profiles() if p.shipped) or "none",
         "yours": ", ".join(p.name for p in profiles() if not p.shipped)
-        or f"none in {printable(str(data_folder() or '~'))}; trueflops measure makes one",
+        or say(
+            "none in {data_folder}; trueflops measure makes one",
+            data_folder=printable(str(data_folder() or "~")),
+        ),
     }
-    _wrapped(out, "Measured profiles, for --profile", shelves)
-    out.print("[dim]trueflops catalog NAME shows one of them with its sources;[/]")
-    out.print("[dim]trueflops measure show NAME a profile[/]")
+    _wrapped(out, say("Measured profiles, for --profile"), shelves)
+    out.print(say("[dim]trueflops catalog NAME shows one of them with its sources;[/]"))
+    out.print(say("[dim]trueflops measure show NAME a profile[/]"))
 
 
 def _wrapped(out: Console, title: str, rows: Mapping[str, str]) -> None:
@@ -74,16 +78,23 @@ def print_accelerator(out: Console, chip: Accelerator) -> None:
     if chip.status != "shipping":
         out.print(f"[yellow]{chip.status}[/]")
     if chip.devices_per_package > 1:
-        out.print(f"published per package of {chip.devices_per_package} devices; used per device")
+        out.print(
+            say(
+                "published per package of {devices_per_package} devices; used per device",
+                devices_per_package=chip.devices_per_package,
+            )
+        )
     out.print(_facts(chip.facts))
     if chip.architecture.facts:
-        out.print(_facts(chip.architecture.facts, f"all of {chip.architecture.name}"))
+        out.print(
+            _facts(chip.architecture.facts, say("all of {name}", name=chip.architecture.name))
+        )
     table = grid("", "")
     _add_peaks(table, chip)
     for other in chip.alternatives:
         mark = f" {MARK}" if other.source == UNCONFIRMED else ""
         said = f"{other.field} {other.value}{mark} ({other.source}): {other.why}"
-        table.add_row(Text("also seen", style="yellow"), Text(said))
+        table.add_row(Text(say("also seen"), style="yellow"), Text(said))
     _add_notes(table, chip.notes)
     _add_errata(table, chip.name)
     _add_prices(table, chip)
@@ -101,18 +112,24 @@ def _add_peaks(table: Grid, chip: Accelerator) -> None:
             why = ""
             if abs(computed / printed - 1) > 0.015 and chip.name in DEPARTURES:
                 why = f"; {DEPARTURES[chip.name][1]}"
-            said = (
-                f"{dtype}: {count:.0f} units × {fma:.0f} FMA/clock × 2 × "
-                f"{units.show(clock, 'hertz')} = {units.show(computed, 'flop_per_second')}"
-                f" (printed: {units.show(printed, 'flop_per_second')}{why})"
+            said = say(
+                "{dtype}: {count:.0f} units × {fma:.0f} FMA/clock × 2 × {clock} = {computed} "
+                "(printed: {printed}{why})",
+                dtype=dtype,
+                count=count,
+                fma=fma,
+                clock=units.show(clock, "hertz"),
+                computed=units.show(computed, "flop_per_second"),
+                printed=units.show(printed, "flop_per_second"),
+                why=why,
             )
-            table.add_row(Text("check", style="cyan"), Text(said))
+            table.add_row(Text(say("check"), style="cyan"), Text(said))
             return
 
 
 def _add_notes(table: Grid, notes: Iterable[str]) -> None:
     for note in notes:
-        table.add_row(Text("note", style="dim"), Text(note, style="dim"))
+        table.add_row(Text(say("note"), style="dim"), Text(note, style="dim"))
 
 
 def _print_notes(out: Console, notes: Iterable[str]) -> None:
@@ -123,23 +140,26 @@ def _print_notes(out: Console, notes: Iterable[str]) -> None:
 
 def _add_errata(table: Grid, name: str) -> None:
     for erratum in errata_about(name):
-        wrong = Text.assemble((f"{erratum.title} ", "dim"), f"says: {erratum.says} ",
-                              ("It is: ", "bold"), erratum.is_)  # fmt: skip
-        table.add_row(Text("erratum", style="red"), wrong)
+        wrong = Text.assemble((f"{erratum.title} ", "dim"), say("says: {says} ", says=erratum.says),
+                              (say("It is: "), "bold"), erratum.is_)  # fmt: skip
+        table.add_row(Text(say("erratum"), style="red"), wrong)
 
 
 def _add_prices(table: Grid, chip: Accelerator) -> None:
     going = price(chip)
     if going:
-        said = (
-            f"{units.show(going.usd_per_hour, 'usd_per_hour')} "
-            f"({units.show_between(going.low, going.usd_per_hour, going.high, 'usd')}), "
-            f"{going.kind}, {going.date}; {plural(len(rents(chip.name)), 'row')} on record"
+        said = say(
+            "{usd_per_hour} ({low}), {kind}, {date}; {number} on record",
+            usd_per_hour=units.show(going.usd_per_hour, "usd_per_hour"),
+            low=units.show_between(going.low, going.usd_per_hour, going.high, "usd"),
+            kind=going.kind,
+            date=going.date,
+            number=plural(len(rents(chip.name)), "row"),
         )
-        table.add_row(Text("rent", style="cyan"), Text(said))
+        table.add_row(Text(say("rent"), style="cyan"), Text(said))
     for bought in purchases(chip.name):
         when = bought.get("date", "no date")
-        table.add_row(Text("purchase", style="cyan"), Text(f"{bought['price']}, {when}"))
+        table.add_row(Text(say("purchase"), style="cyan"), Text(f"{bought['price']}, {when}"))
 
 
 def _facts(facts: Mapping[str, Fact], title: str = "") -> Any:
@@ -149,7 +169,7 @@ def _facts(facts: Mapping[str, Fact], title: str = "") -> Any:
         table.add_row(
             path,
             Text(f"{fact.text} {MARK}" if fact.unconfirmed else fact.text),
-            Text(fact.origin, style=_style(fact.origin)),
+            Text(word(fact.origin), style=_style(fact.origin)),
             Text(said, style="dim"),
         )
     return table
@@ -161,7 +181,7 @@ def _style(origin: str) -> str:
 
 def _print_sources(out: Console, *facts: Mapping[str, Fact]) -> None:
     if any(fact.unconfirmed for each in facts for fact in each.values()):
-        out.print(Text(FOOTNOTE, style="dim"))
+        out.print(Text(word(FOOTNOTE), style="dim"))
     table = grid("", "", title="sources")
     for key in sorted({fact.source for each in facts for fact in each.values()}):
         cited = sources().get(key, {}).get("citation", key)
@@ -172,11 +192,17 @@ def _print_sources(out: Console, *facts: Mapping[str, Fact]) -> None:
 def print_node(out: Console, node: Node) -> None:
     """One host."""
     out.print(
-        f"[bold]{node.name}[/]  {node.count} × {node.accelerator.name}, "
-        f"{node.topology or 'single'}, domain of {node.domain}"
+        say(
+            "[bold]{name}[/]  {count} × {chip}, {topology}, domain of {domain}",
+            name=node.name,
+            count=node.count,
+            chip=node.accelerator.name,
+            topology=node.topology or say("single"),
+            domain=node.domain,
+        )
     )
     if node.aliases:
-        out.print(f"also: {', '.join(node.aliases)}")
+        out.print(say("also: {names}", names=", ".join(node.aliases)))
     out.print(_facts(node.facts))
     _print_notes(out, node.notes)
     _print_sources(out, node.facts)
@@ -185,8 +211,14 @@ def print_node(out: Console, node: Node) -> None:
 def print_cluster(out: Console, cluster: Cluster) -> None:
     """One installation and the tiers of its fabric."""
     out.print(
-        f"[bold]{cluster.name}[/]  {cluster.count:,} × {cluster.accelerator.name} in "
-        f"{cluster.nodes:,} × {cluster.node_name}"
+        say(
+            "[bold]{name}[/]  {count:,} × {chip} in {nodes:,} × {node_name}",
+            name=cluster.name,
+            count=cluster.count,
+            chip=cluster.accelerator.name,
+            nodes=cluster.nodes,
+            node_name=cluster.node_name,
+        )
     )
     table = grid(
         "tier", ("joins", "right"), ("per accelerator, one way", "right"), "wiring", "origin"
@@ -202,7 +234,7 @@ def print_cluster(out: Console, cluster: Cluster) -> None:
         )
     out.print(table)
     if any(tier.unconfirmed for tier in cluster.tiers):
-        out.print(Text(FOOTNOTE, style="dim"))
+        out.print(Text(word(FOOTNOTE), style="dim"))
 
 
 def print_link(out: Console, link: Link) -> None:
@@ -217,7 +249,7 @@ def print_format(out: Console, of: NumberFormat) -> None:
     """One number format, what it loses, and who computes in it."""
     out.print(f"[bold]{of.name}[/]  {of.about}")
     table = grid("", ("", "right"))
-    kind = "two's complement" if of.is_integer else f"1 + {of.exponent} + {of.mantissa}"
+    kind = say("two's complement") if of.is_integer else f"1 + {of.exponent} + {of.mantissa}"
     table.add_row("bits (sign, exponent, mantissa)", kind)
     table.add_row("bytes in memory", f"{of.bytes:g}")
     table.add_row("largest", f"{of.maximum:.6g}")
@@ -228,12 +260,25 @@ def print_format(out: Console, of: NumberFormat) -> None:
     if not of.is_integer:
         weight, update = 2.0**-3, 2.0**-14
         rounded = of.round(weight + update)
-        lost = "the update is lost" if rounded == weight else "the update survives"
-        out.print(f"2⁻³ + 2⁻¹⁴ = {rounded:.10g}: {lost}. This is why weights have an fp32 copy.")
+        lost = say("the update is lost") if rounded == weight else say("the update survives")
+        out.print(
+            say(
+                "2⁻³ + 2⁻¹⁴ = {rounded:.10g}: {lost}. This is why weights have an fp32 copy.",
+                rounded=rounded,
+                lost=lost,
+            )
+        )
     dtype = next((d for d in DTYPES if number_format(d.removesuffix("_tensor")) == of), "")
     chips = [chip.name for chip in accelerators() if dtype and chip.computes(dtype)]
     if chips:
-        out.print(Text(f"computed by {len(chips)} chips: {', '.join(chips)}", style="dim"))
+        out.print(
+            Text(
+                say(
+                    "computed by {number} chips: {names}", number=len(chips), names=", ".join(chips)
+                ),
+                style="dim",
+            )
+        )
 
 
 def _config_value(value: object) -> str:
@@ -242,18 +287,29 @@ def _config_value(value: object) -> str:
         return str(value)
     counts = Counter(map(str, value)).most_common()
     often = ", ".join(f"{many} × {what}" for what, many in counts[:LISTED])
-    others = f", {len(counts) - LISTED} others" if len(counts) > LISTED else ""
-    return f"{len(value)} values: {often}{others}"
+    others = say(", {number} others", number=len(counts) - LISTED) if len(counts) > LISTED else ""
+    return say("{number} values: {often}{others}", number=len(value), often=often, others=others)
 
 
 def print_model(out: Console, record: Mapping[str, Any]) -> None:
     """One model: size, shape, source, and the config's own fields."""
     model = read_model(record["name"])
     out.print(
-        f"[bold]{model.name}[/]  {model.parameter_count:,} parameters"
-        + (f", {model.active_parameter_count:,} active" if model.is_moe else "")
+        say(
+            "[bold]{name}[/]  {parameter_count:,} parameters",
+            name=model.name,
+            parameter_count=model.parameter_count,
+        )
         + (
-            f" (published: {record['published_parameters']})"
+            say(
+                ", {active_parameter_count:,} active",
+                active_parameter_count=model.active_parameter_count,
+            )
+            if model.is_moe
+            else ""
+        )
+        + (
+            say(" (published: {record})", record=record["published_parameters"])
             if "published_parameters" in record
             else ""
         )
@@ -265,9 +321,11 @@ def print_model(out: Console, record: Mapping[str, Any]) -> None:
     remarks = grid("", "")
     _add_errata(remarks, model.name)
     if model.released.method:
-        known = model.released.format or "no format that is known here"
-        said = f"in {known} (quantization_config: {model.released.method})"
-        remarks.add_row(Text("released", style="cyan"), Text(said))
+        known = model.released.format or say("no format that is known here")
+        said = say(
+            "in {known} (quantization_config: {method})", known=known, method=model.released.method
+        )
+        remarks.add_row(Text(say("released"), style="cyan"), Text(said))
     _add_notes(remarks, record.get("notes", ()))
-    remarks.add_row(Text("source", style="dim"), Text(record["source"], style="dim"))
+    remarks.add_row(Text(say("source"), style="dim"), Text(record["source"], style="dim"))
     out.print(remarks)

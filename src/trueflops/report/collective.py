@@ -11,6 +11,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.clock import Algorithm
 from trueflops.graph.kinds import CollectiveKind
+from trueflops.language import mark, say, word
 from trueflops.predict.collective import CollectiveCompared, Compared
 from trueflops.predict.collective.compare import FLOORS
 from trueflops.report import encode
@@ -19,16 +20,16 @@ from trueflops.report.tables import ranged, show_list
 
 NAMES: Final[Mapping[Algorithm, str]] = {
     Algorithm.RING: "ring",
-    Algorithm.TREE: "two trees",
+    Algorithm.TREE: mark("two trees"),
     Algorithm.HIERARCHY: "hierarchical",
     Algorithm.DIRECT: "direct",
     Algorithm.HALVING: "halving-doubling",
     Algorithm.BRUCK: "Bruck",
-    Algorithm.BINOMIAL: "binomial tree",
+    Algorithm.BINOMIAL: mark("binomial tree"),
     Algorithm.IN_SWITCH: "in-switch",
-    Algorithm.SHARDED_SERVER: "all serve",
-    Algorithm.HOST_SERVER: "host serves",
-    Algorithm.RANK_SERVER: "rank 0 serves",
+    Algorithm.SHARDED_SERVER: mark("all serve"),
+    Algorithm.HOST_SERVER: mark("host serves"),
+    Algorithm.RANK_SERVER: mark("rank 0 serves"),
 }
 BY_COUNT: Final = (
     Algorithm.RING,
@@ -46,28 +47,36 @@ BY_COUNT: Final = (
 """Columns of the table by count, as many as fit a line: the first of those that there are."""
 MOST_COLUMNS: Final = 6
 WAYS: Final[Mapping[Algorithm, str]] = {
-    Algorithm.RING: "each rank to its neighbour, a chunk a step",
-    Algorithm.TREE: "a chain in each node, two binary trees between nodes, half the bytes in each",
-    Algorithm.HIERARCHY: "tier by tier: each moves only what the inner ones left over",
-    Algorithm.DIRECT: "every pair at once",
-    Algorithm.HALVING: "with the rank 1, 2, 4 … away, half of what is left each time",
-    Algorithm.BRUCK: "half of all bytes each step, to the rank 1, 2, 4 … away",
-    Algorithm.BINOMIAL: "whoever has all the bytes sends them all, to the rank 1, 2, 4 … away",
-    Algorithm.IN_SWITCH: "the switches add (SHARP), where they are set up to",
-    Algorithm.SHARDED_SERVER: "each rank is the parameter server of its part of the bytes",
-    Algorithm.HOST_SERVER: "a parameter server in one node's host memory; what its CPU takes to "
-    "add is not known, so it takes longer (≥)",
-    Algorithm.RANK_SERVER: "rank 0 gets and sends everything, as in torch.nn.DataParallel",
+    Algorithm.RING: mark("each rank to its neighbour, a chunk a step"),
+    Algorithm.TREE: mark(
+        "a chain in each node, two binary trees between nodes, half the bytes in each"
+    ),
+    Algorithm.HIERARCHY: mark("tier by tier: each moves only what the inner ones left over"),
+    Algorithm.DIRECT: mark("every pair at once"),
+    Algorithm.HALVING: mark("with the rank 1, 2, 4 … away, half of what is left each time"),
+    Algorithm.BRUCK: mark("half of all bytes each step, to the rank 1, 2, 4 … away"),
+    Algorithm.BINOMIAL: mark(
+        "whoever has all the bytes sends them all, to the rank 1, 2, 4 … away"
+    ),
+    Algorithm.IN_SWITCH: mark("the switches add (SHARP), where they are set up to"),
+    Algorithm.SHARDED_SERVER: mark("each rank is the parameter server of its part of the bytes"),
+    Algorithm.HOST_SERVER: mark(
+        "a parameter server in one node's host memory; what its CPU takes to add is "
+        "not known, so it takes longer (≥)"
+    ),
+    Algorithm.RANK_SERVER: mark("rank 0 gets and sends everything, as in torch.nn.DataParallel"),
 }
 OTHERWISE: Final[Mapping[CollectiveKind, Mapping[Algorithm, str]]] = {
     CollectiveKind.BROADCAST: {
-        Algorithm.RING: "rank 0 to 1 to 2 …, one chunk behind the other",
-        Algorithm.HIERARCHY: "scatter, then all-gather, tier by tier",
-        Algorithm.RANK_SERVER: "rank 0 sends all the bytes to each",
+        Algorithm.RING: mark("rank 0 to 1 to 2 …, one chunk behind the other"),
+        Algorithm.HIERARCHY: mark("scatter, then all-gather, tier by tier"),
+        Algorithm.RANK_SERVER: mark("rank 0 sends all the bytes to each"),
     },
     CollectiveKind.ALL_TO_ALL: {
-        Algorithm.RING: "every block from neighbour to neighbour until it is there",
-        Algorithm.HIERARCHY: "inside nodes first, so that a rank talks to one of each other node",
+        Algorithm.RING: mark("every block from neighbour to neighbour until it is there"),
+        Algorithm.HIERARCHY: mark(
+            "inside nodes first, so that a rank talks to one of each other node"
+        ),
     },
 }
 
@@ -76,14 +85,35 @@ def show_collective(out: Console, found: CollectiveCompared) -> None:
     """The answer, the algorithms, and how each grows."""
     value, between = ranged(found.seconds, "seconds")
     payload = units.show(found.payload_bytes, "bytes")
-    title = f"{found.kind} of {payload} among {found.ranks} ranks of {found.cluster.name}"
+    title = say(
+        "{kind} of {payload} among {ranks} ranks of {name}",
+        kind=found.kind,
+        payload=payload,
+        ranks=found.ranks,
+        name=found.cluster.name,
+    )
     out.print(Text(title, style="bold"))
-    out.print(f"{value}  ({between}, {found.seconds.origin})  by the library's fastest: "
-              f"{NAMES[found.chosen.way.algorithm]}")  # fmt: skip
+    out.print(
+        say(
+            "{value}  ({between}, {origin})  by the library's fastest: {names}",
+            value=value,
+            between=between,
+            origin=found.seconds.origin,
+            names=NAMES[found.chosen.way.algorithm],
+        )
+    )
     for tier, size in zip(found.cluster.tiers, found.sizes, strict=True):
         bandwidth = units.show(tier.bandwidth, "bytes_per_second")
         sums = f", {tier.in_switch}" if tier.in_switch else ""
-        out.print(f"[dim]{size} × {tier.name}: {bandwidth} each way for each rank{sums}[/]")
+        out.print(
+            say(
+                "[dim]{size} × {name}: {bandwidth} each way for each rank{sums}[/]",
+                size=size,
+                name=tier.name,
+                bandwidth=bandwidth,
+                sums=sums,
+            )
+        )
     out.print()
     _show_algorithms(out, found)
     _show_counts(out, found)
@@ -103,7 +133,7 @@ def _show_algorithms(out: Console, found: CollectiveCompared) -> None:
         way = each.way
         mark = " *" if each.of_library else ""
         table.add_row(
-            Text(NAMES[way.algorithm] + mark, "bold" if each is found.best else ""),
+            Text(word(NAMES[way.algorithm]) + mark, "bold" if each is found.best else ""),
             _time(way.algorithm, way.seconds),
             units.digits(found.bus_bandwidth(way.seconds) / units.GIGA),
             units.digits(found.algorithm_bandwidth(way.seconds) / units.GIGA),
@@ -113,18 +143,18 @@ def _show_algorithms(out: Console, found: CollectiveCompared) -> None:
         )
     out.print(table)
     said = [
-        "busbw, algbw: as nccl-tests counts, in GB/s; sends: the busiest rank or server",
-        "* the library's own: its fastest is what train and infer pay",
+        say("busbw, algbw: as nccl-tests counts, in GB/s; sends: the busiest rank or server"),
+        say("* the library's own: its fastest is what train and infer pay"),
     ]
     adds = found.kind is CollectiveKind.ALL_REDUCE and found.seconds.origin == "measured"
     if adds and found.cluster.tiers[0].in_switch:
-        said.append("* at the rates of measured rows, in which a switch may have added, too")
+        said.append(say("* at the rates of measured rows, in which a switch may have added, too"))
     for line in said:
         out.print(Text(line, "dim"))
     out.print()
     ways = {**WAYS, **OTHERWISE.get(found.kind, {})}
     there = [each.way.algorithm for each in found.found]
-    show_list(out, "how each works", [(NAMES[a], ways[a]) for a in there])
+    show_list(out, "how each works", [(word(NAMES[a]), word(ways[a])) for a in there])
 
 
 def _time(algorithm: Algorithm, seconds: float | None) -> str:
@@ -164,16 +194,29 @@ def _growth(found: CollectiveCompared) -> list[tuple[str, str]]:
 
     return [
         (
-            "ring",
-            f"a rank sends 2(n−1)/n of the bytes: {sent(2 * (few - 1) / few)} among {few}, "
-            f"{sent(2 * (many - 1) / many)} among {many}, never more than twice them; only its "
-            "steps grow, which is what small messages pay",
+            say("ring"),
+            say(
+                "a rank sends 2(n−1)/n of the bytes: {sent_few} among {few}, {sent_many} among "
+                "{many}, never more than twice them; only its steps grow, which is what "
+                "small messages pay",
+                sent_few=sent(2 * (few - 1) / few),
+                few=few,
+                sent_many=sent(2 * (many - 1) / many),
+                many=many,
+            ),
         ),
         (
-            "rank 0 serves",
-            f"it gets (n−1) times the bytes and sends as many: {sent(few - 1)} among {few}, "
-            f"{sent(inside - 1)} among {inside}; DataParallel is one process and does not leave "
-            "its node (–); where torch finds NCCL, it reduces and broadcasts by rings, too",
+            say("rank 0 serves"),
+            say(
+                "it gets (n−1) times the bytes and sends as many: {sent_few} among {few}, "
+                "{sent_inside} among {inside}; DataParallel is one process and does not leave "
+                "its node (–); where torch finds NCCL, it reduces and broadcasts by rings, "
+                "too",
+                sent_few=sent(few - 1),
+                few=few,
+                sent_inside=sent(inside - 1),
+                inside=inside,
+            ),
         ),
     ]
 

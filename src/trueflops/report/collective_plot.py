@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from trueflops import units
+from trueflops.language import ENGLISH, speaking
 from trueflops.predict.collective import CollectiveCompared
 from trueflops.report.collective import NAMES
 from trueflops.report.plots import INK, LOSS, check_name, load_pyplot, open_frame, save
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_collective(found: CollectiveCompared, path: Path) -> None:
     """A line for each algorithm, seconds over ranks."""
     check_name(path)

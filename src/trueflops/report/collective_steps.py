@@ -16,6 +16,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.clock import Algorithm
 from trueflops.graph.kinds import CollectiveKind
+from trueflops.language import columns, say
 from trueflops.predict.collective import CollectiveCompared, Schedule
 from trueflops.predict.collective.schedule import Message, Step, contributions
 from trueflops.report.collective import NAMES
@@ -29,14 +30,26 @@ def show_steps(out: Console, of: Schedule, found: CollectiveCompared) -> None:
     """Every phase with its steps, and what each rank holds between phases."""
     whole = of.ranks * found.payload_bytes if _is_exchange(of) else found.payload_bytes
     chunk = units.show(whole / of.chunks, "bytes")
-    out.print(Text(f"{NAMES[of.algorithm]}, step by step", style="bold"))
+    out.print(Text(say("{names}, step by step", names=NAMES[of.algorithm]), style="bold"))
     steps = plural(of.steps, "step")
-    size = plural(of.chunks, "chunk") if not _is_exchange(of) else f"{of.ranks} chunks on each rank"
-    out.print(f"{size} of {chunk}; {steps}{_pace(of, found)}")
+    size = (
+        plural(of.chunks, "chunk")
+        if not _is_exchange(of)
+        else say("{ranks} chunks on each rank", ranks=of.ranks)
+    )
+    out.print(
+        say(
+            "{size} of {chunk}; {steps}{of}",
+            size=size,
+            chunk=chunk,
+            steps=steps,
+            of=_pace(of, found),
+        )
+    )
     number = 0
     for phase in of.phases:
         adds = any(message.adds for step in phase.steps for message in step)
-        does = "each receiver adds" if adds else "each receiver keeps"
+        does = say("each receiver adds") if adds else say("each receiver keeps")
         out.print(Text(f"{phase.name}: {does}"))
         lines = [(number + i + 1, _step(of, step)) for i, step in enumerate(phase.steps)]
         for at, line in _elided(lines):
@@ -56,7 +69,7 @@ def _pace(of: Schedule, found: CollectiveCompared) -> str:
     if of.algorithm is not Algorithm.RING or of.kind is CollectiveKind.BROADCAST:
         return ""
     way = next(e.way for e in found.found if e.way.algorithm is of.algorithm)
-    return f" of {units.show(way.seconds / of.steps, 'seconds')} on average"
+    return say(" of {seconds} on average", seconds=units.show(way.seconds / of.steps, "seconds"))
 
 
 def _elided(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str, str]]:
@@ -65,7 +78,7 @@ def _elided(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str, str]]:
         yield from ((str(at), line) for at, line in lines)
         return
     yield from ((str(at), line) for at, line in lines[:ENDS])
-    yield "…", f"{len(lines) - ENDS - 1} more steps"
+    yield "…", say("{number} more steps", number=len(lines) - ENDS - 1)
     yield str(lines[-1][0]), lines[-1][1]
 
 
@@ -89,14 +102,14 @@ def _ring(of: Schedule, step: Step) -> str:
 def _chunks(of: Schedule, message: Message) -> str:
     """Letters of few chunks, numbers of many; of several the first and the last."""
     if _is_exchange(of):
-        return f"for {message.chunks[0] % of.ranks}"
+        return say("for {chunks}", chunks=message.chunks[0] % of.ranks)
     names = [ascii_lowercase[c] if of.chunks <= len(ascii_lowercase) else str(c)
              for c in message.chunks]  # fmt: skip
     if len(names) == of.chunks and of.chunks > 1:
-        return "all"
+        return say("all")
     if len(names) <= ENDS + 1:
         return "".join(names) if of.chunks <= len(ascii_lowercase) else "+".join(names)
-    return f"{len(names)} chunks"
+    return say("{number} chunks", number=len(names))
 
 
 def _show_held(out: Console, of: Schedule) -> None:
@@ -104,11 +117,27 @@ def _show_held(out: Console, of: Schedule) -> None:
     grids = [contributions(of, done) for done in range(len(of.phases) + 1)]
     reduces = of.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
     letters = " ".join(ascii_lowercase[: of.chunks])
-    heads = ["at first", *(f"after {phase.name}".split(",")[0] for phase in of.phases)]
-    wide = max(len(letters), *map(len, heads)) + 2
-    says = "Σ: the sum of all" if reduces else "•: there"
-    out.print(Text(f"what each rank holds of chunks {letters.replace(' ', ', ')} ({says})"))
-    out.print(Text("        " + "".join(f"{head:<{wide}}" for head in heads).rstrip(), "dim"))
+    heads = [
+        say("at first"),
+        *(say("after {name}", name=phase.name).split(",")[0] for phase in of.phases),
+    ]
+    wide = max(columns(each) for each in (letters, *heads)) + 2
+    says = say("Σ: the sum of all") if reduces else "•: there"
+    out.print(
+        Text(
+            say(
+                "what each rank holds of chunks {letters} ({says})",
+                letters=letters.replace(" ", ", "),
+                says=says,
+            )
+        )
+    )
+    out.print(
+        Text(
+            "        " + "".join(head + " " * (wide - columns(head)) for head in heads).rstrip(),
+            "dim",
+        )
+    )
     for rank in range(of.ranks):
         cells = ("".join(f"{_cell(int(c), of, reduces)} " for c in grid[rank]) for grid in grids)
         line = "".join(f"{cell.strip():<{wide}}" for cell in cells)

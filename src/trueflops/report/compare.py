@@ -12,6 +12,7 @@ from trueflops import units
 from trueflops.catalog import Accelerator, price
 from trueflops.catalog.facts import sources
 from trueflops.errors import UnknownName
+from trueflops.language import say, word
 from trueflops.report.grid import grid
 from trueflops.report.tables import FOOTNOTE, MARK, NO_PRICE
 
@@ -94,15 +95,19 @@ def _bandwidth(chip: Accelerator) -> Text:
 def footnotes(chips: Sequence[Accelerator]) -> str:
     """What the marks of `chips_table` mean: of those that it shows."""
     marked = any(path in SHOWN_FACTS for chip in chips for path in chip.unconfirmed)
-    said = (
+    said = say(
         "dense TFLOP/s (TOP/s for int8) per device as software sees it; X no such path, · not known"
     )
-    notes = [said, *([FOOTNOTE] if marked else [])]
+    notes = [said, *([word(FOOTNOTE)] if marked else [])]
     unpriced = sum(price(chip) is None for chip in chips)
     if unpriced:
-        of = f"of {unpriced} of these {len(chips)} chips" if len(chips) > 1 else "of this chip"
-        notes.append(f"{NO_PRICE} {of}")
-    return "; ".join(notes)
+        of = (
+            say("of {unpriced} of these {number} chips", unpriced=unpriced, number=len(chips))
+            if len(chips) > 1
+            else say("of this chip")
+        )
+        notes.append(f"{word(NO_PRICE)} {of}")
+    return say("; ").join(notes)
 
 
 def _number(chip: Accelerator, path: str, unit: float, digits: int) -> Text:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import price
+from trueflops.language import mark, say, word
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.grid import Column, Grid, grid
 from trueflops.report.tables import MARK, NO_PRICE, count, plural
@@ -29,7 +30,7 @@ RESTS_ON: Final = (
     "memory.bandwidth", "links.scale_up_bandwidth",
 )  # fmt: skip
 """Facts of a chip that every prediction uses."""
-COST: Final[Column] = ("$/M tokens", "right")
+COST: Final[Column] = (mark("$/M tokens"), "right")
 FEWEST: Final[Column] = ("fewest", "right")
 
 
@@ -37,27 +38,50 @@ def print_comparison(out: Console, found: Comparison, model: str, asked: int | N
     """Training, then serving; then why some cannot, and under which conditions."""
     answers = found.answers
     fewest = [[a.training.fewest for a in answers], [a.serving.fewest for a in answers]]
-    heading = _heading(f"Training {model} on", found.training_count, asked, fewest[0])
+    heading = _heading(
+        say("Training {model} on", model=model), found.training_count, asked, fewest[0]
+    )
     out.print(_training(found, heading, asked))
     tokens = units.show(BATCH_TOKENS, "count")
     out.print(
-        Text(f"mixed-precision AdamW, best plan found, at least {tokens} tokens a step", "dim")
+        Text(
+            say(
+                "mixed-precision AdamW, best plan found, at least {tokens} tokens a step",
+                tokens=tokens,
+            ),
+            "dim",
+        )
     )
     out.print()
-    heading = _heading(f"Serving {model} from", found.serving_count, asked, fewest[1])
+    heading = _heading(
+        say("Serving {model} from", model=model), found.serving_count, asked, fewest[1]
+    )
     out.print(_serving(found, heading, asked))
     formats = _formats(answers)
-    weights = f"{formats[0]} weights" if len(formats) == 1 else "weights as released, or as narrow"
+    weights = (
+        say("{formats} weights", formats=formats[0])
+        if len(formats) == 1
+        else say("weights as released, or as narrow")
+    )
     asked_of = [a.serving.result.workload for a in answers if a.serving.result]
     prompt = asked_of[0].input if asked_of else PROMPT
-    load = f"{prompt:,} tokens in, {OUTPUT} out, {REQUESTS_PER_CHIP} requests a chip"
+    load = say(
+        "{prompt:,} tokens in, {output} out, {requests_per_chip} requests a chip",
+        prompt=prompt,
+        output=OUTPUT,
+        requests_per_chip=REQUESTS_PER_CHIP,
+    )
     out.print(Text(f"{weights}, {load}", style="dim"))
-    fewest_means = "" if asked else "; fewest: of this chip that can"
-    out.print(Text(f"tokens/s are per chip{fewest_means}", style="dim"))
+    fewest_means = "" if asked else say("; fewest: of this chip that can")
+    out.print(
+        Text(say("tokens/s are per chip{fewest_means}", fewest_means=fewest_means), style="dim")
+    )
     for line in _reasons(answers):
         out.print(Text(line, style="dim"))
     if any(_marked(answer) for answer in answers):
-        out.print(Text(f"{MARK} rests on unconfirmed figures of the chip", style="dim"))
+        out.print(
+            Text(say("{mark} rests on unconfirmed figures of the chip", mark=MARK), style="dim")
+        )
 
 
 def _marked(answer: ChipAnswer) -> str:
@@ -72,15 +96,20 @@ def _name(answer: ChipAnswer) -> str:
 def _heading(does: str, common: int | None, asked: int | None, fewest: Sequence[int | None]) -> str:
     """'Training Llama-3.1-8B on 16 of each, the fewest on which all can'."""
     if common is None:
-        return f"{does} {asked or 'any number'} of each: none of them can"
+        return say(
+            "{does} {asked} of each: none of them can", does=does, asked=asked or say("any number")
+        )
     if asked:
-        return f"{does} {asked:,} of each"
+        return say("{does} {asked:,} of each", does=does, asked=asked)
     able = [size for size in fewest if size is not None]
-    who = "all can" if max(able) <= common else "three in four can"
-    if len(able) < len(fewest) and who == "all can":
-        who = "all can that can at all"
-    return f"{does} {plural(common, 'chip') if len(fewest) == 1 else f'{common:,} of each'}, " + (
-        "the fewest that can" if len(fewest) == 1 else f"the fewest on which {who}"
+    who = say("all can") if max(able) <= common else say("three in four can")
+    if len(able) < len(fewest) and max(able) <= common:
+        who = say("all can that can at all")
+    if len(fewest) == 1:
+        many = plural(common, "chip")
+        return say("{does} {many}, the fewest that can", does=does, many=many)
+    return say(
+        "{does} {common:,} of each, the fewest on which {who}", does=does, common=common, who=who
     )
 
 
@@ -121,7 +150,7 @@ def _serving(found: Comparison, title: str, asked: int | None) -> Grid:
 
 
 def _no(outcome: Outcome[Any]) -> str:
-    return "needs more" if outcome.fewest else "no"
+    return say("needs more") if outcome.fewest else say("no")
 
 
 def _fewest(outcome: Outcome[Any]) -> str:
@@ -129,7 +158,7 @@ def _fewest(outcome: Outcome[Any]) -> str:
 
 
 def _usd(dollars: float | None) -> str:
-    return NO_PRICE if dollars is None else units.show(dollars, "usd")
+    return word(NO_PRICE) if dollars is None else units.show(dollars, "usd")
 
 
 def _reasons(answers: Sequence[ChipAnswer]) -> list[str]:
@@ -138,7 +167,13 @@ def _reasons(answers: Sequence[ChipAnswer]) -> list[str]:
     for answer in answers:
         why = [o.why for o in (answer.training, answer.serving) if o.fewest is None and o.why]
         if why:
-            lines.append(f"no: {answer.chip.name}: {'; '.join(dict.fromkeys(why))}")
+            lines.append(
+                say(
+                    "no: {name}: {names}",
+                    name=answer.chip.name,
+                    names=say("; ").join(dict.fromkeys(why)),
+                )
+            )
     return lines
 
 

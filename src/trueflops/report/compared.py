@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import mark, say
 from trueflops.predict.stragglers.simulate import Mode
 from trueflops.report.grid import grid
 from trueflops.report.served import mode_name
@@ -31,10 +32,10 @@ class Way:
         return self.answer.get("served") or {}
 
     @property
-    def sent_bytes(self) -> float:
-        """That leave the busiest process in a step."""
+    def sent_bytes(self) -> float | None:
+        """That leave the busiest process in a step; None in a run too short to be counted."""
         out = [e["counted_bytes"] for e in self.answer["passed"] if e["way"] == "out"]
-        return sum(out) + sum(e["ring_sends_bytes"] for e in self.answer["collectives"])
+        return sum(out) + sum(e["ring_sends_bytes"] for e in self.answer["collectives"]) or None
 
     def rates(self, job: Job) -> tuple[float | None, float | None]:
         """Tokens a second, predicted and measured."""
@@ -50,16 +51,20 @@ class Way:
 def way_name(engine: str, updates: Mode, staleness: int, drop: int) -> str:
     """For a row."""
     if engine == "parameter-server":
-        return f"server {mode_name(updates, staleness, drop)}"
+        return say("server {mode}", mode=mode_name(updates, staleness, drop))
     return {"ddp": "DDP", "dataparallel": "DataParallel"}[engine]
 
 
 def show_engines(out: Console, job: Job, ways: Sequence[Way], notes: Sequence[str]) -> None:
     """Throughput, staleness, and the loss after the same tokens."""
-    tokens = f"{job.workload.tokens_per_step * job.steps:,.0f}"
+    title = say(
+        "{name}, {replicas} replicas, the same {tokens:,.0f} tokens each way",
+        name=job.model.name,
+        replicas=int(job.plan.dp),
+        tokens=job.workload.tokens_per_step * job.steps,
+    )
     out.print()
-    out.print(Text(f"{job.model.name}, {int(job.plan.dp)} replicas, the same {tokens} tokens each "
-                   "way", "bold"))  # fmt: skip
+    out.print(Text(title, "bold"))
     table = grid(
         "engine", ("tokens/s", "right"), ("predicted", "right"), ("stale by", "right"),
         ("at most", "right"), ("loss", "right"), ("sends", "right"),
@@ -70,12 +75,14 @@ def show_engines(out: Console, job: Job, ways: Sequence[Way], notes: Sequence[st
             way.name, _rate(measured), _rate(predicted),
             f"{way.served.get('mean_staleness', 0.0):.1f}",
             str(way.served.get("most_staleness", 0)), f"{way.answer['losses'][-1]:.5f}",
-            units.show(way.sent_bytes, "bytes"),
+            "–" if way.sent_bytes is None else units.show(way.sent_bytes, "bytes"),
         )  # fmt: skip
     out.print(table)
-    out.print(Text("loss: of the last batch, the same sequences each way; stale by: updates of "
-                   "others between reading and changing weights; sends: the busiest process, in "
-                   "a step", "dim"))  # fmt: skip
+    means = say(
+        "loss: of the last batch, the same sequences each way; stale by: updates of others between "
+        "reading and changing weights; sends: the busiest process, in a step"
+    )
+    out.print(Text(means, "dim"))
     for note in notes:
         out.print(Text(f"· {note}"))
 
@@ -102,12 +109,19 @@ def encode_engines(job: Job, ways: Sequence[Way], notes: Sequence[str]) -> dict[
 def show_precisions(out: Console, job: Job, every: Sequence[Rounded], notes: Sequence[str]) -> None:
     """What each precision lost."""
     out.print()
-    out.print(Text(f"{job.model.name}, {job.steps} steps of {job.workload.tokens_per_step:,.0f} "
-                   f"tokens in each precision; {job.plan.optimizer}, learning rate "
-                   f"{job.learning_rate:g}", "bold"))  # fmt: skip
+    title = say(
+        "{name}, {steps} steps of {tokens:,.0f} tokens in each precision; {optimizer}, learning "
+        "rate {rate:g}",
+        name=job.model.name,
+        steps=job.steps,
+        tokens=job.workload.tokens_per_step,
+        optimizer=job.plan.optimizer,
+        rate=job.learning_rate,
+    )
+    out.print(Text(title, "bold"))
     table = grid(
         "products", "weights", ("loss scale", "right"), ("left out", "right"),
-        ("gradients 0", "right"), ("swamped", "right"), ("moved", "right"), ("loss", "right"),
+        ("gradients 0", "right"), ("swamped", "right"), ("distance", "right"), ("loss", "right"),
     )  # fmt: skip
     for each in every:
         of = each.precision
@@ -128,14 +142,25 @@ def _meaning(every: Sequence[Rounded]) -> list[tuple[str, str]]:
     wide = by[Precision("fp32", "fp32")]
     plain, scaled = by[Precision("fp16", "fp32")], by[Precision("fp16", "fp32", scaled=True)]
     return [
-        ("left out", "steps whose scaled gradients overflowed: the scale is halved"),
-        ("gradients 0", "below fp16's smallest number, 6e-8, a gradient is lost: "
-         f"{max(plain.zero_share - wide.zero_share, 0.0):.1%} more than in fp32 without a scale, "
-         f"{max(scaled.zero_share - wide.zero_share, 0.0):.1%} with it"),
-        ("swamped", "weights with a gradient that the last step left as they were: the update was "
-         "below half of their last bit. A wide copy adds such updates up"),
-        ("moved", "how far all weights came from where they began"),
-    ]  # fmt: skip
+        ("left out", mark("steps whose scaled gradients overflowed: the scale is halved")),
+        (
+            "gradients 0",
+            say(
+                "below fp16's smallest number, 6e-8, a gradient is lost: of all of them "
+                "{plain:.1%} more than in fp32 without a scale, {scaled:.1%} with it",
+                plain=max(plain.zero_share - wide.zero_share, 0.0),
+                scaled=max(scaled.zero_share - wide.zero_share, 0.0),
+            ),
+        ),
+        (
+            "swamped",
+            mark(
+                "weights with a gradient that the last step left as they were: the update was "
+                "below half of their last bit. A wide copy adds such updates up"
+            ),
+        ),
+        ("distance", mark("how far all weights came from where they began")),
+    ]
 
 
 def encode_precisions(job: Job, every: Sequence[Rounded], notes: Sequence[str]) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from math import log10
 from pathlib import Path
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import ENGLISH, mark, say, speaking, word
 from trueflops.plan.words import worker_words
 from trueflops.predict import Point, Pool, PooledPoint, ServingPoint
 from trueflops.report import encode
@@ -26,17 +28,17 @@ from trueflops.report.plots import (
     open_frame,
     save,
 )  # fmt: skip
-from trueflops.report.serving import describe_replicas, money_rows, routing_notes
+from trueflops.report.serving import describe_replicas, money_rows, print_asked, routing_notes
 from trueflops.report.tables import count, plural, ranged
-from trueflops.report.training import describe_cluster, memory_table, print_plan
+from trueflops.report.training import memory_table, print_plan
 from trueflops.search.configurations import Configurations
 from trueflops.search.serving import Limits
 
 LIMITED: Final = {
-    "load": "neither pool is full: more requests would be answered",
-    "prefill": "the prefill pool is full",
-    "decode": "the decode pool's caches are full",
-    "links": "the links between the pools are full",
+    "load": mark("neither pool is full: more requests would be answered"),
+    "prefill": mark("the prefill pool is full"),
+    "decode": mark("the decode pool's caches are full"),
+    "links": mark("the links between the pools are full"),
 }
 
 
@@ -45,7 +47,12 @@ def describe(point: Point) -> str:
     if isinstance(point, ServingPoint):
         return describe_replicas(point)
     prefill, decode = _pool(point.prefill_pool), _pool(point.decode_pool)
-    return f"prefill {prefill} → decode {decode}, {plural(point.running, 'request')} each"
+    return say(
+        "prefill {prefill} → decode {decode}, {running} each",
+        prefill=prefill,
+        decode=decode,
+        running=plural(point.running, "request"),
+    )
 
 
 def _pool(pool: Pool) -> str:
@@ -64,18 +71,7 @@ def pool_flags(point: PooledPoint) -> str:
 
 def print_pooled(out: Console, point: PooledPoint, notes: Sequence[str] = ()) -> None:
     """The whole answer for one pair of pools."""
-    model, asked = point.model, point.workload
-    out.print(
-        Text.assemble(
-            (model.name, "bold"),
-            f" ({units.show(model.parameter_count, 'count')} parameters, {point.weights.name}) on ",
-            describe_cluster(point.cluster),
-        )
-    )
-    out.print(
-        f"{plural(asked.concurrency, 'request')} in flight, {asked.input:,} tokens in, "
-        f"{asked.output:,} out"
-    )
+    print_asked(out, point)
     said = [pool_flags(point), *notes, *routing_notes(point.decode_pool.plan)]
     print_plan(out, describe(point), said)
     out.print()
@@ -88,31 +84,47 @@ def _pooled_table(point: PooledPoint) -> RenderableType:
     table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it gives")
 
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
-        table.add_row(name, *value, Text(note, style="dim"))
+        table.add_row(name, *value, Text(word(note), style="dim"))
 
-    waits = units.show(point.queue_seconds, "seconds") if point.queue_seconds > 1e-4 else "no"
-    row("time to first token", ranged(point.ttft, "seconds"), f"{waits} queue after the first wave")
+    waits = say("no queue after the first wave")
+    if point.queue_seconds > 1e-4:
+        queue = units.show(point.queue_seconds, "seconds")
+        waits = say("{queue} queue after the first wave", queue=queue)
+    row(
+        "time to first token",
+        ranged(point.ttft, "seconds"),
+        waits,
+    )
     row("time per output token", ranged(point.tpot, "seconds"), "no prefill comes between")
     row("prefill of a prompt", ranged(point.prefill.estimate, "seconds"))
     moved = units.show(100.0 * point.links_busy, "count")
     row(
-        "transfer of its cache", ranged(point.transfer.estimate, "seconds"), f"links {moved} % busy"
+        "transfer of its cache",
+        ranged(point.transfer.estimate, "seconds"),
+        say("links {moved} % busy", moved=moved),
     )
     chips = point.prefill_pool.accelerators + point.decode_pool.accelerators
     idle = point.cluster.count - chips
-    left = f", {idle} of {point.cluster.count} accelerators idle" if idle else ""
-    each = f"{count(per_accelerator(point))} per accelerator{left}"
+    left = (
+        say(", {idle} of {count} accelerators idle", idle=idle, count=point.cluster.count)
+        if idle
+        else ""
+    )
+    each = say("{point} per accelerator{left}", point=count(per_accelerator(point)), left=left)
     row("tokens/s written", ranged(point.tokens_per_second, "count"), each)
     busy = f"{100.0 * point.prefill_busy:.0f} %"
-    table.add_row("prefill pool busy", busy, "", Text(LIMITED[point.limited_by], "dim"))
+    table.add_row("prefill pool busy", busy, "", Text(word(LIMITED[point.limited_by]), "dim"))
     for name, value, note in money_rows(point):
         row(name, value, note)
     if point.joules_per_token:
         row("energy per token", ranged(point.joules_per_token, "joules"))
     else:
-        table.add_row("energy per token", "?", "", Text("no power figure known", "dim"))
+        table.add_row("energy per token", "?", "", Text(say("no power figure known"), "dim"))
     whole = units.show(point.cache_bytes_per_request, "memory")
-    room = Text(f"room for {point.most_requests:,} in a decode replica", style="dim")
+    room = Text(
+        say("room for {most_requests:,} in a decode replica", most_requests=point.most_requests),
+        style="dim",
+    )
     table.add_row("KV cache of a request", whole, "", room)
     return table
 
@@ -128,7 +140,14 @@ def kinds_table(points: Sequence[Point]) -> RenderableType:
         "configuration",
         title="The best of every kind",
     )
-    formats = [f"{point.weights.name}, {point.cache_bits:g}-bit cache: " for point in points]
+    formats = [
+        say(
+            "{name}, {cache_bits:g}-bit cache: ",
+            name=point.weights.name,
+            cache_bits=point.cache_bits,
+        )
+        for point in points
+    ]
     several = len(set(formats)) > 1
     for rank, point in enumerate(points, 1):
         table.add_row(
@@ -144,13 +163,26 @@ def kinds_table(points: Sequence[Point]) -> RenderableType:
 
 def refusals(found: Configurations, limits: Limits) -> list[str]:
     """How many were tried, why most of them are not in the list, and which came nearest."""
-    said = [f"{number:,} by {why}" for why, number in found.refused.most_common() if number]
-    tried = f"{plural(found.tried, 'configuration')} tried"
-    lines = [f"{tried}; refused: {', '.join(said)}" if said else tried]
+    said = [
+        say("{number:,} by {why}", number=number, why=why)
+        for why, number in found.refused.most_common()
+        if number
+    ]
+    tried = say("{tried} tried", tried=plural(found.tried, "configuration"))
+    lines = [
+        say("{tried}; refused: {names}", tried=tried, names=", ".join(said)) if said else tried
+    ]
     if found.nearest is not None and not found.points and limits.given and found.nearest.fits:
         over = 100.0 * (limits.by_how_much(found.nearest) - 1.0)
         missed = " and ".join(limits.missed(found.nearest))
-        lines.append(f"nearest: {describe(found.nearest)} misses the {missed} by {over:.0f} %")
+        lines.append(
+            say(
+                "nearest: {nearest} misses the {missed} by {over:.0f} %",
+                nearest=describe(found.nearest),
+                missed=missed,
+                over=over,
+            )
+        )
     return lines
 
 
@@ -183,7 +215,7 @@ def draw_front(front: Sequence[Point], columns: int) -> list[Text]:
         down = _HIGH - 1 - min(int((log10(y) - bottom) / (top - bottom) * _HIGH), _HIGH - 1)
         cells[down][across] = "◆" if isinstance(point, PooledPoint) else "●"
     names = {0: units.digits(10**top), _HIGH - 1: units.digits(10**bottom)}
-    lines = [Text("tokens/s per accelerator   ● replicas   ◆ two pools", style="dim")]
+    lines = [Text(say("tokens/s per accelerator   ● replicas   ◆ two pools"), style="dim")]
     for row, line in enumerate(cells):
         lines.append(Text(f"{names.get(row, ''):>8} │{''.join(line).rstrip()}", no_wrap=True))
     lines.append(Text(f"{'':8} └{'─' * width}", style="dim", no_wrap=True))
@@ -191,7 +223,8 @@ def draw_front(front: Sequence[Point], columns: int) -> list[Text]:
         f"{units.digits(10**left)}{units.digits(10**right):>{width - len(units.digits(10**left))}}"
     )
     lines.append(Text(f"{'':10}{ends}", style="dim", no_wrap=True))
-    lines.append(Text(f"{'tokens/s for one user':>{width + 10}}", style="dim", no_wrap=True))
+    axis = say("tokens/s for one user")
+    lines.append(Text(" " * (width + 10 - cell_len(axis)) + axis, style="dim", no_wrap=True))
     return lines
 
 
@@ -212,13 +245,14 @@ def front_table(front: Sequence[Point]) -> RenderableType:
     return table
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_front(front: Sequence[Point], path: Path) -> None:
     """The front as a picture, with the 90 % interval of every point."""
     check_name(path)
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(8.0, 4.8))
     axes.plot([per_user(p) for p in front], [per_accelerator(p) for p in front], color=LOSS)
-    for pooled, color, name in ((False, BAR, "replicas"), (True, GOOD, "two pools")):
+    for pooled, color, name in ((False, BAR, "replicas"), (True, GOOD, mark("two pools"))):
         some = [point for point in front if isinstance(point, PooledPoint) == pooled]
         if not some:
             continue
@@ -239,7 +273,7 @@ def plot_front(front: Sequence[Point], path: Path) -> None:
         ]
         axes.errorbar(x, y, tall, wide, fmt="o", color=color, label=name, elinewidth=0.5)
     axes.set(xscale="log", yscale="log")
-    axes.set_xlabel("tokens/s for one user", color=INK)
+    axes.set_xlabel(say("tokens/s for one user"), color=INK)
     axes.set_ylabel("tokens/s per accelerator", color=INK)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,g}")

@@ -9,12 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import mark, say, word
 from trueflops.profile.correction import FACTORS, RESERVE
 from trueflops.report.tables import console
 from trueflops.run.correction import Fit, Observed, missed
 
 _MEANS = {
-    "compute": "every kernel", "host": "every call and launch", "links": "every collective",
+    "compute": mark("every kernel"), "host": mark("every call and launch"),
+    "links": mark("every collective"),
 }  # fmt: skip
 _NEAR = 0.01
 
@@ -22,10 +24,12 @@ _NEAR = 0.01
 def show_correction(fit: Fit, observed: Sequence[Observed], where: str) -> None:
     """Steps, then factors, then what a reader may expect of other plans."""
     out = console()
-    table = Table(title="Steps, as they were and are predicted", title_justify="left", box=None)
-    table.add_column("plan")
-    for name in ("measured", "before", "after", "left out"):
-        table.add_column(name, justify="right")
+    table = Table(
+        title=say("Steps, as they were and are predicted"), title_justify="left", box=None
+    )
+    table.add_column(word("plan"))
+    for name in ("measured", "before", mark("after"), mark("left out")):
+        table.add_column(word(name), justify="right")
     for place, each in enumerate(observed):
         without = fit.left_out[place] if fit.left_out else None
         table.add_row(
@@ -37,18 +41,33 @@ def show_correction(fit: Fit, observed: Sequence[Observed], where: str) -> None:
     out.print()
     for name in FACTORS:
         value = fit.values[name]
-        near = abs(value - 1.0) < _NEAR
-        says = "as it was" if near else f"{value:.2f} times as long"
-        out.print(Text(f"{name}: {_MEANS[name]} takes {says}" if not near else f"{name}: {says}"))
+        says = say("{name}: as it was", name=name)
+        if abs(value - 1.0) >= _NEAR:
+            says = say(
+                "{name}: {what} takes {value:.2f} times as long",
+                name=name,
+                what=_MEANS[name],
+                value=value,
+            )
+        out.print(Text(says))
     if fit.values[RESERVE]:
-        out.print(Text(f"memory: {units.show(fit.values[RESERVE], 'memory')} more a device"))
+        more = units.show(fit.values[RESERVE], "memory")
+        out.print(Text(say("memory: {more} more a device", more=more)))
     before = missed(fit.before, observed)
     if fit.left_out:
         after = missed(fit.left_out, observed)
-        out.print(Text(f"Plans that a fit has not seen: {before:.0%} off before, {after:.0%} now."))
+        out.print(
+            Text(
+                say(
+                    "Plans that a fit has not seen: {before:.0%} off before, {after:.0%} now.",
+                    before=before,
+                    after=after,
+                )
+            )
+        )
     else:
-        out.print(Text("Run two or three other plans as well, to see what it does for those."))
-    out.print(Text(f"use it with --profile {where}"))
+        out.print(Text(say("Run two or three other plans as well, to see what it does for those.")))
+    out.print(Text(say("use it with --profile {where}", where=where)))
 
 
 def encode_correction(fit: Fit, observed: Sequence[Observed]) -> dict[str, Any]:
@@ -76,5 +95,10 @@ def _off(predicted: float, measured: float) -> str:
 def _named(each: Observed) -> str:
     said = {name: value for name, value in each.said["plan"].items() if "dtype" not in name}
     said.pop("compute", None)
-    words = " ".join(f"{name} {value}" for name, value in said.items()) or "one rank"
-    return f"{words}, seq {each.workload.seq}, batch {each.workload.global_batch}"
+    words = " ".join(f"{name} {value}" for name, value in said.items()) or say("one rank")
+    return say(
+        "{words}, seq {seq}, batch {batch}",
+        words=words,
+        seq=each.workload.seq,
+        batch=each.workload.global_batch,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, Final
 
 from rich.console import Console
@@ -11,22 +10,27 @@ from rich.text import Text
 from trueflops import units
 from trueflops.clock import Clock
 from trueflops.errors import shorten
+from trueflops.language import mark, say, word
 from trueflops.predict import Estimate
 from trueflops.predict.diagnosis import Diagnosis
 from trueflops.predict.diagnosis.advice import SHORT
 from trueflops.predict.diagnosis.groups import Group
 from trueflops.report import encode
 from trueflops.report.grid import Bar, grid
-from trueflops.report.tables import console, plural, show_list
+from trueflops.report.tables import console, filled, plural, show_list
 
 CAUSES: Final = {
-    "matmul": "matrix products", "attention": "attention", "memory": "memory-bound",
-    "other": "other kernels", "communication": "communication, exposed", "copies": "copies",
-}  # fmt: skip
+    "matmul": mark("matrix products"),
+    "attention": "attention",
+    "memory": "memory-bound",
+    "other": mark("other kernels"),
+    "communication": mark("communication, exposed"),
+    "copies": "copies",
+}
 HOST: Final = {
-    "op": "in torch's ops", "python": "in Python", "launch": "in launch calls",
-    "wait": "waiting for the device", "allocate": "asking for memory",
-    "profiler": "in the profiler's own buffers",
+    "op": mark("in torch's ops"), "python": mark("in Python"), "launch": mark("in launch calls"),
+    "wait": mark("waiting for the device"), "allocate": mark("asking for memory"),
+    "profiler": mark("in the profiler's own buffers"),
 }  # fmt: skip
 BARS: Final = 24  # characters of the longest bar
 LISTED_GAPS: Final = 100  # in JSON; thousands of a microsecond tell nothing
@@ -98,19 +102,27 @@ def warnings(found: Diagnosis, clock: Clock | None) -> list[str]:
     said = list(found.trace.warnings)
     if found.late_seconds > TELLING * found.window.seconds:
         said.append(
-            "the profiler makes the host slower, so there is less idle time without it: time a "
-            "step with the profiler off before you act on that"
+            say(
+                "the profiler makes the host slower, so there is less idle time without it: "
+                "time a step with the profiler off before you act on that"
+            )
         )
     unpriced = found.kernel_seconds - found.priced_seconds
     if not found.trace.shapes:
         said.append(
-            "the ops of this trace have no shapes: profile with record_shapes=True to see what "
-            "each kernel should take, which are slow, and what fusing them would save"
+            say(
+                "the ops of this trace have no shapes: profile with record_shapes=True to "
+                "see what each kernel should take, which are slow, and what fusing them "
+                "would save"
+            )
         )
     elif unpriced > TELLING * found.kernel_seconds:
         worst = [g for g in found.groups if g.predicted is None][:3]
         said.append(
-            f"{_percent(unpriced, found.kernel_seconds)} of the kernels' time has no prediction: "
+            say(
+                "{unpriced} of the kernels' time has no prediction: ",
+                unpriced=_percent(unpriced, found.kernel_seconds),
+            )
             + "; ".join(f"{g.label} ({g.why})" for g in worst)
         )
     return said
@@ -121,15 +133,30 @@ def show_diagnosis(found: Diagnosis, clock: Clock | None, top: int) -> None:
     out = console()
     step = found.window.seconds
     name = f"{found.window.name}, " if found.window.name else ""
-    said = f"{found.trace.file}: {name}a step of {_time(step)}, "
+    said = say(
+        "{file}: {name}a step of {step}, ", file=found.trace.file, name=name, step=_time(step)
+    )
     out.print(Text(said + plural(len(found.window.kernels), "kernel"), style="bold"))
     if clock is not None and found.trace.shapes:
-        peak = f", at {100.0 * found.peak_share:.1f} % of its dense peak"
-        said = f"predictions for {clock.chip.name}{peak if found.peak_share else ''}"
+        peak = say(", at {peak_share:.1f} % of its dense peak", peak_share=100.0 * found.peak_share)
+        said = say(
+            "predictions for {name}{peak}",
+            name=clock.chip.name,
+            peak=peak if found.peak_share else "",
+        )
         out.print(Text(said, style="dim"))
     if len(found.steps) > 1:
         lengths = ", ".join(_time(seconds) for _, seconds in found.steps[:8])
-        out.print(Text(f"{len(found.steps)} steps: {lengths}; shown is the median", style="dim"))
+        out.print(
+            Text(
+                say(
+                    "{number} steps: {lengths}; shown is the median",
+                    number=len(found.steps),
+                    lengths=lengths,
+                ),
+                style="dim",
+            )
+        )
     out.print()
     _show_causes(out, found)
     if found.trace.shapes:
@@ -140,11 +167,11 @@ def show_diagnosis(found: Diagnosis, clock: Clock | None, top: int) -> None:
     _show_pauses(out, found)
     _show_possible(out, found)
     show_list(out, "What would help", [
-        (f"{'about' if a.code == 'fuse' else 'up to'} {_time(a.saves_seconds)}", a.text)
+        (f"{say('about') if a.code == 'fuse' else say('up to')} {_time(a.saves_seconds)}", a.text)
         for a in found.advice
     ])  # fmt: skip
     for text in warnings(found, clock):
-        out.print(Text(textwrap.fill(f"note: {text}", out.width), style="dim"))
+        out.print(Text(filled(out, say("note: {text}", text=text)), style="dim"))
 
 
 def _show_causes(out: Console, found: Diagnosis) -> None:
@@ -153,9 +180,12 @@ def _show_causes(out: Console, found: Diagnosis) -> None:
     rows.sort(key=lambda row: -row[1])
     late = found.late_seconds
     if any(kernel.launched is not None for kernel in found.window.kernels):
-        rows += [("idle, the host was late", late), ("idle, between kernels", shares.idle - late)]
+        rows += [
+            (mark("idle, the host was late"), late),
+            (mark("idle, between kernels"), shares.idle - late),
+        ]
     else:
-        rows.append(("idle, the trace has no launches", shares.idle))
+        rows.append((say("idle, the trace has no launches"), shares.idle))
     table = grid("", ("", "right"), ("", "right"), "", title="Where the time went")
     longest = max(seconds for _, seconds in rows) or 1.0
     for what, seconds in rows:
@@ -165,19 +195,29 @@ def _show_causes(out: Console, found: Diagnosis) -> None:
     out.print(table)
     kernels = len(found.window.kernels)
     said = [
-        f"launches: {kernels:,}, one every {_time(step / kernels)}; {found.short_kernels:,} "
-        f"kernels take less than {SHORT / units.MICRO:.0f} µs"
+        say(
+            "launches: {kernels:,}, one every {step}; {short_kernels:,} kernels take "
+            "less than {short:.0f} µs",
+            kernels=kernels,
+            step=_time(step / kernels),
+            short_kernels=found.short_kernels,
+            short=SHORT / units.MICRO,
+        )
     ]
     if len(found.phases) > 1:
-        said.append("kernels: " + ", ".join(f"{p} {_time(s)}" for p, s in found.phases.items()))
+        said.append(
+            say("kernels: ") + ", ".join(f"{p} {_time(s)}" for p, s in found.phases.items())
+        )
     if shares.hidden:
-        said.append(f"communication hidden behind kernels: {_time(shares.hidden)}")
+        said.append(
+            say("communication hidden behind kernels: {hidden}", hidden=_time(shares.hidden))
+        )
     if late > TELLING * step:
         spent = sorted(found.spent.items(), key=lambda each: -each[1])
-        did = ", ".join(f"{_time(s)} {HOST[w]}" for w, s in spent if s > TELLING * late)
-        said.append(f"while the device waited, the host was {did}")
+        did = ", ".join(f"{_time(s)} {word(HOST[w])}" for w, s in spent if s > TELLING * late)
+        said.append(say("while the device waited, the host was {did}", did=did))
     for text in said:
-        out.print(Text(textwrap.fill(text, out.width), style="dim"))
+        out.print(Text(filled(out, text), style="dim"))
     out.print()
 
 
@@ -227,7 +267,7 @@ def _bare(op: str) -> str:
 
 
 def _some(what: str, top: int, many: int) -> str:
-    return f"{what}, {top} of {many}" if many > top else what
+    return say("{what}, {top} of {many}", what=what, top=top, many=many) if many > top else what
 
 
 def _show_slow(out: Console, found: Diagnosis, top: int) -> None:
@@ -235,7 +275,7 @@ def _show_slow(out: Console, found: Diagnosis, top: int) -> None:
     if not slow and not found.trace.shapes:
         return
     if not slow:
-        out.print("No kernel that matters is below its predicted range.\n")
+        out.print(say("No kernel that matters is below its predicted range.\n"))
         return
     table = grid("", ("n", "right"), ("each", "right"), ("predicted", "right"), ("ratio", "right"),
                  ("costs", "right"), title="Far below their limit", gives_way=0)  # fmt: skip
@@ -257,7 +297,7 @@ def _show_pauses(out: Console, found: Diagnosis) -> None:
                  title="Longest gaps", gives_way=3)  # fmt: skip
     for pause in pauses:
         where = pause.host.replace("autograd::engine::evaluate_function: ", "")
-        doing = where or ("" if pause.late else "(queued)")
+        doing = word(where) or ("" if pause.late else say("(queued)"))
         table.add_row(_time(pause.at_seconds), _time(pause.seconds), Text(doing),
                       Text(pause.before))  # fmt: skip
     out.print(table)
@@ -275,7 +315,7 @@ def _show_possible(out: Console, found: Diagnosis) -> None:
         between = units.show_between(case.low, case.seconds, case.high, "seconds")
         said = between if case.high - case.low > NOTED * case.seconds / 5 else ""
         if not less and case is not found.possible[0]:
-            said = "the host would be late all the same"
+            said = say("the host would be late all the same")
         table.add_row(case.name, _time(case.seconds), less, said)
     out.print(table)
     out.print()

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Price
+from trueflops.language import say
 from trueflops.plan.words import changed_flags, describe_plan, flags_of
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.encode import plan as encode_plan
@@ -50,20 +51,26 @@ def front_table(found: Found, rent: Price | None = None) -> RenderableType:
 
 def _cost(step: TrainingStep, rent: Price | None) -> str:
     usd = training_bill(step, rent=rent).usd
-    return units.show(float(usd.value), "usd") if usd else "no price known"
+    return units.show(float(usd.value), "usd") if usd else say("no price known")
 
 
 def fallen_table(found: Found) -> RenderableType:
     """How many plans fell out, and why."""
     table = grid(("plans", "right"), "", "", title="Why not the others")
     for code, number in found.refused.most_common():
-        why = "the tool has no setting for it" if code == NOT_ALLOWED else "refused by this rule"
+        why = (
+            say("the tool has no setting for it")
+            if code == NOT_ALLOWED
+            else say("refused by this rule")
+        )
         table.add_row(f"{number:,}", code, Text(why, style="dim"))
-    table.add_row(f"{found.too_large:,}", "memory", Text("may not fit", style="dim"))
-    table.add_row(f"{found.slower:,}", "time", Text("slower, by a bound", style="dim"))
+    table.add_row(f"{found.too_large:,}", "memory", Text(say("may not fit"), style="dim"))
+    table.add_row(f"{found.slower:,}", "time", Text(say("slower, by a bound"), style="dim"))
     shown = len(found.best)
     rest = max(found.fitting - shown, 0)
-    table.add_row(f"{rest:,}", "predicted", Text("slower, or of a kind listed above", style="dim"))
+    table.add_row(
+        f"{rest:,}", "predicted", Text(say("slower, or of a kind listed above"), style="dim")
+    )
     return table
 
 
@@ -72,9 +79,14 @@ def _miss(near: TrainingStep, best: TrainingStep) -> str:
     needed = float(near.memory.estimate.high)
     lacks = units.show(max(needed - near.capacity_bytes, 0.0), "memory")
     changes = changed_flags(best.plan, near.plan) or describe_plan(near.plan)
-    return (
-        f"Nearest miss: {changes} would be {faster:.1f} % faster and lacks {lacks} to fit surely "
-        f"({units.show(float(near.memory.value), 'memory')}, up to {units.show(needed, 'memory')})."
+    return say(
+        "Nearest miss: {changes} would be {faster:.1f} % faster and lacks {lacks} to "
+        "fit surely ({value}, up to {needed}).",
+        changes=changes,
+        faster=faster,
+        lacks=lacks,
+        value=units.show(float(near.memory.value), "memory"),
+        needed=units.show(needed, "memory"),
     )
 
 

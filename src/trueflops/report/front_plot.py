@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trueflops import units
 from trueflops.catalog import Price
+from trueflops.language import ENGLISH, speaking
 from trueflops.plan.words import describe_plan
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.plots import (
@@ -21,6 +22,7 @@ from trueflops.report.plots import (
 )
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_front(front: tuple[TrainingStep, ...], path: Path, rent: Price | None = None) -> None:
     """A point a plan, with the interval of its time; the best in another colour."""
     check_name(path)

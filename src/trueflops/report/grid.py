@@ -3,6 +3,7 @@
 A column keeps its width while there is room. Where there is not, bars become shorter, then texts
 take several lines, then headings do; then bars are left out; then each row is stacked: its label,
 and under it its cells with their headings. What is shown at 40 columns is what is shown at 120.
+The title, headings and cells that are plain strings are said in the language spoken.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from trueflops.language import word
+from trueflops.language.lines import CLOSING, OPENING, WIDE
+
 Justify = Literal["left", "right"]
 Column = str | tuple[str, Justify]
 BLOCKS: Final = " ▏▎▍▌▋▊▉█"
@@ -23,9 +27,14 @@ BAR_LEAST: Final = 6  # below this a bar tells nothing
 INDENT: Final = 2  # of the cells of a stacked row
 HANG: Final = 2  # of the further lines of a label
 # A number is one piece, whatever stands around it; so is a word, with the mark behind it.
-_PIECES: Final = re.compile(r"\d+(?:[.,]\d+)*[^\w\s]*|[^\W\d]+[^\w\s]*|[^\w\s]+")
+# So is each character of Chinese.
+_PIECES: Final = re.compile(
+    rf"\d+(?:[.,]\d+)*[^\w\s]*|[{WIDE}][{CLOSING}]*|[^\W\d{WIDE}]+[^\w\s]*|[^\w\s]+"
+)
 # A flag stays with its number, and no line begins with a dot.
-_WORDS: Final = re.compile(r"\S+(?: [\d.]+(?= ·|$))?(?: ·)?")
+_WORDS: Final = re.compile(
+    rf"[{OPENING}]*[{WIDE}][{CLOSING}]*|[^\s{WIDE}]+(?: [\d.]+(?= ·|$))?(?: ·)?"
+)
 
 
 class Bar(NamedTuple):
@@ -51,16 +60,15 @@ class Grid:
     def __init__(
         self, *columns: Column, title: str = "", gives_way: int = -1, gap: int = 2
     ) -> None:
-        self.title, self.gap = title, gap
+        self.title, self.gap = word(title), gap
         self.gives_way = gives_way % len(columns)
-        self.heads: list[tuple[str, Justify]] = [
-            c if isinstance(c, tuple) else (c, "left") for c in columns
-        ]
+        heads = [c if isinstance(c, tuple) else (c, "left") for c in columns]
+        self.heads: list[tuple[str, Justify]] = [(word(head), side) for head, side in heads]
         self.rows: list[list[Cell]] = []
 
     def add_row(self, *cells: str | Cell) -> None:
         """Append a row; plain texts may hold markup."""
-        self.rows.append([Text.from_markup(c) if isinstance(c, str) else c for c in cells])
+        self.rows.append([Text.from_markup(_said(c)) if isinstance(c, str) else c for c in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
@@ -176,6 +184,12 @@ def grid(*columns: Column, title: str = "", **layout: int) -> Grid:
     return Grid(*columns, title=title, **layout)
 
 
+def _said(cell: str) -> str:
+    """A cell in the language spoken; depth in a tree is spaces before a name."""
+    name = cell.lstrip(" ")
+    return cell[: len(cell) - len(name)] + word(name)
+
+
 def _text(cell: Cell, scale: float = 1.0) -> Text:
     return cell.drawn(scale) if isinstance(cell, Bar) else cell
 
@@ -190,20 +204,20 @@ def wrapped_cell(text: Text, width: int, hang: int = 0) -> list[Text]:
         return [text]
     before = " " * (indent + hang if hang else 0)
     spans: list[tuple[int, int]] = []
-    for word in _WORDS.finditer(plain):
-        pieces = [(word.start(), word.end())]
-        if cell_len(word[0]) > width - len(before):
+    for each in _WORDS.finditer(plain):
+        pieces = [(each.start(), each.end())]
+        if cell_len(each[0]) > width - len(before):
             pieces = [
                 part
-                for piece in _PIECES.finditer(word[0])
+                for piece in _PIECES.finditer(each[0])
                 for part in _parts(
-                    word.start() + piece.start(), word.start() + piece.end(), width - len(before)
+                    each.start() + piece.start(), each.start() + piece.end(), width - len(before)
                 )
             ]
         for start, end in pieces:
             begun = spans[-1][0] if spans else 0
             room = width - (len(before) if len(spans) > 1 else 0)
-            whole = len(pieces) == 1 or start > word.start()  # a long word begins a line
+            whole = len(pieces) == 1 or start > each.start()  # a long word begins a line
             if spans and whole and cell_len(plain[begun:end]) <= room:
                 spans[-1] = (begun, end)
             else:

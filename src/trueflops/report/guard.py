@@ -12,10 +12,11 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.errors import printable
+from trueflops.language import say
 from trueflops.predict.captured.guarded import Comparison, Growth
 from trueflops.records.baseline import Baseline
 from trueflops.report.grid import grid
-from trueflops.report.tables import console
+from trueflops.report.tables import console, filled
 
 LISTED: Final = 8  # rows of what grew
 
@@ -68,9 +69,20 @@ def show_written(path: Path, now: Baseline, *, updated: bool) -> None:
     """Where the step was written down."""
     out = console()
     step, peak = _time(now.step_seconds), _memory(now.peak_allocated_bytes)
-    out.print(Text(f"{now.program} on {now.on}: a step of {step}, {peak} at the peak", "bold"))
-    kept = "is the new baseline" if updated else "had no baseline, and is one now"
-    said = f"that {kept}: {printable(str(path))}; commit it"
+    out.print(
+        Text(
+            say(
+                "{program} on {on}: a step of {step}, {peak} at the peak",
+                program=now.program,
+                on=now.on,
+                step=step,
+                peak=peak,
+            ),
+            "bold",
+        )
+    )
+    kept = say("is the new baseline") if updated else say("had no baseline, and is one now")
+    said = say("that {kept}: {path}; commit it", kept=kept, path=printable(str(path)))
     out.print(Text(textwrap.fill(said, out.width, break_on_hyphens=False)))
 
 
@@ -79,27 +91,43 @@ def show_comparison(path: Path, found: Comparison) -> None:
     out = console()
     before, now = found.before, found.now
     verdict = "passed" if found.passed else "failed"
-    limit = f"+{100.0 * found.tolerance:g} % at most"
-    out.print(Text(f"{verdict}: {now.program} on {now.on}, {limit}", "bold"))
+    limit = say("+{tolerance:g} % at most", tolerance=100.0 * found.tolerance)
+    out.print(
+        Text(
+            say(
+                "{verdict}: {program} on {on}, {limit}",
+                verdict=verdict,
+                program=now.program,
+                on=now.on,
+                limit=limit,
+            ),
+            "bold",
+        )
+    )
     table = grid("", ("baseline", "right"), ("now", "right"), ("", "right"), "")
     rows = (
         ("step", before.step_seconds, now.step_seconds, _time, found.slower),
-        ("peak memory", before.peak_allocated_bytes, now.peak_allocated_bytes, _memory,
+        (say("peak memory"), before.peak_allocated_bytes, now.peak_allocated_bytes, _memory,
          found.larger),
     )  # fmt: skip
     for name, then, is_now, shown, grew in rows:
-        mark = Text("too much", style="red") if grew else Text("")
+        mark = Text(say("too much"), style="red") if grew else Text("")
         table.add_row(name, shown(then), shown(is_now), _change(then, is_now), mark)
     out.print(table)
     if found.slower:
-        _show_grown(out, "Parts of the step that grew", found.parts, _time)
-        _show_grown(out, "Kernels that grew", found.kernels, _time)
+        _show_grown(out, say("Parts of the step that grew"), found.parts, _time)
+        _show_grown(out, say("Kernels that grew"), found.kernels, _time)
     if found.larger:
-        _show_grown(out, "Tensors at the peak that grew", found.tensors, _memory)
+        _show_grown(out, say("Tensors at the peak that grew"), found.tensors, _memory)
     if found.releases:
-        said = f"note: the baseline was written by {found.releases}: that may have moved it too"
-        out.print(Text(textwrap.fill(said, out.width), style="dim"))
-    again = f"--update accepts this step as the new baseline ({printable(path.name)})"
+        said = say(
+            "note: the baseline was written by {releases}: that may have moved it too",
+            releases=found.releases,
+        )
+        out.print(Text(filled(out, said), style="dim"))
+    again = say(
+        "--update accepts this step as the new baseline ({name})", name=printable(path.name)
+    )
     if found.better or not found.passed:
         out.print(Text(textwrap.fill(again, out.width, break_on_hyphens=False), style="dim"))
 

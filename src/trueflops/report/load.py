@@ -18,6 +18,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.files import write_file
+from trueflops.language import ENGLISH, say, speaking
 from trueflops.plan.words import serving_words
 from trueflops.predict import ServingPoint
 from trueflops.report.grid import Column, grid
@@ -36,8 +37,8 @@ BEHIND: Final = 0.25  # of a request's time: where more of it is waiting, the qu
 def _rows(seen: Outcome) -> list[tuple[str, str, Spread]]:
     return [
         ("waiting", "queue", seen.queue),
-        ("time to first token", "ttft", seen.ttft),
-        ("time per output token", "tpot", seen.tpot),
+        (say("time to first token"), "ttft", seen.ttft),
+        (say("time per output token"), "tpot", seen.tpot),
         ("between two tokens", "itl", seen.itl),
         ("whole request", "e2e", seen.e2e),
     ]
@@ -51,16 +52,22 @@ def print_deployment(
     out.print(
         Text.assemble(
             (model.name, "bold"),
-            f" ({units.show(model.parameter_count, 'count')} parameters, {point.weights.name}) on ",
+            say(
+                " ({parameter_count} parameters, {name}) on ",
+                parameter_count=units.show(model.parameter_count, "count"),
+                name=point.weights.name,
+            ),
             describe_cluster(point.cluster),
         )
     )
     out.print(describe_load(requests, rate))
-    replicas = f", {point.replicas} replicas" if point.replicas > 1 else ""
+    replicas = say(", {replicas} replicas", replicas=point.replicas) if point.replicas > 1 else ""
     engine = point.engine
-    settings = (
-        f"{engine.policy}, {count(engine.step_tokens)} tokens a step, "
-        f"at most {count(engine.most_sequences)} requests"
+    settings = say(
+        "{policy}, {step_tokens} tokens a step, at most {most_sequences} requests",
+        policy=engine.policy,
+        step_tokens=count(engine.step_tokens),
+        most_sequences=count(engine.most_sequences),
     )
     print_plan(out, f"{' · '.join(serving_words(point.plan))}{replicas}", [settings, *notes])
 
@@ -68,17 +75,25 @@ def print_deployment(
 def describe_load(requests: Requests, rate: float) -> str:
     """'1,000 requests at 5/s, 1,022 tokens in and 256 out on average'."""
     if np.isfinite(rate):
-        how = f"at {units.digits(rate)}/s"
+        how = say("at {rate}/s", rate=units.digits(rate))
     elif requests.users:
-        how = f"of {plural(requests.users, 'user')}"
-        how += f" who think {units.show(requests.think, 'seconds')}" if requests.think else ""
+        how = say("of {users}", users=plural(requests.users, "user"))
+        how += (
+            say(" who think {think}", think=units.show(requests.think, "seconds"))
+            if requests.think
+            else ""
+        )
     elif requests.arrival.any():
-        how = f"within {units.show(float(requests.arrival[-1]), 'seconds')}"
+        how = say("within {arrival}", arrival=units.show(float(requests.arrival[-1]), "seconds"))
     else:
-        how = "at once"
+        how = say("at once")
     read, written = (count(round(float(x.mean()))) for x in (requests.input, requests.output))
-    return (
-        f"{plural(requests.count, 'request')} {how}, {read} tokens in and {written} out on average"
+    return say(
+        "{count} {how}, {read} tokens in and {written} out on average",
+        count=plural(requests.count, "request"),
+        how=how,
+        read=read,
+        written=written,
     )
 
 
@@ -100,25 +115,44 @@ def print_load(
     out.print(outcome_table(seen, percentile))
     out.print()
     out.print(
-        f"{plural(seen.requests, 'request')} in {units.show(seen.seconds, 'seconds')}: "
-        f"{units.digits(seen.requests_per_second)} requests/s, "
-        f"{count(seen.tokens_per_second)} tokens/s written; "
-        f"at most {count(seen.most_writing)} at once in a replica"
+        say(
+            "{requests} in {seconds}: {requests_per_second} requests/s, "
+            "{tokens_per_second} tokens/s written; at most {most_writing} at once in a "
+            "replica",
+            requests=plural(seen.requests, "request"),
+            seconds=units.show(seen.seconds, "seconds"),
+            requests_per_second=units.digits(seen.requests_per_second),
+            tokens_per_second=count(seen.tokens_per_second),
+            most_writing=count(seen.most_writing),
+        )
     )
     if requests.cached.any():
         share = float(requests.cached.sum() / requests.input.sum())
-        out.print(f"{share:.0%} of all prompts' tokens were in the cache already")
+        out.print(say("{share:.0%} of all prompts' tokens were in the cache already", share=share))
     if seen.preempted:
-        out.print(f"{plural(seen.preempted, 'preemption')}: the KV cache was full")
+        out.print(
+            say(
+                "{preempted}: the KV cache was full", preempted=plural(seen.preempted, "preemption")
+            )
+        )
     if np.isfinite(rate) and seen.queue.mean > BEHIND * seen.e2e.mean:
         out.print(
-            f"Requests come faster ({units.digits(rate)}/s) than they are served: the queue grows "
-            "as long as they do"
+            say(
+                "Requests come faster ({rate}/s) than they are served: the queue grows as "
+                "long as they do",
+                rate=units.digits(rate),
+            )
         )
     if np.isfinite(limits.ttft_seconds) or np.isfinite(limits.tpot_seconds):
         share = seen.in_time(limits.ttft_seconds, limits.tpot_seconds)
         good = share * seen.requests_per_second
-        out.print(f"{share:.1%} within the limits: a goodput of {units.digits(good)} requests/s")
+        out.print(
+            say(
+                "{share:.1%} within the limits: a goodput of {good} requests/s",
+                share=share,
+                good=units.digits(good),
+            )
+        )
 
 
 def encode_load(seen: Outcome, percentile: float, in_time: bool) -> dict[str, Any]:
@@ -142,6 +176,7 @@ def encode_load(seen: Outcome, percentile: float, in_time: bool) -> dict[str, An
     }
 
 
+@speaking(ENGLISH)  # a file
 def write_load_trace(served: Sequence[Served], path: Path) -> None:
     """Write requests and steps over time in the Trace Event Format."""
     events: list[dict[str, Any]] = []

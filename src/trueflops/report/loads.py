@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import say
 from trueflops.plan.words import serving_words
 from trueflops.predict import ServingPoint
 from trueflops.report.grid import Column, grid
@@ -49,15 +50,23 @@ def print_loads(
             units.digits(seen.requests_per_second),
             *(units.show(cell, "seconds") for cell in cells),
         )
-    replicas = f", {point.replicas} replicas" if point.replicas > 1 else ""
-    title = f" ({units.show(point.model.parameter_count, 'count')} parameters) on "
+    cut = " · ".join(serving_words(point.plan))
+    if point.replicas > 1:
+        cut = f"{cut}, {say('{replicas} replicas', replicas=point.replicas)}"
+    title = say(
+        " ({parameter_count} parameters) on ",
+        parameter_count=units.show(point.model.parameter_count, "count"),
+    )
     out.print(Text.assemble((point.model.name, "bold"), title, describe_cluster(point.cluster)))
-    print_plan(out, f"{' · '.join(serving_words(point.plan))}{replicas}", notes)
+    print_plan(out, cut, notes)
     out.print()
     out.print(table)
-    said = f"served at most, by the closed form: {units.digits(most)} requests/s"
+    said = say(
+        "served at most, by the closed form: {most} requests/s",
+        most=units.digits(most),
+    )
     if limits != Limits():
-        said += f"; red: not within the limits at p{percentile:g}"
+        said += say("; red: not within the limits at p{percentile:g}", percentile=percentile)
     out.print(Text(said, style="dim"))
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator, host_bandwidth
 from trueflops.errors import printable
+from trueflops.language import mark, say, word
 from trueflops.profile import CurveKey, HeldOut, Profile
 from trueflops.records.ceilings import cell, drift
 from trueflops.records.measured import Record, Row
@@ -28,12 +29,21 @@ from trueflops.report.tables import console, plural
 
 SOFTWARE: Final = ("torch", "cuda", "hip", "driver", "threads", "blas")
 LABELS: Final = {
-    "fp8_row": "fp8 row scales", "fp8_fast": "fp8 fast sums", "bf16_2:4": "bf16 2:4 sparse"
-}  # fmt: skip
-WAYS: Final = {"to_device": "to the device", "to_host": "to the host", "both": "both at once"}
+    "fp8_row": mark("fp8 row scales"),
+    "fp8_fast": mark("fp8 fast sums"),
+    "bf16_2:4": mark("bf16 2:4 sparse"),
+}
+WAYS: Final = {
+    "to_device": mark("to the device"),
+    "to_host": mark("to the host"),
+    "both": mark("both at once"),
+}
 RATES: Final = ("burst_flop_per_second", "sustained_flop_per_second", "bandwidth_bytes_per_second")
 BUSY: Final = 0.5  # of the highest power seen: under load
-MARKS: Final = {0: ("*", "not confirmed: best single timing"), 1: ("†", "confirmed by one lap")}
+MARKS: Final = {
+    0: ("*", mark("not confirmed: best single timing")),
+    1: ("†", mark("confirmed by one lap")),
+}
 
 
 def encode_measured(profile: Profile, record: Record, chip: Accelerator) -> dict[str, Any]:
@@ -171,47 +181,54 @@ def show_measured(profile: Profile, record: Record, chip: Accelerator) -> None:
     _show_streams(out, record, chip)
     _show_energy(out, profile, energy(profile, record, chip))
     _print(out, "Collectives",
-           ("", "ranks", "nodes", "busbw", "at", "latency", "at", "slowest rank"),
+           ("", "ranks", "nodes", "busbw", "at", "latency", "at", say("slowest rank")),
            ([c["op"], str(c["ranks"]), str(c["nodes"]), _bytes(c["bus_bytes_per_second"]),
              units.show(c["largest_bytes"], "memory"), units.show(c["seconds"], "seconds"),
              units.show(c["smallest_bytes"], "memory"), str(c["slowest_rank"])]
             for c in collectives(record)))  # fmt: skip
     count = plural(len(record.tables.get("gpus", ())), "GPU")
-    _print(out, f"All {count}", ("", "min", "median", "max"),
+    _print(out, say("All {count}", count=count), ("", "min", "median", "max"),
            ([name.partition("_")[0], *(_shown(name, each) for each in of.values())]
             for name, of in gpus(record).items()))  # fmt: skip
-    _print(out, "How well the fit predicts shapes left out", ("", "rows", "median", "p90"),
+    _print(out, say("How well the fit predicts shapes left out"), ("", "rows", "median", "p90"),
            ([name, f"{held.rows:,}", _percent(held.median), _percent(held.p90)]
             for name, held in held_out(profile).items()))  # fmt: skip
     if lines := roofs.draw_roofs(record, chip, out.width):
-        out.print(Text("Roofline", style="bold"), *lines, "", sep="\n")
+        out.print(Text(say("Roofline"), style="bold"), *lines, "", sep="\n")
     if (moved := drift(record)) is not None:
-        out.print(f"the same product, again and again, drifted by {100 * moved:.1f} %")
+        out.print(
+            say("the same product, again and again, drifted by {moved:.1f} %", moved=100 * moved)
+        )
     for warning in (w for w in record.warnings if not w.startswith("the same product")):
-        out.print(Text(f"warning: {printable(warning, 300)}", style="yellow"))
+        out.print(Text(say("warning: {warning}", warning=printable(warning, 300)), style="yellow"))
 
 
 def _show_heading(out: Console, record: Record, chip: Accelerator) -> None:
     now, said, sheet = conditions(record), record.software, chip.status != "measured"
     when = record.started.replace("T", " ").removesuffix("Z")
-    state = "finished" if record.finished else "not finished: measure again to resume"
+    state = "finished" if record.finished else say("not finished: measure again to resume")
     low, high = now["least_celsius"], now["most_celsius"]
-    words = {"power_cap_watts": "power cap", "max_clock_hertz": "maximum clock",
-             "most_watts": "at most, sampled",
-             "mean_clock_under_load_hertz": "mean clock under load"}  # fmt: skip
+    words = {"power_cap_watts": say("power cap"), "max_clock_hertz": say("maximum clock"),
+             "most_watts": say("at most, sampled"),
+             "mean_clock_under_load_hertz": say("mean clock under load")}  # fmt: skip
     seen = [f"{_shown(key, now[key])} {word}" if now[key] else "" for key, word in words.items()]
     table = grid("", "")
     for label, *parts in (
-        ("catalog", chip.name if sheet else "no datasheet: ceilings are the measured ones"),
-        ("measured", f"{when} UTC", f"took {units.show(record.spent_seconds, 'seconds')}", state),
+        ("catalog", chip.name if sheet else mark("no datasheet: ceilings are the measured ones")),
+        (
+            "measured",
+            f"{when} UTC",
+            say("took {spent_seconds}", spent_seconds=units.show(record.spent_seconds, "seconds")),
+            state,
+        ),
         ("software", *(f"{key} {said[key]}" for key in SOFTWARE if key in said)),
         ("limits", *seen[:2]),
-        ("ran at", f"{low:.0f} – {high:.0f} °C" if low and high else "", *seen[2:]),
+        (mark("ran at"), f"{low:.0f} – {high:.0f} °C" if low and high else "", *seen[2:]),
     ):
         if text := ", ".join(part for part in parts if part):
             table.add_row(Text(label, style="dim"), Text(printable(text)))
     name = printable(str(record.device.get("name", "?")), 60)
-    out.print(Text(f"{name}, measured", style="bold"), table, "", sep="\n")
+    out.print(Text(say("{name}, measured", name=name), style="bold"), table, "", sep="\n")
 
 
 def _show_products(out: Console, found: Sequence[roofs.Ceiling]) -> None:
@@ -221,14 +238,14 @@ def _show_products(out: Console, found: Sequence[roofs.Ceiling]) -> None:
         return f"{units.digits(value / size)}{mark}" if value else "–"
 
     laps = {c.laps for c in found}
-    _print(out, f"Matrix products, dense {unit}",
-           ("", "datasheet", "burst ", "share", "sustained", "share", "fastest shape"),
+    _print(out, say("Matrix products, dense {unit}", unit=unit),
+           ("", "datasheet", "burst ", "share", "sustained", "share", say("fastest shape")),
            ([LABELS.get(c.dtype, c.dtype), rate(c.datasheet),
              rate(c.burst, MARKS.get(c.laps, " ")[0]), _percent(share(c.burst, c.datasheet)),
              rate(c.sustained), _percent(share(c.sustained, c.datasheet)),
              "×".join(map(str, c.shape))]
             for c in found),
-           [*(f"{mark} {says}" for n, (mark, says) in MARKS.items() if n in laps),
+           [*(f"{mark} {word(says)}" for n, (mark, says) in MARKS.items() if n in laps),
             *_other_loads(found)])  # fmt: skip
 
 
@@ -238,17 +255,20 @@ def _other_loads(found: Sequence[roofs.Ceiling]) -> list[str]:
     for each in found:
         if each.lasting_shape and each.lasting_shape != each.shape:
             others.setdefault(each.lasting_shape, []).append(each.dtype)
-    return [f"sustained {', '.join(of)}: of {'×'.join(map(str, s))}" for s, of in others.items()]
+    return [
+        say("sustained {names}: of {shape}", names=", ".join(of), shape="×".join(map(str, s)))
+        for s, of in others.items()
+    ]
 
 
 def _show_streams(out: Console, record: Record, chip: Accelerator) -> None:
     sheet = printed(chip, "memory.bandwidth")
-    _print(out, f"Memory, datasheet {_bytes(sheet)}" if sheet else "Memory",
-           ("", "bandwidth", "share", "in buffers of", "from cache"),
+    _print(out, say("Memory, datasheet {sheet}", sheet=_bytes(sheet)) if sheet else "Memory",
+           ("", "bandwidth", "share", say("in buffers of"), say("from cache")),
            ([op, _bytes(n["bytes_per_second"]), _percent(n["share_of_datasheet"]),
              units.show(n["buffer_bytes"] or 0.0, "memory"), _bytes(n["cache_bytes_per_second"])]
             for op, n in roofs.memory(record, chip).items()))  # fmt: skip
-    _print(out, "Link to the host", ("", "pinned", "of link", "pageable"),
+    _print(out, say("Link to the host"), ("", "pinned", say("of link"), "pageable"),
            ([WAYS[way], _bytes(n["pinned_bytes_per_second"]),
              _percent(n["pinned_share_of_datasheet"]), _bytes(n["pageable_bytes_per_second"])]
             for way, n in host(record, chip).items()))  # fmt: skip
@@ -256,23 +276,31 @@ def _show_streams(out: Console, record: Record, chip: Accelerator) -> None:
     for row in record.tables.get("numa", ()):
         near[row["node"] == row["memory_of"]].append(cell(row, "bandwidth"))
     if own := near[True]:
-        said = f"{plural(len(own), 'NUMA node')}: {_bytes(fmean(own))} of own memory"
+        said = say(
+            "{number}: {own} of own memory",
+            number=plural(len(own), "NUMA node"),
+            own=_bytes(fmean(own)),
+        )
         if far := near[False]:
             lost = _percent(1.0 - min(far) / fmean(own))
-            said += f", {_bytes(min(far))} of another's ({lost} less)"
+            said += say(", {far} of another's ({lost} less)", far=_bytes(min(far)), lost=lost)
         out.print(said, "", sep="\n")
     if times := [f"{way.partition('_')[0]} {_shown(way, t)}" for way, t in launch(record).items()]:
-        said = f"  {', '.join(times)}, the median of kinds"
-        out.print(Text.assemble(("Launch of a small kernel", "bold"), said), "", sep="\n")
+        said = say("  {names}, the median of kinds", names=", ".join(times))
+        out.print(Text.assemble((say("Launch of a small kernel"), "bold"), said), "", sep="\n")
 
 
 def _show_energy(out: Console, profile: Profile, joules: Mapping[str, Numbers]) -> None:
     law, notes = profile.curves.get(CurveKey("power")), []
     if law and law.fitted_rows and law.fitted_rows < len(law.values):
-        fit = f"{plural(law.fitted_rows, 'load')} for {len(law.values)} parameters"
-        notes.append(f"{fit}: they stay near what is known of such chips")
-    _print(out, "Energy, pJ", ("", "drawn, when settled", "fitted, at full clock"),
-           ([name if name == "byte" else f"{name} flop",
+        fit = say(
+            "{fitted_rows} for {number} parameters",
+            fitted_rows=plural(law.fitted_rows, "load"),
+            number=len(law.values),
+        )
+        notes.append(say("{fit}: they stay near what is known of such chips", fit=fit))
+    _print(out, say("Energy, pJ"), ("", say("drawn, when settled"), say("fitted, at full clock")),
+           ([name if name == "byte" else say("{name} flop", name=name),
              *(units.digits(each * units.TERA) if each else "–" for each in of.values())]
             for name, of in joules.items()), notes)  # fmt: skip
 

@@ -18,6 +18,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, printable
+from trueflops.language import ENGLISH, say, speaking
 from trueflops.profile import Profile
 from trueflops.records.ceilings import (
     Winner,
@@ -135,7 +136,7 @@ def memory(record: Record, chip: Accelerator) -> dict[str, Numbers]:
 
 def rate_unit(top: float) -> tuple[float, str]:
     """The unit that suits a table of rates whose largest this is."""
-    return (units.TERA, "TFLOP/s") if top >= units.TERA else (units.GIGA, "GFLOP/s")
+    return (units.TERA, say("TFLOP/s")) if top >= units.TERA else (units.GIGA, "GFLOP/s")
 
 
 def _products(record: Record) -> list[Row]:
@@ -204,6 +205,7 @@ def timed_products(record: Record, dtype: str) -> Iterator[tuple[float, float]]:
             yield 2.0 * m * n * k / moved_bytes(dtype, m, n, k), rate(row)
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_measured(profile: Profile, record: Record, chip: Accelerator, path: Path) -> None:
     """The roofline with the datasheet's roofs, the measured ones and every product timed."""
     check_name(path)

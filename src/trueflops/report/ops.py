@@ -15,6 +15,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.clock import Clock
 from trueflops.clock.works import MOVING
+from trueflops.language import say
 from trueflops.predict.ran_ops import Ran, RanOp
 from trueflops.report.grid import grid
 from trueflops.report.provenance import encode_choice
@@ -33,7 +34,7 @@ def print_ops(out: Console, ran: Sequence[Ran], clock: Clock, of: str) -> None:
         ("GB/s", "right"),
         ("flop/byte", "right"),
         "bound by",
-        title=f"Every op of {of}, alone on the accelerator",
+        title=say("Every op of {of}, alone on the accelerator", of=of),
         gives_way=0,
     )
     whole = sum(_seconds(each) * each.often for each in ran)
@@ -49,7 +50,7 @@ def print_ops(out: Console, ran: Sequence[Ran], clock: Clock, of: str) -> None:
                 each.bound(clock),
             ]
         table.add_row(
-            f"{_name(each)}, {each.phase.replace('_', ' ')}",
+            say("{op}, {phase}", op=_name(each), phase=each.phase.replace("_", " ")),
             units.show(taken * each.often, "seconds"),
             f"{100.0 * taken * each.often / whole:.1f} %",
             *rates,
@@ -57,7 +58,7 @@ def print_ops(out: Console, ran: Sequence[Ran], clock: Clock, of: str) -> None:
     out.print()
     out.print(table)
     if len(longest) > LISTED:
-        rest = f"… {plural(len(longest) - LISTED, 'shorter op')}; --json lists all"
+        rest = say("… {ops}; --json lists all", ops=plural(len(longest) - LISTED, "shorter op"))
         out.print(Text(rest, style="dim"))
 
 

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import say
 from trueflops.predict.simulated import TOLERANCE, SimulatedPipeline
 from trueflops.report.grid import grid
 
@@ -21,9 +22,12 @@ def pipeline_note(found: SimulatedPipeline) -> str:
         return ""
     more = "more" if found.off > 0 else "less"
     taken, apart = units.show(found.seconds, "seconds"), 100.0 * abs(found.off)
-    return (
-        f"stages and bubble, simulated event by event, take {taken}: {apart:.1f} % {more} than "
-        f"the closed form that is shown"
+    return say(
+        "stages and bubble, simulated event by event, take {taken}: {apart:.1f} % "
+        "{more} than the closed form that is shown",
+        taken=taken,
+        apart=apart,
+        more=more,
     )
 
 

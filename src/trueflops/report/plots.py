@@ -9,6 +9,7 @@ from typing import Any
 from trueflops import units
 from trueflops.errors import BadInput, printable
 from trueflops.files import check_writable, write_file
+from trueflops.language import ENGLISH, say, speaking
 from trueflops.plan.words import describe_plan
 from trueflops.predict import TrainingStep
 from trueflops.predict.explain import KernelExplained
@@ -18,6 +19,7 @@ from trueflops.report.waterfall import training_waterfall
 INK, FADED, BAR, LOSS, GOOD = "#1d2733", "#7a8794", "#3b7dd8", "#d9e3f0", "#2a9d62"
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_waterfall(step: TrainingStep, path: Path) -> None:
     """From the number on the box to the number you get, one bar a loss."""
     check_name(path)
@@ -47,6 +49,7 @@ def plot_waterfall(step: TrainingStep, path: Path) -> None:
     save(figure, path)
 
 
+@speaking(ENGLISH)  # the font of pictures has no other letters
 def plot_roofline(kernel: KernelExplained, path: Path) -> None:
     """The roofs of the datasheet and as delivered, and where this kernel lies under them."""
     check_name(path)
@@ -81,8 +84,13 @@ def plot_roofline(kernel: KernelExplained, path: Path) -> None:
     axes.grid(color=LOSS, linewidth=0.5)
     open_frame(axes)
     axes.legend(loc="best", frameon=False, fontsize=9)
-    axes.set_title(f"{kernel.name} on {kernel.chip.name}", loc="left", fontsize=12,
-                   fontweight="bold", color=INK)  # fmt: skip
+    axes.set_title(
+        say("{name} on {chip}", name=kernel.name, chip=kernel.chip.name),
+        loc="left",
+        fontsize=12,
+        fontweight="bold",
+        color=INK,
+    )
     figure.tight_layout()
     save(figure, path)
 

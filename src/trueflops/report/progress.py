@@ -17,6 +17,7 @@ from typing import Final
 from rich.status import Status
 
 from trueflops import units
+from trueflops.language import say
 from trueflops.report.tables import console
 from trueflops.search import Progress
 
@@ -81,8 +82,8 @@ class Waiting:
 
 def how_far(done: int, of: int, new: int, seconds: float) -> str:
     """'37 of 96 · 4.2/s · 14 s left'; the pace is that of the `new` ones, which took `seconds`."""
-    words = [f"{done:,} of {of:,}"]
+    words = [say("{done:,} of {of:,}", done=done, of=of)]
     if new and seconds > 0:
         words.append(f"{new / seconds:.3g}/s")
-        words.append(f"{units.show((of - done) * seconds / new, 'seconds')} left")
+        words.append(say("{of} left", of=units.show((of - done) * seconds / new, "seconds")))
     return " · ".join(words)

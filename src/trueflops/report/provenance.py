@@ -9,18 +9,19 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import mark, say, word
 from trueflops.predict.provenance import PricedLaw, PricedPart, Provenance
 from trueflops.profile import Choice, Curve, FittedRows
 from trueflops.report.grid import Grid, grid
 from trueflops.report.tables import plural
 
 _WHOSE: Final = {
-    "given": "the profile given with --profile",
-    "own": "this chip's own",
-    "sibling": "a chip's of the same die",
-    "transfer": "fitted across chips",
-    "assumed": "assumed, nothing fitted",
-    "framework": "a setting of the framework",
+    "given": mark("the profile given with --profile"),
+    "own": mark("this chip's own"),
+    "sibling": mark("a chip's of the same die"),
+    "transfer": mark("fitted across chips"),
+    "assumed": mark("assumed, nothing fitted"),
+    "framework": mark("a setting of the framework"),
 }
 TABLES: Final = 4  # of a curve's rows, that are listed; the others are counted
 TELLING: Final = 5e-4  # of the whole: what is worth lines of its own; JSON has every part
@@ -29,7 +30,7 @@ TELLING: Final = 5e-4  # of the whole: what is worth lines of its own; JSON has 
 def show_provenance(out: Console, found: Provenance) -> None:
     """Part by part, the largest first; a curve that was described above is named alone."""
     out.print()
-    out.print(Text(f"Which number priced what: {found.of}", style="bold"))
+    out.print(Text(say("Which number priced what: {of}", of=found.of), style="bold"))
     described: dict[int, str] = {}
     for part in found.parts:
         share = part.seconds / found.seconds
@@ -39,12 +40,16 @@ def show_provenance(out: Console, found: Provenance) -> None:
         taken = f"{units.show(part.seconds, 'seconds')}, {100.0 * share:.1f} %"
         kernels = f", {plural(round(part.kernels), 'kernel')}" if part.kernels > 1.5 else ""
         out.print()
-        out.print(Text.assemble((part.what.replace("_", " "), "bold"), f"  {taken}{kernels}"))
+        out.print(Text.assemble((word(part.what.replace("_", " ")), "bold"), f"  {taken}{kernels}"))
         for choice in part.choices:
             _describe(table, choice, described, part.what)
         out.print(table)
     if short := [part.what for part in found.parts if part.seconds < TELLING * found.seconds]:
-        said = f"under {100.0 * TELLING:g} % each: {', '.join(short)}".replace("_", " ")
+        said = say(
+            "under {telling:g} % each: {names}",
+            telling=100.0 * TELLING,
+            names=say(", ").join(word(what.replace("_", " ")) for what in short),
+        )
         out.print()
         out.print(Text(said, style="dim"))
     if found.law is not None:
@@ -56,13 +61,13 @@ def _describe(table: Grid, choice: Choice, described: dict[int, str], what: str)
     table.add_row("  curve", Text(show_chain(choice)))
     if id(curve) in described:
         where = described[id(curve)].replace("_", " ")
-        table.add_row("", Text(f"as said under {where}", style="dim"))
+        table.add_row("", Text(say("as said under {where}", where=where), style="dim"))
         return
     described[id(curve)] = what
     if curve.lineage is not None:
         holder, profile = curve.lineage.holder, curve.lineage.profile
         of = "" if holder == "transfer" else f": {profile}"
-        table.add_row("  whose", Text(f"{_WHOSE[holder]}{of}"))
+        table.add_row("  whose", Text(f"{word(_WHOSE[holder])}{of}"))
         for change in curve.lineage.changes:
             table.add_row("  changed", Text(change))
     if curve.rows:
@@ -70,11 +75,17 @@ def _describe(table: Grid, choice: Choice, described: dict[int, str], what: str)
         others = curve.rows[TABLES:]
         if others:
             more = sum(rows.count for rows in others)
-            listed.append(f"{more:,} more, of {plural(len(others), 'other table or chip')}")
-        table.add_row("  rows", Text("; ".join(listed)))
+            listed.append(
+                say(
+                    "{more:,} more, of {number}",
+                    more=more,
+                    number=plural(len(others), "other table or chip"),
+                )
+            )
+        table.add_row("  rows", Text(say("; ").join(listed)))
     elif curve.fitted_rows:
         table.add_row("  rows", Text(f"{curve.fitted_rows:,}"))
-    table.add_row("  source", Text(f"{curve.origin}: {curve.source}"))
+    table.add_row("  source", Text(f"{word(curve.origin)}: {curve.source}"))
     table.add_row("  error", Text(_error(curve)))
 
 
@@ -82,8 +93,8 @@ def show_chain(choice: Choice) -> str:
     """'matmul.fp8.grouped (absent) → matmul.fp8'."""
     said = []
     for tried in choice.tried:
-        ended = f": its fit ended at a bound of {', '.join(tried.at_bounds)}"
-        why = f" ({tried.outcome}{ended if tried.at_bounds else ''})"
+        ended = say(": its fit ended at a bound of {names}", names=", ".join(tried.at_bounds))
+        why = f" ({word(tried.outcome)}{ended if tried.at_bounds else ''})"
         said.append(f"{tried.key}{'' if tried.outcome == 'found' else why}")
     return " → ".join(said)
 
@@ -91,27 +102,44 @@ def show_chain(choice: Choice) -> str:
 def _rows(rows: FittedRows) -> str:
     """'3,520 of ops/gemm.csv (H100-SXM5-80GB, vllm 0.24.0)'."""
     where = ", ".join(filter(None, (rows.chip, rows.software, rows.date)))
-    return f"{rows.count:,} of {rows.table} ({where})"
+    return say("{count:,} of {table} ({where})", count=rows.count, table=rows.table, where=where)
 
 
 def _error(curve: Curve) -> str:
-    spread = f"one standard deviation {100.0 * curve.error:.1f} %"
+    spread = say("one standard deviation {error:.1f} %", error=100.0 * curve.error)
     if curve.held_out is None:
-        return f"no rows held out; {spread}"
+        return say("no rows held out; {spread}", spread=spread)
     off = curve.held_out
-    seen = f"median {100.0 * off.median:.1f} %, p90 {100.0 * off.p90:.1f} %"
-    return f"{seen} on {plural(off.rows, 'row')} held out; {spread}"
+    seen = say(
+        "median {median:.1f} %, p90 {p90:.1f} %", median=100.0 * off.median, p90=100.0 * off.p90
+    )
+    return say(
+        "{seen} on {rows} held out; {spread}",
+        seen=seen,
+        rows=plural(off.rows, "row"),
+        spread=spread,
+    )
 
 
 def _show_law(out: Console, law: PricedLaw) -> None:
     out.print()
-    table = grid("", ("value", "right"), "", "", title=f"Its law: {law.formula}", gives_way=3)
+    table = grid(
+        "",
+        ("value", "right"),
+        "",
+        "",
+        title=say("Its law: {formula}", formula=law.formula),
+        gives_way=3,
+    )
     for each in law.parameters:
-        bound = " (at a bound of the fit)" if each.at_bound else ""
+        bound = say(" (at a bound of the fit)") if each.at_bound else ""
         table.add_row(each.name, units.digits(each.value), each.unit, Text(each.meaning + bound))
     out.print(table)
     if law.landmarks:
-        said = f"and {plural(law.landmarks, 'landmark')}: what was measured near each shape"
+        said = say(
+            "and {landmarks}: what was measured near each shape",
+            landmarks=plural(law.landmarks, "landmark"),
+        )
         out.print(Text(said, style="dim"))
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import mark, say, word
 from trueflops.predict.sent import Sent, joined
 from trueflops.report.served import encode_passed, encode_served, show_one
 from trueflops.report.tables import console
@@ -73,11 +74,19 @@ def show_ran(job: Job, expected: Expected, ran: Ran, notes: Sequence[str]) -> No
         out.print()
         measured = units.show(ran.step_seconds, "seconds")
         rate = job.workload.tokens_per_step / ran.step_seconds
-        said = f"Step {measured}, {rate:,.0f} tokens/s on {int(job.plan.world)} × {ran.device}"
+        said = say(
+            "Step {measured}, {rate:,.0f} tokens/s on {world} × {device}",
+            measured=measured,
+            rate=rate,
+            world=int(job.plan.world),
+            device=ran.device,
+        )
         if expected.step is not None:
             wanted = units.show(float(expected.step.step.value), "seconds")
-            said += f"; predicted for {expected.step.cluster.name}: {wanted}"
-        out.print(Text(said + "."))
+            said += say(
+                "; predicted for {name}: {wanted}", name=expected.step.cluster.name, wanted=wanted
+            )
+        out.print(Text(say("{said}.", said=said)))
     for note in (*notes, *_scaled(job, ran)):
         out.print(Text(f"· {note}"))
 
@@ -88,22 +97,29 @@ def _scaled(job: Job, ran: Ran) -> list[str]:
         return []
     scales = [step.loss_scale for step in ran.steps]
     if job.loss_scale:
-        return [f"loss scale {job.loss_scale:g}, fixed"]
+        return [say("loss scale {scale:g}, fixed", scale=job.loss_scale)]
     left = (scales[0] < FIRST_SCALE) + sum(b < a for a, b in pairwise(scales))
-    return [f"loss scale {scales[-1]:,.0f} at the end; {left} of {len(scales)} steps overflowed "
-            "and were left out"]  # fmt: skip
+    return [
+        say(
+            "loss scale {scale:,.0f} at the end; {left} of {steps} steps overflowed and were left "
+            "out",
+            scale=scales[-1],
+            left=left,
+            steps=len(scales),
+        )
+    ]
 
 
 def _collectives(every: Sequence[Line]) -> Table:
-    table = Table(title="Bytes of collectives a rank and step", title_justify="left", box=None)
+    table = Table(title=say("Bytes of collectives a rank and step"), title_justify="left", box=None)
     for name in ("axis", "collective"):
-        table.add_column(name)
-    for name in ("ranks", "predicted", "counted", "ring sends", ""):
-        table.add_column(name, justify="right")
+        table.add_column(word(name))
+    for name in ("ranks", "predicted", "counted", mark("ring sends"), ""):
+        table.add_column(word(name), justify="right")
     for line in every:
         table.add_row(
             line.axis, line.kind.replace("_", "-"), str(line.group), f"{line.predicted:,.0f}",
-            f"{line.counted:,.0f}", f"{line.sent:,.0f}", "exact" if line.exact else "differs",
+            f"{line.counted:,.0f}", f"{line.sent:,.0f}", word("exact" if line.exact else "differs"),
         )  # fmt: skip
     return table
 
@@ -114,16 +130,24 @@ def _say_wire(out: Any, ran: Ran) -> None:
         return
     ring = sum(each.sent for count in ran.ranks for each in count.moved) / len(ran.ranks)
     seen = sum(wires) / len(wires)
-    out.print(Text(f"On the sockets a rank sent {seen:,.0f} bytes; rings would send {ring:,.0f}."))
+    out.print(
+        Text(
+            say(
+                "On the sockets a rank sent {seen:,.0f} bytes; rings would send {ring:,.0f}.",
+                seen=seen,
+                ring=ring,
+            )
+        )
+    )
 
 
 def _memory(expected: Expected, ran: Ran) -> Table:
-    table = Table(title="Memory of tensors, rank by rank", title_justify="left", box=None)
-    table.add_column("rank", justify="right")
+    table = Table(title=say("Memory of tensors, rank by rank"), title_justify="left", box=None)
+    table.add_column(word("rank"), justify="right")
     for name in ("weights", "gradients", "states"):
-        table.add_column(name, justify="right")
-    table.add_column("peak", justify="right")
-    table.add_column("predicted", justify="right")
+        table.add_column(word(name), justify="right")
+    table.add_column(word("peak"), justify="right")
+    table.add_column(word("predicted"), justify="right")
     for count in ran.ranks:
         wanted = expected.ranks[count.rank]
         table.add_row(str(count.rank), *(_beside(*pair) for pair in _held(count, wanted)),
@@ -145,7 +169,7 @@ def _beside(counted: float, wanted: float) -> str:
     """The counted bytes, with what was predicted where that was another number."""
     if counted == wanted:
         return f"{counted:,.0f}"
-    return f"{counted:,.0f} (predicted {wanted:,.0f})"
+    return say("{counted:,.0f} (predicted {wanted:,.0f})", counted=counted, wanted=wanted)
 
 
 def encode_ran(job: Job, expected: Expected, ran: Ran, notes: Sequence[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from math import ceil, floor, log10
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import columns, say
 from trueflops.predict.explain import KernelExplained
 
 WIDEST, HEIGHT, MARGIN = 64, 14, 9  # cells of the plot, columns of its labels
@@ -72,7 +73,14 @@ def draw_roofline(kernel: KernelExplained, columns: int) -> list[Text]:
     sheet_peak, real_peak = (
         units.digits(peak / units.TERA) for peak in (kernel.peak, kernel.delivered_peak)
     )
-    lines = legend("TFLOP/s", [f"⠄⠠⠄⠠ datasheet {sheet_peak}", f"⠤⠤⠤ delivered {real_peak}"], width)
+    lines = legend(
+        "TFLOP/s",
+        [
+            say("⠄⠠⠄⠠ datasheet {sheet_peak}", sheet_peak=sheet_peak),
+            say("⠤⠤⠤ delivered {real_peak}", real_peak=real_peak),
+        ],
+        width,
+    )
     for row in range(HEIGHT):
         line = Text(f"{labels.get(row, ''):>{MARGIN - 1}} ", style="dim", no_wrap=True)
         line.append("┤" if row in labels else "│", style="dim")
@@ -86,16 +94,17 @@ def draw_roofline(kernel: KernelExplained, columns: int) -> list[Text]:
         line.rstrip()
         lines.append(line)
     ticks = [10.0**power for power in range(ceil(axes.left), floor(axes.right) + 1)]
-    said = ["● this kernel", f"▲ ridge {units.digits(kernel.ridge)}"]
+    said = [say("● this kernel"), say("▲ ridge {ridge}", ridge=units.digits(kernel.ridge))]
     return [*lines, *ruler(axes, ticks, kernel.ridge, width), *legend("flop/byte", said, width)]
 
 
 def legend(label: str, said: Sequence[str], width: int) -> list[Text]:
     """What the marks mean, beside the name of an axis or, where that is too long, under it."""
     whole = "   ".join(said)
-    if len(whole) <= width:
+    if columns(whole) <= width:
         line = f"{label:>{MARGIN - 1}}{' ' * (MARGIN + 1 - max(MARGIN - 1, len(label)))}"
-        return [Text(f"{line}{whole:>{width}}", style="dim", no_wrap=True)]
+        space = " " * (width - columns(whole))
+        return [Text(f"{line}{space}{whole}", style="dim", no_wrap=True)]
     return [
         Text(line, style="dim", no_wrap=True)
         for line in (f"{label:>{MARGIN - 1}}", *(f"{' ' * MARGIN} {each}" for each in said))

@@ -8,6 +8,7 @@ tps and tflops are of one rank. What is predicted stands behind in brackets, whe
 from __future__ import annotations
 
 from trueflops import units
+from trueflops.language import say
 from trueflops.run.expected import Expected
 from trueflops.run.job import Job
 from trueflops.run.peak import Peak
@@ -16,12 +17,12 @@ from trueflops.run.ran import StepRan
 
 def log_notes(peak: Peak | None) -> list[str]:
     """What the numbers of the lines are."""
-    notes = ["in brackets: predicted"]
+    notes = [say("in brackets: predicted")]
     if peak is not None:
         rate = units.show(peak.flop_per_second, "flop_per_second")
-        notes.append(f"mfu: of {rate}, {peak.said_by}")
+        notes.append(say("mfu: of {rate}, {said_by}", rate=rate, said_by=peak.said_by))
     else:
-        notes.append("no mfu: no peak of this device is known; name it with --on or --profile")
+        notes.append(say("no mfu: no peak of this device is known; name it with --on or --profile"))
     return notes
 
 
@@ -41,7 +42,7 @@ def step_line(job: Job, step: StepRan, expected: Expected, peak: Peak | None) ->
         share = expected.model_flop / peak.flop_per_second
         said.append(f"mfu: {_beside(share, step, predicted, '{:.2%}')}")
     if step.counted or step.traced:
-        said.append("(counted: slower)" if step.counted else "(traced: slower)")
+        said.append(say("(counted: slower)") if step.counted else say("(traced: slower)"))
     return "  ".join(said)
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import mark, say, word
 from trueflops.predict.stragglers.simulate import Mode, Progress
 from trueflops.predict.through_one import Passed, ring_bytes, through_one
 from trueflops.run.job import Job
@@ -28,28 +29,37 @@ def show_one(out: Console, job: Job, ran: Ran) -> None:
     """Bytes of the one process, and what a parameter server saw."""
     counted = passed_of(ran)
     if counted:
-        out.print(Text("Bytes that pass the process with the weights, a step", "italic"))
+        out.print(Text(say("Bytes that pass the process with the weights, a step"), "italic"))
         out.print(_bytes(through_one(job.model, job.plan, job.workload), counted))
         sent = sum(each.payload for each in counted if each.out)
         ring = ring_bytes(job.model, job.plan)
-        out.print(Text(f"It sends {sent:,.0f} bytes, which grows with the replicas; a rank of "
-                       f"DDP's ring sends {ring:,.0f}."))  # fmt: skip
+        out.print(
+            Text(
+                say(
+                    "It sends {sent:,.0f} bytes, which grows with the replicas; a rank of DDP's "
+                    "ring sends {ring:,.0f}.",
+                    sent=sent,
+                    ring=ring,
+                )
+            )
+        )
     if ran.served is not None:
         _served(out, ran.served)
 
 
 def _bytes(predicted: Sequence[Passed], counted: Sequence[Passed]) -> Table:
     table = Table(box=None)
-    table.add_column("tensors")
-    table.add_column("way")
+    table.add_column(say("tensors"))
+    table.add_column(say("way"))
     for name in ("predicted", "counted", ""):
-        table.add_column(name, justify="right")
+        table.add_column(word(name), justify="right")
     found = {(each.what, each.out): each.payload for each in counted}
     for each in predicted:
         there = found.get((each.what, each.out), 0.0)
         table.add_row(
-            each.what, "out" if each.out else "in", f"{each.payload:,.0f}", f"{there:,.0f}",
-            "exact" if there == each.payload else "differs",
+            word(each.what), say("sent") if each.out else say("received"),
+            f"{each.payload:,.0f}", f"{there:,.0f}",
+            word("exact" if there == each.payload else "differs"),
         )  # fmt: skip
     return table
 
@@ -58,11 +68,11 @@ def mode_name(updates: Mode, staleness: int, drop: int) -> str:
     """As `trueflops stragglers` calls it."""
     match updates:
         case Mode.DROPS:
-            return f"drops {drop}"
+            return say("drops {drop}", drop=drop)
         case Mode.BOUNDED:
-            return f"bounded by {staleness}"
+            return say("bounded by {staleness}", staleness=staleness)
         case _:
-            return updates.value
+            return word(updates.value)
 
 
 def _served(out: Console, served: Served) -> None:
@@ -71,28 +81,37 @@ def _served(out: Console, served: Served) -> None:
     table = Table(box=None)
     table.add_column("")
     for column in ("predicted", "measured"):
-        table.add_column(column, justify="right")
+        table.add_column(word(column), justify="right")
     for row in _rows(served, wanted):
-        table.add_row(*row)
+        table.add_row(word(row[0]), *row[1:])
     out.print()
-    out.print(Text(f"Parameter server of {served.workers} workers, {name}", "italic"))
+    title = say("Parameter server of {workers} workers, {name}", workers=served.workers, name=name)
+    out.print(Text(title, "italic"))
     out.print(table)
     if wanted is not None:
         compute = units.show(_mean(served.compute_seconds), "seconds")
         exchange = units.show(_mean(served.exchange_seconds), "seconds")
-        out.print(Text(f"Predicted: workers simulated as trueflops stragglers does, with their own "
-                       f"steps ({compute} each) and exchanges ({exchange})."))  # fmt: skip
+        out.print(
+            Text(
+                say(
+                    "Predicted: workers simulated as trueflops stragglers does, with their own "
+                    "steps ({compute} each) and exchanges ({exchange}).",
+                    compute=compute,
+                    exchange=exchange,
+                )
+            )
+        )
 
 
 def _rows(served: Served, wanted: Progress | None) -> list[tuple[str, str, str]]:
     rate = served.tokens_per_second
     shown: list[tuple[str, Callable[[Served | Progress], str]]] = [
-        ("stale by, mean", lambda each: f"{each.mean_staleness:.1f}"),
-        ("stale by, most", lambda each: str(each.most_staleness)),
+        (mark("stale by, mean"), lambda each: f"{each.mean_staleness:.1f}"),
+        (mark("stale by, most"), lambda each: str(each.most_staleness)),
         ("waiting", lambda each: f"{each.waiting_share:.0%}"),
     ]
     if served.updates is Mode.BOUNDED:
-        shown.append(("steps ahead, most", lambda each: str(each.most_ahead)))
+        shown.append((mark("steps ahead, most"), lambda each: str(each.most_ahead)))
     if served.updates is Mode.DROPS:
         shown.append(("dropped", lambda each: f"{each.dropped_share:.0%}"))
     predicted = "–" if wanted is None else f"{predicted_rate(served, wanted):,.0f}"

@@ -10,6 +10,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.errors import join_or
 from trueflops.graph.passes import format_named
+from trueflops.language import mark, say, word
 from trueflops.plan import Plan
 from trueflops.plan.words import serving_words
 from trueflops.predict import Point, ServingPoint
@@ -20,20 +21,33 @@ from trueflops.report.training import describe_cluster, memory_table, print_plan
 CACHE_LEAST = 8.0  # bits: no engine keeps fewer
 
 
-def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) -> None:
-    """The whole answer for one way of cutting the cluster."""
+def print_asked(out: Console, point: Point) -> None:
+    """What is served, on what, under which load."""
     model, asked = point.model, point.workload
     out.print(
         Text.assemble(
             (model.name, "bold"),
-            f" ({units.show(model.parameter_count, 'count')} parameters, {point.weights.name}) on ",
+            say(
+                " ({parameter_count} parameters, {name}) on ",
+                parameter_count=units.show(model.parameter_count, "count"),
+                name=point.weights.name,
+            ),
             describe_cluster(point.cluster),
         )
     )
     out.print(
-        f"{plural(asked.concurrency, 'request')} in flight, {asked.input:,} tokens in, "
-        f"{asked.output:,} out"
+        say(
+            "{concurrency} in flight, {input:,} tokens in, {output:,} out",
+            concurrency=plural(asked.concurrency, "request"),
+            input=asked.input,
+            output=asked.output,
+        )
     )
+
+
+def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) -> None:
+    """The whole answer for one way of cutting the cluster."""
+    print_asked(out, point)
     print_plan(out, describe_replicas(point), [*notes, *routing_notes(point.plan)])
     out.print()
     out.print(serving_table(point))
@@ -45,16 +59,16 @@ def routing_notes(plan: Plan) -> list[str]:
     """What is assumed of experts that tokens are sent to."""
     if plan.ep * plan.etp <= plan.tp:
         return []
-    return ["experts evenly loaded, as redundant ones keep them (EPLB): assumed"]
+    return [say("experts evenly loaded, as redundant ones keep them (EPLB): assumed")]
 
 
 def describe_replicas(point: ServingPoint) -> str:
     """'tp 1 · ep 8, 8 replicas, 64 requests each': the cut in the words of its flags."""
     each = plural(point.batch, "request")
     if point.waiting:
-        each = f"{count(point.running)} of {each} at once"
+        each = say("{running} of {each} at once", running=count(point.running), each=each)
     if point.replicas > 1:
-        each = f"{point.replicas} replicas, {each} each"
+        each = say("{replicas} replicas, {each} each", replicas=point.replicas, each=each)
     return f"{' · '.join(serving_words(point.plan))}, {each}"
 
 
@@ -63,44 +77,62 @@ def serving_table(point: ServingPoint) -> RenderableType:
     table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it gives")
 
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
-        table.add_row(name, *value, Text(note, style="dim"))
+        table.add_row(name, *value, Text(word(note), style="dim"))
 
-    first = "queue, prefill, one step"
+    first = say("queue, prefill, one step")
     if point.waiting:
-        first = f"{count(point.waiting * point.replicas)} requests wait for room"
+        first = say(
+            "{waiting} requests wait for room", waiting=count(point.waiting * point.replicas)
+        )
     row("time to first token", ranged(point.ttft, "seconds"), first)
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
-    step = "decode step" if point.gain is None else "step, a token"
-    row(step, ranged(point.decode.estimate, "seconds"), f"batch {point.running:,}")
+    step = say("decode step") if point.gain is None else say("step, a token")
+    row(
+        step,
+        ranged(point.decode.estimate, "seconds"),
+        say("batch {running:,}", running=point.running),
+    )
     row(
         "tokens/s written",
         ranged(point.tokens_per_second, "count"),
-        f"{count(float(point.tokens_per_second.value) / point.cluster.count)} per accelerator",
+        say(
+            "{value} per accelerator",
+            value=count(float(point.tokens_per_second.value) / point.cluster.count),
+        ),
     )
     for name, value, note in money_rows(point):
         row(name, value, note)
     if point.joules_per_token:
         row("energy per token", ranged(point.joules_per_token, "joules"))
     else:
-        table.add_row("energy per token", "?", "", Text("no power figure known", "dim"))
+        table.add_row("energy per token", "?", "", Text(say("no power figure known"), "dim"))
     whole, part = (
         units.show(size, "memory")
         for size in (point.cache_bytes_per_request, point.cache_bytes_per_accelerator)
     )
     pool = point.kv_cache
     if point.cache_filled is None:
-        table.add_row("KV cache tokens", "none", "", Text("nothing is left for it", "dim"))
+        table.add_row("KV cache tokens", "none", "", Text(say("nothing is left for it"), "dim"))
         return table
-    blocks = f"{pool.blocks:,} blocks of {pool.block}" if pool.block > 1 else "of a replica"
+    blocks = (
+        say("{blocks:,} blocks of {block}", blocks=pool.blocks, block=pool.block)
+        if pool.block > 1
+        else say("of a replica")
+    )
     row("KV cache tokens", ranged(pool.tokens, "count"), blocks)
-    at = f"requests of {pool.length:,} tokens"
+    at = say("requests of {length:,} tokens", length=pool.length)
     row("maximum concurrency", ranged(pool.concurrency, "count"), at)
-    filled = Text(f"by {plural(point.running, 'request')} at their longest", style="dim")
+    filled = Text(
+        say("by {running} at their longest", running=plural(point.running, "request")), style="dim"
+    )
     table.add_row("KV cache filled", f"{100 * point.cache_filled:.1f} %", "", filled)
-    room = Text(f"room for {point.most_requests:,} in a replica", style="dim")
+    room = Text(
+        say("room for {most_requests:,} in a replica", most_requests=point.most_requests),
+        style="dim",
+    )
     table.add_row("KV cache of a request", whole, "", room)
     if point.plan.tp * point.plan.pp > 1:
-        table.add_row("… on one accelerator", part, "", Text("of those that share it", "dim"))
+        table.add_row("… on one accelerator", part, "", Text(say("of those that share it"), "dim"))
     return table
 
 
@@ -108,12 +140,12 @@ def money_rows(point: Point) -> list[tuple[str, tuple[str, str], str]]:
     """Dollars for a million tokens: all of it on those written, then read and written apart."""
     apart = point.usd_apart
     if point.usd_per_million_tokens is None or point.price is None or apart is None:
-        return [("cost per M tokens", ("?", ""), "no price known; give --price")]
-    price = f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {point.price.kind}"
+        return [(say("cost per M tokens"), ("?", ""), say("no price known; give --price"))]
+    price = f"{units.show(point.price.usd_per_hour, 'usd_per_hour')} {word(point.price.kind)}"
     return [
-        ("cost per M tokens", ranged(point.usd_per_million_tokens, "usd"), price),
-        ("… if those read pay too", ranged(apart.read, "usd"), "per M tokens in"),
-        ("", ranged(apart.written, "usd"), "per M tokens out"),
+        (say("cost per M tokens"), ranged(point.usd_per_million_tokens, "usd"), price),
+        (say("… if those read pay too"), ranged(apart.read, "usd"), say("per M tokens in")),
+        ("", ranged(apart.written, "usd"), say("per M tokens out")),
     ]
 
 
@@ -151,21 +183,46 @@ def why_not(point: ServingPoint) -> str:
     over = units.show(float(point.memory.value) - point.capacity_bytes, "memory")
     if point.most_requests > 0:
         runs, waits = point.running * point.replicas, point.waiting * point.replicas
-        now = f"{count(runs)} run at once and {count(waits)} wait, as the times above have it"
-        would = f"It would with --concurrency {point.most_requests * point.replicas}."
-        return f"{over} too many for all requests at once; {now}. {would}"
-    advice = ["more accelerators"]
+        now = say(
+            "{runs} run at once and {waits} wait, as the times above have it",
+            runs=count(runs),
+            waits=count(waits),
+        )
+        would = say(
+            "It would with --concurrency {most_requests}.",
+            most_requests=point.most_requests * point.replicas,
+        )
+        return say(
+            "{over} too many for all requests at once; {now}. {would}",
+            over=over,
+            now=now,
+            would=would,
+        )
+    advice = [say("more accelerators")]
     if float(point.memory["weights"].value) < point.capacity_bytes and point.cache_filled is None:
-        advice += ["fewer --max-num-seqs or --max-num-batched-tokens", "a larger --memory-share"]
-        left = "weights and what a pass needs leave nothing for the cache"
-        return f"{over} too many: {left}. Use {join_or(advice)}."
+        advice += [
+            mark("fewer --max-num-seqs or --max-num-batched-tokens"),
+            mark("a larger --memory-share"),
+        ]
+        left = say("weights and what a pass needs leave nothing for the cache")
+        return say(
+            "{over} too many: {left}. Use {advice}.", over=over, left=left, advice=join_or(advice)
+        )
     if float(point.memory["weights"].value) < point.capacity_bytes:
-        advice += ["a shorter --input or --output"]
-        advice += ["--cache fp8"] if point.cache_bits > CACHE_LEAST else []
-        return f"{over} too many: the cache of one request is too large. Use {join_or(advice)}."
+        advice += [mark("a shorter --input or --output")]
+        advice += [mark("--cache fp8")] if point.cache_bits > CACHE_LEAST else []
+        return say(
+            "{over} too many: the cache of one request is too large. Use {advice}.",
+            over=over,
+            advice=join_or(advice),
+        )
     advice += [
-        f"--weights {name}"
+        say("--weights {name}", name=name)
         for name in ("fp8", "int4")
         if format_named(name).weight_bits < 0.9 * point.weights.weight_bits
     ]
-    return f"{over} too many: the weights alone are too large. Use {join_or(advice)}."
+    return say(
+        "{over} too many: the weights alone are too large. Use {advice}.",
+        over=over,
+        advice=join_or(advice),
+    )

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import say, word
 from trueflops.predict import ServingPoint
 from trueflops.predict.serving.point import SpeculativeGain
 from trueflops.predict.serving.speculator import Outlook
@@ -24,13 +25,20 @@ def print_speculation(out: Console, point: ServingPoint, outlook: Outlook) -> No
     table = grid("", ("", "right"), ("90 % interval", "right"), "", title="Speculative decoding")
 
     def row(name: str, value: str, between: str = "", note: str = "") -> None:
-        table.add_row(name, value, between, Text(note, style="dim"))
+        table.add_row(name, value, between, Text(word(note), style="dim"))
 
-    verified = f"{plural(s.drafted, 'token')} drafted"
+    verified = say("{drafted} drafted", drafted=plural(s.drafted, "token"))
     if gain.drafter_bytes:
-        verified += f", drafter {units.show(gain.drafter_bytes, 'memory')} of weights"
+        verified += say(
+            ", drafter {drafter_bytes} of weights",
+            drafter_bytes=units.show(gain.drafter_bytes, "memory"),
+        )
     row("tokens a step", f"{gain.tokens:.2f}", note=f"{s.method.name}, {verified}")
-    row("step without drafts", *ranged(gain.plain.estimate, "seconds"), f"batch {point.running:,}")
+    row(
+        "step without drafts",
+        *ranged(gain.plain.estimate, "seconds"),
+        say("batch {running:,}", running=point.running),
+    )
     row("step with drafts", *ranged(gain.step.estimate, "seconds"), _parts(gain))
     low, value, high = (float(x) for x in (gain.speedup.low, gain.speedup.value, gain.speedup.high))
     row("speed-up", f"{value:.2f} ×", f"{low:.2f} … {high:.2f}", "tokens/s, prompts aside")
@@ -39,11 +47,18 @@ def print_speculation(out: Console, point: ServingPoint, outlook: Outlook) -> No
         row(
             "best length",
             plural(best.drafted, "token"),
-            note=f"{float(best.speedup.value):.2f} × with {best.tokens:.2f} tokens a step",
+            note=say(
+                "{value:.2f} × with {tokens:.2f} tokens a step",
+                value=float(best.speedup.value),
+                tokens=best.tokens,
+            ),
         )
-    note = "requests at once in a replica"
+    note = say("requests at once in a replica")
     if outlook.no_gain_from is None:
-        note = f"drafts pay up to the {outlook.tried:,} requests that a replica has room for"
+        note = say(
+            "drafts pay up to the {tried:,} requests that a replica has room for",
+            tried=outlook.tried,
+        )
     row("no gain from", _limit(outlook), note=note)
     out.print(table)
 
@@ -52,11 +67,17 @@ def _parts(gain: SpeculativeGain) -> str:
     """How a step divides into verification and the rest."""
     rest = float(gain.step.value) - float(gain.step["verification"].value)
     verified = units.show(float(gain.step["verification"].value), "seconds")
-    return f"{verified} to verify, {units.show(rest, 'seconds')} to draft"
+    return say(
+        "{verified} to verify, {rest} to draft", verified=verified, rest=units.show(rest, "seconds")
+    )
 
 
 def _limit(outlook: Outlook) -> str:
-    return "–" if outlook.no_gain_from is None else f"batch {outlook.no_gain_from:,}"
+    return (
+        "–"
+        if outlook.no_gain_from is None
+        else say("batch {no_gain_from:,}", no_gain_from=outlook.no_gain_from)
+    )
 
 
 def encode_speculation(gain: SpeculativeGain, outlook: Outlook) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Cluster
+from trueflops.language import mark, say
 from trueflops.predict.stragglers import Straggled
 from trueflops.predict.stragglers.simulate import Mode, Progress
 from trueflops.report import encode
@@ -24,16 +25,34 @@ STEPS_DRAWN: Final = 12.0  # healthy steps that a timeline is long
 def show_stragglers(out: Console, found: Straggled, where: Cluster, batch: int | None) -> None:
     """The question, the modes side by side, and what each loses."""
     n, asked = found.workers.count, found.asked
-    out.print(Text(f"{n} workers of {where.name}: {_slow(found)}", "bold"))
+    out.print(
+        Text(
+            say("{n} workers of {name}: {found}", n=n, name=where.name, found=_slow(found)), "bold"
+        )
+    )
     step = units.show(asked.step_seconds, "seconds")
     summed = units.show(found.workers.all_reduce_seconds, "seconds")
     served = units.show(float(found.workers.server_seconds[-1]), "seconds")
     sent = units.show(asked.gradient_bytes, "bytes")
-    talk = f"all-reduce of {sent} {summed}, servers {served}" if asked.gradient_bytes else (
-        "communication free (say --bytes)"
-    )  # fmt: skip
-    out.print(f"[dim]a healthy step {step}; {talk}; "
-              f"{found.steps:,} steps each, seed {asked.seed}[/]")  # fmt: skip
+    talk = (
+        say(
+            "all-reduce of {sent} {summed}, servers {served}",
+            sent=sent,
+            summed=summed,
+            served=served,
+        )
+        if asked.gradient_bytes
+        else (say("communication free (say --bytes)"))
+    )
+    out.print(
+        say(
+            "[dim]a healthy step {step}; {talk}; {steps:,} steps each, seed {seed}[/]",
+            step=step,
+            talk=talk,
+            steps=found.steps,
+            seed=asked.seed,
+        )
+    )
     out.print()
     unit = "samples/s" if batch else "gradients/s"
     table = grid(
@@ -52,8 +71,15 @@ def show_stragglers(out: Console, found: Straggled, where: Cluster, batch: int |
             f"{each.most_ahead:,}",
         )
     out.print(table)
-    out.print(Text("lost: of healthy workers in step; stale by: updates of others between reading "
-                   "and changing parameters; ahead: steps before the slowest", "dim"))  # fmt: skip
+    out.print(
+        Text(
+            say(
+                "lost: of healthy workers in step; stale by: updates of others between "
+                "reading and changing parameters; ahead: steps before the slowest"
+            ),
+            "dim",
+        )
+    )
     out.print()
     show_list(out, "what that means", _meaning(found))
 
@@ -75,20 +101,22 @@ def _slow(found: Straggled) -> str:
     asked = found.asked
     said = []
     if asked.slow_rank > 1.0:
-        said.append(f"rank 0 computes {asked.slow_rank:g}x as long")
+        said.append(say("rank 0 computes {slow_rank:g}x as long", slow_rank=asked.slow_rank))
     if asked.slow_link < 1.0:
-        said.append(f"the link of rank 0 has {asked.slow_link:g}x its bandwidth")
+        said.append(
+            say("the link of rank 0 has {slow_link:g}x its bandwidth", slow_link=asked.slow_link)
+        )
     if asked.jitter:
-        said.append(f"steps vary by {100.0 * asked.jitter:g} %")
-    return ", ".join(said) or "none is slow"
+        said.append(say("steps vary by {jitter:g} %", jitter=100.0 * asked.jitter))
+    return ", ".join(said) or say("none is slow")
 
 
 def _name(mode: Mode, found: Straggled) -> str:
     match mode:
         case Mode.DROPS:
-            return f"drops {found.asked.drop}"
+            return say("drops {drop}", drop=found.asked.drop)
         case Mode.BOUNDED:
-            return f"bounded by {found.asked.staleness}"
+            return say("bounded by {staleness}", staleness=found.asked.staleness)
         case _:
             return mode.value
 
@@ -97,36 +125,56 @@ def _meaning(found: Straggled) -> list[tuple[str, str]]:
     by_mode = {each.mode: each for each in found.found}
     n = found.workers.count
     said = [
-        ("synchronous", "every step takes as long as its slowest worker; nothing is stale"),
+        ("synchronous", say("every step takes as long as its slowest worker; nothing is stale")),
         (
             "drops",
-            f"a step ends when {n - found.asked.drop} of {n} are there; who comes late has worked "
-            "for nothing, and its samples are not seen",
+            say(
+                "a step ends when {enough} of {all} are there; who comes late has worked for "
+                "nothing, and its samples are not seen",
+                enough=n - found.asked.drop,
+                all=n,
+            ),
         ),
     ]
     start = found.head_start_steps
-    bounded = f"no worker begins a step more than {found.asked.staleness} ahead of the slowest"
+    bounded = say(
+        "no worker begins a step more than {staleness} ahead of the slowest",
+        staleness=found.asked.staleness,
+    )
     if start < found.steps:
-        bounded += (
-            f"; one that is always slow sets the pace after some {start:,.0f} steps, whatever the "
-            "bound: it only helps against jitter"
+        bounded += say(
+            "; one that is always slow sets the pace after some {start:,.0f} steps, "
+            "whatever the bound: it only helps against jitter",
+            start=start,
         )
     elif found.asked.jitter > 0.0:
-        bounded += ": jitter averages out, as far as the bound lets it"
+        bounded += mark(": jitter averages out, as far as the bound lets it")
     said.append(("bounded", bounded))
     served, summed = float(found.workers.server_seconds[-1]), found.healthy_all_reduce_seconds
     if served > SLOWER_SERVERS * summed:
-        said.append((
-            "servers",
-            f"out of step there is no all-reduce: each gradient goes to parameter servers on all "
-            f"ranks, {units.show(served, 'seconds')} instead of {units.show(summed, 'seconds')}",
-        ))  # fmt: skip
+        said.append(
+            (
+                "servers",
+                say(
+                    "out of step there is no all-reduce: each gradient goes to parameter servers "
+                    "on all ranks, {served} instead of {summed}",
+                    served=units.show(served, "seconds"),
+                    summed=units.show(summed, "seconds"),
+                ),
+            )
+        )
     stale = by_mode[Mode.ASYNCHRONOUS].mean_staleness
-    said.append((
-        "asynchronous",
-        f"nobody waits; a gradient changes parameters that {stale:.1f} others have changed since, "
-        "and the workers drift apart without end. What that costs in convergence is not predicted",
-    ))  # fmt: skip
+    said.append(
+        (
+            "asynchronous",
+            say(
+                "nobody waits; a gradient changes parameters that {stale:.1f} others have "
+                "changed since, and the workers drift apart without end. What that costs in "
+                "convergence is not predicted",
+                stale=stale,
+            ),
+        )
+    )
     return said
 
 
@@ -135,14 +183,21 @@ def show_timeline(out: Console, found: Straggled) -> None:
     asked = found.asked
     horizon = STEPS_DRAWN * (asked.step_seconds + found.healthy_all_reduce_seconds)
     width = max(out.width - 17, 20)
-    out.print(Text(f"the first {units.show(horizon, 'seconds')}   █ computes  ─ communicates  "
-                   "· waits", "bold"))  # fmt: skip
+    out.print(
+        Text(
+            say(
+                "the first {horizon}   █ computes  ─ communicates  · waits",
+                horizon=units.show(horizon, "seconds"),
+            ),
+            "bold",
+        )
+    )
     for each in found.found:
         for worker in range(min(found.workers.count, DRAWN)):
             name = _name(each.mode, found) if worker == 0 else ""
             out.print(Text(f"{name:<12} {worker:>2} {_bar(each, worker, horizon, width)}"))
     if found.workers.count > DRAWN:
-        out.print(Text(f"… and {found.workers.count - DRAWN} more workers", "dim"))
+        out.print(Text(say("… and {count} more workers", count=found.workers.count - DRAWN), "dim"))
     out.print()
 
 

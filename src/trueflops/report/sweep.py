@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.errors import shorten
+from trueflops.language import say
 from trueflops.report.grid import grid
 from trueflops.report.tables import console, plural
 from trueflops.sweep.questions import Questions
@@ -34,13 +35,27 @@ def show_questions(spec: Spec, questions: Questions, table: Path, kept: int) -> 
     """What a sweep would ask: how many, and the first, a middle and the last of them."""
     out, asked = console(), questions.asked
     count = plural(len(asked), "question")
-    out.print(Text(f"{count} of {spec.command}: {_made_of(spec, questions)}"))
+    out.print(
+        Text(
+            say(
+                "{count} of {command}: {spec}",
+                count=count,
+                command=spec.command,
+                spec=_made_of(spec, questions),
+            )
+        )
+    )
     sample = sorted({0, len(asked) // 2, len(asked) - 1})
     rows = grid(("", "right"), "")
     for place in sample:
         rows.add_row(Text(f"{place + 1:,}", style="dim"), Text(asked[place].typed))
     out.print(rows)
-    out.print(Text(f"into {table}" + (f", {plural(kept, 'row')} kept from before" if kept else "")))
+    out.print(
+        Text(
+            say("into {table}", table=table)
+            + (say(", {kept} kept from before", kept=plural(kept, "row")) if kept else "")
+        )
+    )
 
 
 def encode_questions(questions: Questions, table: Path, kept: int) -> dict[str, Any]:
@@ -56,8 +71,8 @@ def encode_questions(questions: Questions, table: Path, kept: int) -> dict[str, 
 def _made_of(spec: Spec, questions: Questions) -> str:
     words = [_sizes(spec.axes)] if spec.axes else []
     if questions.excluded:
-        words.append(f"without {questions.excluded:,}")
-    words += [f"and {_sizes(axes)}" for axes in spec.include]
+        words.append(say("without {excluded:,}", excluded=questions.excluded))
+    words += [say("and {axes}", axes=_sizes(axes)) for axes in spec.include]
     return ", ".join(words)
 
 
@@ -69,9 +84,15 @@ def _sizes(axes: Sequence[Axis]) -> str:
 def show_swept(done: Swept) -> None:
     """How many rows of each status, and what most of those that are not well say."""
     out = console()
-    before = f", {done.kept:,} kept from before" if done.kept else ""
+    before = say(", {kept:,} kept from before", kept=done.kept) if done.kept else ""
     taken = units.show(done.seconds, "seconds")
-    rows = f"{plural(len(done.rows), 'row')} of {done.columns} columns in {taken}{before}"
+    rows = say(
+        "{number} of {columns} columns in {taken}{before}",
+        number=plural(len(done.rows), "row"),
+        columns=done.columns,
+        taken=taken,
+        before=before,
+    )
     out.print(Text(f"{done.table}: {rows}"))
     statuses = grid(("", "right"), "", "")
     for status in STATUSES:
@@ -79,7 +100,7 @@ def show_swept(done: Swept) -> None:
         if not whys:
             continue
         why, times = whys.most_common(1)[0]
-        often = f" ({times:,} of them)" if times < whys.total() else ""
+        often = say(" ({times:,} of them)", times=times) if times < whys.total() else ""
         said = f"{shorten(why, 200)}{often}" if why else ""
         style = _STYLE.get(status, "yellow")
         statuses.add_row(f"{whys.total():,}", Text(status, style=style), Text(said, style="dim"))

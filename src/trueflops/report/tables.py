@@ -13,11 +13,13 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.errors import visible
+from trueflops.language import ENGLISH, columns, lines, mark, spoken, word
 from trueflops.predict import Estimate
+from trueflops.report.grid import wrapped_cell
 
 MARK = "†"  # beside a figure of the catalog for which no source is at hand
-FOOTNOTE = f"{MARK} unconfirmed: no source at hand"
-NO_PRICE = "no price known"
+FOOTNOTE = mark("† unconfirmed: no source at hand")
+NO_PRICE = mark("no price known")
 NARROWEST = 40  # below this a terminal does not know its width
 
 
@@ -28,6 +30,10 @@ class Terminal(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         """As rich does, but for what no terminal should get to see."""
+        if isinstance(renderable, Text) and spoken() != ENGLISH and not renderable.no_wrap:
+            width = (options or self.options).max_width
+            lined = (wrapped_cell(line, width) for line in renderable.split("\n", allow_blank=True))
+            renderable = Text("\n").join(line for each in lined for line in each)
         for segment in super().render(renderable, options):
             plain = segment.control or segment.text.isprintable()
             yield segment if plain else segment._replace(text=visible(segment.text))
@@ -64,13 +70,18 @@ def show_list(out: Console, title: str, rows: Sequence[tuple[str, str]]) -> None
     """A column of figures and a column of sentences that may take several lines."""
     if not rows:
         return
-    out.print(Text(title, style="bold"))
-    wide = max(len(figure) for figure, _ in rows)
+    out.print(Text(word(title), style="bold"))
+    wide = max(columns(word(figure)) for figure, _ in rows)
     for figure, sentence in rows:
-        lines = textwrap.wrap(sentence, max(out.width - wide - 2, 20), break_on_hyphens=False)
-        for i, line in enumerate(lines):
-            out.print(Text(f"{figure if i == 0 else '':>{wide}}  {line}"))
+        for i, line in enumerate(lines(word(sentence), max(out.width - wide - 2, 20))):
+            begin = word(figure) if i == 0 else ""
+            out.print(Text(f"{' ' * (wide - columns(begin))}{begin}  {line}"))
     out.print()
+
+
+def filled(out: Console, text: str) -> str:
+    """A text in lines of a terminal; one in another language is broken where it is printed."""
+    return textwrap.fill(text, out.width) if spoken() == ENGLISH else text
 
 
 def ranged(estimate: Estimate, dimension: str) -> tuple[str, str]:
@@ -93,5 +104,7 @@ def count(number: float) -> str:
 
 
 def plural(number: float, what: str) -> str:
-    """'1 replica', '8 replicas'."""
-    return f"{count(number)} {what}{'' if number == 1 else 's'}"
+    """'1 replica', '8 replicas'; a table has the plural, "{number} replicas", for any number."""
+    english = f"{{number}} {what}{'' if number == 1 else 's'}"
+    said = english if spoken() == ENGLISH else word(f"{{number}} {what}s")
+    return said.format(number=count(number))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from trueflops.files import write_file
+from trueflops.language import ENGLISH, speaking
 from trueflops.predict import TrainingStep
 from trueflops.predict.simulated import SimulatedPipeline
 from trueflops.report.pipeline import most_held
@@ -93,6 +94,7 @@ def _held(curve: list[tuple[float, float]], whole: float) -> dict[str, Any]:
     }
 
 
+@speaking(ENGLISH)  # a file
 def write_pipeline_trace(step: TrainingStep, found: SimulatedPipeline, path: Path) -> None:
     """Write the timeline in the Trace Event Format."""
     events: list[dict[str, Any]] = []

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Cluster
+from trueflops.language import say, word
 from trueflops.plan.words import describe_plan
 from trueflops.predict import Bill, Term, TrainingStep
 from trueflops.report.grid import Bar, grid
@@ -22,17 +23,30 @@ def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence
     model, asked = step.model, step.workload
     active = ""
     if model.is_moe:
-        active = f", {units.show(model.active_parameter_count, 'count')} active"
+        active = say(
+            ", {active_parameter_count} active",
+            active_parameter_count=units.show(model.active_parameter_count, "count"),
+        )
     out.print(
         Text.assemble(
             (model.name, "bold"),
-            f" ({units.show(model.parameter_count, 'count')} parameters{active}) on ",
+            say(
+                " ({parameter_count} parameters{active}) on ",
+                parameter_count=units.show(model.parameter_count, "count"),
+                active=active,
+            ),
             describe_cluster(step.cluster),
         )
     )
     out.print(
-        f"{units.show(asked.tokens, 'count')} tokens, sequence {asked.seq:,}, global batch "
-        f"{asked.global_batch:,} = {units.show(asked.tokens_per_step, 'count')} tokens a step"
+        say(
+            "{tokens} tokens, sequence {seq:,}, global batch {global_batch:,} = "
+            "{tokens_per_step} tokens a step",
+            tokens=units.show(asked.tokens, "count"),
+            seq=asked.seq,
+            global_batch=asked.global_batch,
+            tokens_per_step=units.show(asked.tokens_per_step, "count"),
+        )
     )
     print_plan(out, describe_plan(step.plan), notes)
     if trained := describe_tuning(model, step.plan):
@@ -48,9 +62,9 @@ def print_training(out: Console, step: TrainingStep, bill: Bill, notes: Sequence
 def print_plan(out: Console, plan: str, notes: Sequence[str]) -> None:
     """The plan in a line, and under it why things are as they are where nobody said so."""
     table = grid("", "")
-    table.add_row(Text("plan", style="bold"), Text(plan))
+    table.add_row(Text(say("plan"), style="bold"), Text(plan))
     for note in notes:
-        table.add_row("", Text(note, style="dim"))
+        table.add_row("", Text(word(note), style="dim"))
     out.print(table)
 
 
@@ -71,10 +85,10 @@ def waterfall_table(step: TrainingStep) -> RenderableType:
         strong = fall.name in ("advertised", "yours")
         rate = units.digits(fall.flop_per_second / units.TERA)
         table.add_row(
-            Text(fall.name, style="bold" if strong else ""),
+            Text(word(fall.name), style="bold" if strong else ""),
             rate,
             Bar(fall.flop_per_second / top, 18, "green" if strong else "cyan"),
-            Text(fall.why, style="dim"),
+            Text(word(fall.why), style="dim"),
         )
     return table
 
@@ -90,13 +104,17 @@ def memory_table(memory: Term, capacity: float) -> RenderableType:
             gibi = f"{size / units.GIBI:,.1f}"
             table.add_row(part.name, gibi, Bar(size / longest, 40, "magenta"))
     sure = float(memory.estimate.high) <= capacity
-    verdict = "fits" if sure else f"fits, but could need {_gib(float(memory.estimate.high))}"
+    verdict = (
+        "fits"
+        if sure
+        else say("fits, but could need {high}", high=_gib(float(memory.estimate.high)))
+    )
     if whole > capacity:
-        verdict = f"[red]{_gib(whole - capacity)} too many[/]"
+        verdict = say("[red]{whole} too many[/]", whole=_gib(whole - capacity))
     table.add_row(
         "[bold]sum[/]",
         f"[bold]{whole / units.GIBI:,.1f}[/]",
-        f"of {_gib(capacity)}: {verdict}",
+        say("of {capacity}: {verdict}", capacity=_gib(capacity), verdict=verdict),
     )
     return table
 
@@ -106,15 +124,18 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
     table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it takes")
 
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
-        table.add_row(name, *value, Text(note, style="dim"))
+        table.add_row(name, *value, Text(word(note), style="dim"))
 
     row("step", ranged(bill.step_seconds, "seconds"), plural(bill.steps, "step"))
     row(
         "tokens/s",
         ranged(bill.tokens_per_second, "count"),
-        f"{count(float(bill.tokens_per_second.value) / step.cluster.count)} per accelerator",
+        say(
+            "{value} per accelerator",
+            value=count(float(bill.tokens_per_second.value) / step.cluster.count),
+        ),
     )
-    row("MFU", percent(bill.mfu), f"of the dense {step.plan.compute} peak")
+    row("MFU", percent(bill.mfu), say("of the dense {compute} peak", compute=step.plan.compute))
     if step.plan.recompute != "none":
         row("HFU", percent(bill.hfu), "recomputation counted")
     row("time", ranged(bill.seconds, "seconds"))
@@ -124,19 +145,23 @@ def bill_table(step: TrainingStep, bill: Bill) -> RenderableType:
         row(
             "cost",
             ranged(bill.usd, "usd"),
-            f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {bill.price.kind}{when}",
+            f"{units.show(bill.price.usd_per_hour, 'usd_per_hour')} {word(bill.price.kind)}{when}",
         )
     else:
-        table.add_row("cost", "?", "", Text(f"{NO_PRICE}; give --price 2", style="dim"))
+        table.add_row(
+            "cost", "?", "", Text(say("{no_price}; give --price 2", no_price=NO_PRICE), style="dim")
+        )
     if bill.kwh and bill.watts:
         energy = bill.kwh.times(units.JOULES_PER_KWH)
         row(
             "energy",
             ranged(energy, "joules"),
-            f"{units.show(float(bill.watts.value), 'watts')} while it runs",
+            say("{value} while it runs", value=units.show(float(bill.watts.value), "watts")),
         )
     else:
-        table.add_row("energy", "?", "", Text("no power figure known for this chip", style="dim"))
+        table.add_row(
+            "energy", "?", "", Text(say("no power figure known for this chip"), style="dim")
+        )
     return table
 
 
@@ -198,7 +223,7 @@ def tree_table(tree: Term) -> RenderableType:
         ("share", "right"),
         ("90 % interval", "right"),
         "origin",
-        title=f"Every part of the {tree.name}",
+        title=say("Every part of the {name}", name=tree.name),
     )
     whole = float(tree.value)
     dimension = "memory" if tree.unit == "bytes" else tree.unit
@@ -213,8 +238,8 @@ def tree_table(tree: Term) -> RenderableType:
             "  " * depth + term.name,
             text,
             f"{100 * value / whole:.1f} %",
-            Text("exact" if certain else interval, style="dim"),
-            Text(term.claim, style="dim"),
+            Text(say("exact") if certain else interval, style="dim"),
+            Text(word(term.claim), style="dim"),
         )
         for part in term.parts:
             walk(part, depth + 1)
@@ -231,7 +256,9 @@ def why_not(step: TrainingStep) -> str:
     """By how much a plan does not fit, and where."""
     over = float(step.memory.value) - step.capacity_bytes
     if over > 0:
-        return f"{units.show(over, 'memory')} too many on the fullest accelerator"
+        return say("{over} too many on the fullest accelerator", over=units.show(over, "memory"))
     # The accelerator has room; what it offloads does not fit the host.
     over = float(step.host_bytes) * step.cluster.per_node - (step.cluster.node_memory_bytes or 0.0)
-    return f"{units.show(over, 'memory')} too many in a node's memory, for what is offloaded"
+    return say(
+        "{over} too many in a node's memory, for what is offloaded", over=units.show(over, "memory")
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from trueflops import units
+from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.checkpoint import trained_parameters
 
 _METHODS = {"lora": "LoRA", "qlora": "QLoRA"}
-_TARGETS = {"all-linear": "all linear layers", "attention": "the layers of attention"}
+_TARGETS = {"all-linear": mark("all linear layers"), "attention": mark("the layers of attention")}
 
 
 def describe_tuning(model: Model, plan: Plan) -> str:
@@ -20,9 +21,26 @@ def describe_tuning(model: Model, plan: Plan) -> str:
     how = []
     if plan.adapters:
         where = _TARGETS.get(plan.lora_targets, plan.lora_targets.replace(",", ", "))
-        how.append(f"{_METHODS[plan.adapters]} rank {plan.lora_rank} on {where}")
+        how.append(
+            say(
+                "{methods} rank {lora_rank} on {where}",
+                methods=_METHODS[plan.adapters],
+                lora_rank=plan.lora_rank,
+                where=where,
+            )
+        )
     if plan.adapters == "qlora":
-        how.append(f"beside {plan.base_format} weights")
+        how.append(say("beside {base_format} weights", base_format=plan.base_format))
     if plan.freeze_layers:
-        how.append(f"embedding and first {plan.freeze_layers} layers frozen")
-    return f"{trained} of {whole} parameters are trained ({', '.join(how)})"
+        how.append(
+            say(
+                "embedding and first {freeze_layers} layers frozen",
+                freeze_layers=plan.freeze_layers,
+            )
+        )
+    return say(
+        "{trained} of {whole} parameters are trained ({names})",
+        trained=trained,
+        whole=whole,
+        names=", ".join(how),
+    )

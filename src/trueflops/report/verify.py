@@ -10,6 +10,7 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.text import Text
 
+from trueflops.language import say
 from trueflops.report.grid import Column, Grid, grid
 from trueflops.report.tables import console, plural
 from trueflops.verify.findings import Findings, UnknownSoftware
@@ -69,9 +70,9 @@ def show_findings(findings: Findings, without: Findings | None = None) -> None:
         out.print(_by_group(quantity, of_quantity, before))
         out.print()
     if without is not None:
-        out.print("[dim]shipped: the median error without the profile[/]\n")
+        out.print(say("[dim]shipped: the median error without the profile[/]\n"))
     if any(not score.scored for score in scores):
-        out.print("[dim]* shown, but left out of the overall figures[/]\n")
+        out.print(say("[dim]* shown, but left out of the overall figures[/]\n"))
     if totals := overall(findings):
         out.print(_over_all(totals))
     if unknown := findings.unknown_software:
@@ -79,13 +80,22 @@ def show_findings(findings: Findings, without: Findings | None = None) -> None:
         out.print(_unknown(unknown))
     reasons = Counter(row.reason for row in findings.refused)
     if reasons:
-        table = grid(("", "right"), "", title=f"{plural(len(findings.refused), 'row')} refused")
+        table = grid(
+            ("", "right"),
+            "",
+            title=say("{number} refused", number=plural(len(findings.refused), "row")),
+        )
         for reason, rows in reasons.most_common(LISTED):
             table.add_row(f"{rows:,}", Text(reason))
         out.print()
         out.print(table)
         if len(reasons) > LISTED:
-            out.print(f"[dim]  … {len(reasons) - LISTED:,} more reasons; --json lists them all[/]")
+            out.print(
+                say(
+                    "[dim]  … {number:,} more reasons; --json lists them all[/]",
+                    number=len(reasons) - LISTED,
+                )
+            )
 
 
 def _by_group(

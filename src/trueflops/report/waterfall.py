@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trueflops.clock import Clock
+from trueflops.language import mark, say
 from trueflops.predict import Estimate, Term, TrainingStep
 from trueflops.runtime import achievable, total
 from trueflops.units import TERA
@@ -45,39 +46,40 @@ def training_waterfall(step: TrainingStep) -> list[Fall]:
     # What this model's own products reach is achievable, whatever a square one does.
     reached = products if products.value >= shapes.value else shapes
     most = float(products.high)
-    unmeasured = f"not measured; at most {most / TERA:,.0f}"
+    unmeasured = say("not measured; at most {most:,.0f}", most=most / TERA)
     factor = 1.0 if dtype in ("fp32", "fp64") else chip.sparse_factor  # only tensor formats
     box = [
         Fall("advertised", _exact(peak * factor), _sparsity(factor, dtype)),
-        Fall("dense", _exact(peak), f"{dtype} without sparsity"),
+        Fall("dense", _exact(peak), say("{dtype} without sparsity", dtype=dtype)),
     ]
     if chip.status == "measured":  # nobody advertised it
-        box = [Fall("measured", _exact(peak), f"{dtype}: the fastest product seen")]
+        seen = say("{dtype}: the fastest product seen", dtype=dtype)
+        box = [Fall(say("measured"), _exact(peak), seen)]
     beyond = most > float(reached.value)
     falls = [
         *box,
-        Fall("achievable", reached, unmeasured if beyond else "large matmuls, for a moment"),
-        Fall("these shapes", shapes, "this model's matmuls, attention"),
+        Fall("achievable", reached, unmeasured if beyond else say("large matmuls, for a moment")),
+        Fall("these shapes", shapes, say("this model's matmuls, attention")),
     ]
     for name, term, why in (
-        ("+ memory-bound", part(compute, "memory-bound ops"), "norms, activations"),
-        ("+ units shared", part(compute, "units shared"), "with the all-to-all beside"),
-        ("+ untuned", part(compute, "untuned shapes"), "libraries tuned for few shapes"),
-        ("+ power cap", part(compute, "power cap"), "a lower clock under load"),
-        ("+ launch gaps", part(compute, "launch gaps"), "waiting for the host"),
-        ("+ recomputation", part(compute, "recomputation"), "forward work done twice"),
+        ("+ memory-bound", part(compute, "memory-bound ops"), mark("norms, activations")),
+        (mark("+ units shared"), part(compute, "units shared"), mark("with the all-to-all beside")),
+        ("+ untuned", part(compute, "untuned shapes"), mark("libraries tuned for few shapes")),
+        (mark("+ power cap"), part(compute, "power cap"), mark("a lower clock under load")),
+        (mark("+ launch gaps"), part(compute, "launch gaps"), mark("waiting for the host")),
+        ("+ recomputation", part(compute, "recomputation"), mark("forward work done twice")),
         ("+ communication", tree["exposed communication"], _largest(tree)),
-        ("+ busiest link", part(tree, "busiest link"), "it carries no more a second"),
-        ("+ uneven stages", tree["uneven stages"], "the slowest sets the pace"),
-        ("+ pipeline bubble", tree["pipeline bubble"], "stages that wait"),
-        ("+ optimizer", tree["optimizer"], "updating the weights"),
-        ("+ stragglers", part(tree, "stragglers"), "the slowest of all chips at its cap"),
-        ("+ offload", tree["offload"], "updated on the host, there and back"),
+        (mark("+ busiest link"), part(tree, "busiest link"), mark("it carries no more a second")),
+        (mark("+ uneven stages"), tree["uneven stages"], mark("the slowest sets the pace")),
+        (mark("+ pipeline bubble"), tree["pipeline bubble"], mark("stages that wait")),
+        ("+ optimizer", tree["optimizer"], mark("updating the weights")),
+        ("+ stragglers", part(tree, "stragglers"), mark("the slowest of all chips at its cap")),
+        ("+ offload", tree["offload"], mark("updated on the host, there and back")),
     ):
         spent.append(term)
         if float(term.value) > 0.002 * sum(float(each.value) for each in spent):
             falls.append(Fall(name, rate(*spent), why))
-    falls.append(Fall("yours", tree.estimate.under(flop), "model flop/s, per accelerator"))
+    falls.append(Fall("yours", tree.estimate.under(flop), say("model flop/s, per accelerator")))
     return falls
 
 
@@ -92,10 +94,10 @@ def _exact(rate: float) -> Estimate:
 
 def _sparsity(factor: float, dtype: str) -> str:
     if factor == 1.0:
-        return f"{dtype}, dense"
-    return f"{dtype}, sparse: printed on the box"
+        return say("{dtype}, dense", dtype=dtype)
+    return say("{dtype}, sparse: printed on the box", dtype=dtype)
 
 
 def _largest(tree: Term) -> str:
     parts = sorted(tree["exposed communication"].parts, key=lambda p: -float(p.value))
-    return f"exposed; mostly {parts[0].name}"
+    return say("exposed; mostly {name}", name=parts[0].name)

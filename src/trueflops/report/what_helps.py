@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from trueflops.language import mark, say, word
 from trueflops.plan.words import describe_plan
 from trueflops.report.encode import plan as encode_plan
 from trueflops.report.grid import Grid, grid
@@ -20,18 +21,18 @@ SHORT: Final = {
     Resource.LINKS: "links",
     Resource.POWER: "power",
 }
-WITH_FLOPS: Final = "FLOP/s, kernels, power"
-MEANS: Final = "rates doubled at the same power; latencies stay"
-ORDERS: Final = "mean over all orders of exchanging one's for the other's (Shapley value)"
+WITH_FLOPS: Final = mark("FLOP/s, kernels, power")
+MEANS: Final = mark("rates doubled at the same power; latencies stay")
+ORDERS: Final = mark("mean over all orders of exchanging one's for the other's (Shapley value)")
 
 
 def print_helps(out: Console, helps: Sequence[Help]) -> None:
     """The gain from twice as much of each resource, for one step."""
     sought = any(each.best_plan is not None for each in helps)
-    more = (("best plan", "right"), "") if sought else ()
+    more = ((say("best plan"), "right"), "") if sought else ()
     table = grid("", ("same plan", "right"), *more, title="What would help")
     for each in helps:
-        cells = [f"{TWICE:g} × {each.resource.value}", times(each.same_plan)]
+        cells = [f"{TWICE:g} × {word(each.resource.value)}", times(each.same_plan)]
         if sought:
             gain = each.best_plan or each.same_plan
             other = times(gain) != times(each.same_plan)
@@ -40,8 +41,8 @@ def print_helps(out: Console, helps: Sequence[Help]) -> None:
         else:
             table.add_row(*cells)
     out.print(table)
-    alone = "" if sought else "; without a plan the best one on each is searched, too"
-    out.print(Text(f"times as fast; {MEANS}{alone}", style="dim"))
+    alone = "" if sought else say("; without a plan the best one on each is searched, too")
+    out.print(Text(say("times as fast; {means}{alone}", means=MEANS, alone=alone), style="dim"))
 
 
 def print_chip_helps(out: Console, helps: Mapping[str, Sequence[Help]]) -> None:
@@ -53,20 +54,24 @@ def print_chip_helps(out: Console, helps: Mapping[str, Sequence[Help]]) -> None:
         gains = {h.resource: h.best_plan or h.same_plan for h in each}
         table.add_row(chip, *(times(gains[r]) if r in gains else "–" for r in there))
     out.print(table)
-    out.print(Text(f"times as fast with the best plan there; {MEANS}", style="dim"))
+    out.print(
+        Text(say("times as fast with the best plan there; {means}", means=MEANS), style="dim")
+    )
 
 
 def print_why(out: Console, fast: str, slow: str, factors: Mapping[Resource, float]) -> None:
     """Which resources make one chip faster than another."""
     ratio = ratio_of(factors)
-    table = _why_table(f"Why {fast} trains {times(ratio)} as fast as {slow}")
+    table = _why_table(
+        say("Why {fast} trains {ratio} as fast as {slow}", fast=fast, ratio=times(ratio), slow=slow)
+    )
     for resource, factor in factors.items():
         name = WITH_FLOPS if resource is Resource.FLOPS else resource.value
         share = f"{100 * log(factor) / log(ratio):.0f} %" if ratio > 1.0 else ""
         table.add_row(name, times(factor), share)
     table.add_row("[bold]product[/]", f"[bold]{times(ratio)}[/]", "")
     out.print(table)
-    out.print(Text(f"{ORDERS}; share: of the logarithm", style="dim"))
+    out.print(Text(say("{orders}; share: of the logarithm", orders=ORDERS), style="dim"))
 
 
 def _why_table(title: str) -> Grid:

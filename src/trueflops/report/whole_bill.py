@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog.operation import failure_logs, usual_fact
+from trueflops.language import say, word
 from trueflops.predict import WholeBill
 from trueflops.report.encode import estimate
 from trueflops.report.grid import Grid, grid
@@ -31,24 +32,24 @@ def _table(bill: WholeBill) -> Grid:
     table = grid("", ("", "right"), ("90 % interval", "right"), "", title="The whole bill")
 
     def row(name: str, value: tuple[str, str], note: str = "") -> None:
-        table.add_row(name, *value, Text(note, style="dim"))
+        table.add_row(name, *value, Text(word(note), style="dim"))
 
     every = units.show(float(bill.mtbf_seconds.value), "seconds")
     if bill.hopeless:
         again = units.show(float(bill.interrupted.restart_seconds), "seconds")
-        why = f"fails every {every}, restarts in {again}"
-        table.add_row("time", "?", "", Text(f"hardly gets on: {why}", style="red"))
+        why = say("fails every {every}, restarts in {again}", every=every, again=again)
+        table.add_row("time", "?", "", Text(say("hardly gets on: {why}", why=why), style="red"))
         return table
     _failures(bill, row, every)
     row("time", ranged(bill.seconds, "seconds"))
     price = bill.ideal.price
     if bill.usd and price:
-        row("cost", ranged(bill.usd, "usd"), f"rented, {price.kind}")
+        row("cost", ranged(bill.usd, "usd"), say("rented, {kind}", kind=price.kind))
     else:
-        row("cost", ("?", ""), f"{NO_PRICE}; give --price 2")
+        row("cost", ("?", ""), say("{no_price}; give --price 2", no_price=NO_PRICE))
     if bill.kwh:
         energy = ranged(bill.kwh.times(units.JOULES_PER_KWH), "joules")
-        row("energy", energy, f"at the meter: PUE {bill.operation.pue:g}")
+        row("energy", energy, say("at the meter: PUE {pue:g}", pue=bill.operation.pue))
     else:
         row("energy", ("?", ""), "no power figure known for this chip")
     _owned(bill, row)
@@ -62,22 +63,33 @@ def _failures(bill: WholeBill, row: Row, every: str) -> None:
     shown = (f"{units.digits(times)} ×", units.show_between(low, times, high, "count"))
     if high < HARDLY:
         shown = (f"< {HARDLY:g} ×", "")
-    by = " (failures, reclaims)" if bill.operation.spot else ""
-    row("interrupted", shown, f"every {every}{by}")
-    between = f"every {units.show(float(run.interval_seconds), 'seconds')}"
-    best = "" if bill.operation.interval_seconds else ", the best"
-    often = f"{between}{best}" if bill.checkpoints > 1.0 else "one, at the end"
+    by = say(" (failures, reclaims)") if bill.operation.spot else ""
+    row("interrupted", shown, say("every {every}{by}", every=every, by=by))
+    between = say(
+        "every {interval_seconds}",
+        interval_seconds=units.show(float(run.interval_seconds), "seconds"),
+    )
+    best = "" if bill.operation.interval_seconds else say(", the best")
+    often = f"{between}{best}" if bill.checkpoints > 1.0 else say("one, at the end")
     row("checkpoint", (units.show(one.size_bytes, "bytes"), ""), often)
     stall, safe = (units.show(s, "seconds") for s in (one.stall_seconds, one.write_seconds))
-    beside = f"stalls {stall}, written in {safe}" if one.asynchronous else f"stalls {safe}"
+    beside = (
+        say("stalls {stall}, written in {safe}", stall=stall, safe=safe)
+        if one.asynchronous
+        else say("stalls {safe}", safe=safe)
+    )
     row("", ("", ""), beside)
     stalled, again, over = (
         _share(float(share)) for share in (run.stalled, run.restarting, run.repeated)
     )
     good = bill.goodput
     interval = f"{_number(float(good.low))} – {_number(float(good.high))} %"
-    row("goodput", (_share(float(good.value)), interval), f"checkpoints {stalled}")
-    row("", ("", ""), f"restarts {again}, repeats {over}")
+    row(
+        "goodput",
+        (_share(float(good.value)), interval),
+        say("checkpoints {stalled}", stalled=stalled),
+    )
+    row("", ("", ""), say("restarts {again}, repeats {over}", again=again, over=over))
 
 
 def _owned(bill: WholeBill, row: Row) -> None:
@@ -86,16 +98,30 @@ def _owned(bill: WholeBill, row: Row) -> None:
         row("owned", ("?", ""), "no purchase price known; give --buy 30000")
         return
     each = units.show(own.purchase_usd, "usd")
-    row("owned", ranged(owned, "usd"), f"{each} a chip, server and network, always in use")
+    row(
+        "owned",
+        ranged(owned, "usd"),
+        say("{each} a chip, server and network, always in use", each=each),
+    )
     if bill.ideal.price is None:
         return
     rent = units.show(bill.ideal.price.usd_per_hour, "usd_per_hour")
     hour = units.show(float(own.usd_per_hour.value), "usd_per_hour")
-    years = f"{bill.operation.years:g} years"
+    years = say("{years:g} years", years=bill.operation.years)
     if bill.break_even is None:
-        said = f"{hour} over {years}: never cheaper than {rent} of rent"
+        said = say(
+            "{hour} over {years}: never cheaper than {rent} of rent",
+            hour=hour,
+            years=years,
+            rent=rent,
+        )
     else:
-        said = f"{hour} over {years}: cheaper than rent above {_share(bill.break_even)} use"
+        said = say(
+            "{hour} over {years}: cheaper than rent above {break_even} use",
+            hour=hour,
+            years=years,
+            break_even=_share(bill.break_even),
+        )
     row("", ("", ""), said)
 
 
@@ -104,16 +130,24 @@ def _unsaid(bill: WholeBill) -> str:
     how = bill.operation
     chip = units.show(how.mtbf.seconds, "seconds")
     said = {
-        "mtbf": f"a chip fails every {chip} ({how.mtbf.why})",
-        "restart": f"{units.show(how.restart_seconds, 'seconds')} to restart (MegaScale)",
-        "storage": f"{units.show(how.storage_bytes_per_second, 'bytes_per_second')} of storage",
-        "pue": f"PUE {how.pue:g} (Uptime Institute 2023)",
+        "mtbf": say("a chip fails every {chip} ({why})", chip=chip, why=how.mtbf.why),
+        "restart": say(
+            "{restart_seconds} to restart (MegaScale)",
+            restart_seconds=units.show(how.restart_seconds, "seconds"),
+        ),
+        "storage": say(
+            "{storage_bytes_per_second} of storage",
+            storage_bytes_per_second=units.show(how.storage_bytes_per_second, "bytes_per_second"),
+        ),
+        "pue": say("PUE {pue:g} (Uptime Institute 2023)", pue=how.pue),
     }
     left = [text for name, text in said.items() if name not in how.given]
     if how.spot and how.spot.why != "given":
         lasts = units.show(how.spot.seconds, "seconds")
-        left.append(f"a spot node is taken back every {lasts} ({how.spot.why})")
-    return f"not given: {'; '.join(left)}" if left else ""
+        left.append(
+            say("a spot node is taken back every {lasts} ({why})", lasts=lasts, why=how.spot.why)
+        )
+    return say("not given: {names}", names=say("; ").join(left)) if left else ""
 
 
 def _share(value: float) -> str:

@@ -7,6 +7,7 @@ Needs no torch.
 from __future__ import annotations
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.plan import Plan
 
 
@@ -14,31 +15,40 @@ def as_run(plan: Plan) -> tuple[Plan, list[str]]:
     """The network is PyTorch's functions one by one, and torch.optim keeps no second weights."""
     notes: list[str] = []
     if plan.compute == "tf32":
-        raise BadInput("compute tf32: run computes in fp32, bf16 or fp16; write one of these")
+        raise BadInput(say("compute tf32: run computes in fp32, bf16 or fp16; write one of these"))
     changes: dict[str, object] = {"implementation": "eager", "loss": "plain", "fused": False}
     if plan.has_master:
         changes |= {"parameter_dtype": "fp32", "gradient_dtype": "fp32"}
         notes.append(
-            "weights are kept in fp32 and narrowed where they are used: torch.optim has no master "
-            "copy beside narrow ones"
+            say(
+                "weights are kept in fp32 and narrowed where they are used: torch.optim has no "
+                "master copy beside narrow ones"
+            )
         )
     elif plan.parameter_dtype != plan.gradient_dtype and plan.zero < 2:
         changes["gradient_dtype"] = plan.parameter_dtype
-        notes.append("gradients are as wide as the weights: DDP has no other ones")
+        notes.append(say("gradients are as wide as the weights: DDP has no other ones"))
     shards = plan.zero >= 2 and plan.dp_shard * plan.cp > 1
     changes["mixed"] = "engine" if shards else "autocast"
     if plan.parameter_dtype == "bf16" and not plan.has_master and plan.compute != "bf16":
         raise BadInput(
-            f"compute {plan.compute} of bf16 weights: write compute bf16, or parameter_dtype fp32"
+            say(
+                "compute {compute} of bf16 weights: write compute bf16, or parameter_dtype fp32",
+                compute=plan.compute,
+            )
         )
     if plan.parameter_dtype == "fp16" and not plan.has_master:
         raise BadInput(
-            "fp16 weights without a wider copy lose their updates (--compare precisions shows it); "
-            "write parameter_dtype fp32"
+            say(
+                "fp16 weights without a wider copy lose their updates (--compare precisions shows "
+                "it); write parameter_dtype fp32"
+            )
         )
     if plan.tp == 1 and plan.sp:
         changes["sp"] = False
     if plan.dp_replicate > 1 and plan.dp_shard == 1 and plan.cp == 1 and plan.zero:
         changes["zero"] = 0
-        notes.append(f"ZeRO {plan.zero} left out: dp_shard 1 leaves nothing to share")
+        notes.append(
+            say("ZeRO {zero} left out: dp_shard 1 leaves nothing to share", zero=plan.zero)
+        )
     return plan.but(**changes), notes

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trueflops.language import say
+
 NODES = Path("/sys/devices/system/node")
 DEVICES = Path("/sys/bus/pci/devices")
 
@@ -28,7 +30,9 @@ class Node:
     @property
     def shown(self) -> str:
         """As Linux writes it: 'node 1 (CPUs 48-95,144-191)'."""
-        return f"node {self.number} (CPUs {write_cores(self.cores)})"
+        return say(
+            "node {number} (CPUs {cores})", number=self.number, cores=write_cores(self.cores)
+        )
 
 
 def read_nodes(folder: Path = NODES, allowed: frozenset[int] | None = None) -> tuple[Node, ...]:

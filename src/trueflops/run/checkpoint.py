@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_file, write_file
+from trueflops.language import say
 from trueflops.plan.shares import Share
 from trueflops.run.engine import Engine
 from trueflops.run.network import Held
@@ -92,8 +93,12 @@ def _why(error: BaseException) -> str:
     reason: BaseException | None = error
     while reason is not None and not isinstance(reason, OSError):
         reason = reason.__cause__ or reason.__context__
-    found = reason or error
-    return (found.strerror if isinstance(found, OSError) else None) or str(found).splitlines()[0]
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    # How torch's writer says that fewer bytes came to lie in a file than it wrote.
+    cut = "inline_container" in said
+    return "a file could not be written whole: the disk may be full" if cut else said
 
 
 def _sentence(folder: Path, step: int, error: CheckpointException | _Failed) -> str:
@@ -101,8 +106,16 @@ def _sentence(folder: Path, step: int, error: CheckpointException | _Failed) -> 
     if isinstance(error, CheckpointException):
         why = _why(next(iter(error.failures.values()))[0])
     kept = latest(folder)
-    left = f"{printable(str(kept))} is whole" if kept else "nothing was saved before"
-    return f"step {step} could not be saved in {printable(str(folder))} ({why}); {left}"
+    left = say("nothing was saved before")
+    if kept:
+        left = say("{kept} is whole", kept=printable(str(kept)))
+    return say(
+        "step {step} could not be saved in {folder} ({why}); {left}",
+        step=step,
+        folder=printable(str(folder)),
+        why=why,
+        left=left,
+    )
 
 
 def load(engine: Engine, folder: Path) -> int:
@@ -110,8 +123,12 @@ def load(engine: Engine, folder: Path) -> int:
     said = json.loads((folder / _DONE).read_text())
     if said["model"] != engine.job.model.name:
         raise BadInput(
-            f"{printable(str(folder))} is a checkpoint of {said['model']}, not of "
-            f"{engine.job.model.name}; name another --checkpoint"
+            say(
+                "{folder} is a checkpoint of {other}, not of {name}; name another --checkpoint",
+                folder=printable(str(folder)),
+                other=said["model"],
+                name=engine.job.model.name,
+            )
         )
     _make_states(engine)
     state = _gathered(engine)

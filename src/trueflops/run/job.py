@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from trueflops.errors import BadInput
+from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.plan import Plan, check_plan
 from trueflops.predict.stragglers.simulate import Mode
@@ -59,37 +60,60 @@ def check_job(job: Job) -> None:
     check_schedule(plan)
     both = plan.dp * plan.cp
     lacks = {
-        "adapters": (bool(plan.adapters), "leave them out: run trains every weight"),
-        "mtp": (plan.mtp > 0, "write 0"),
-        "freeze_layers": (plan.freeze_layers > 0, "write 0"),
-        "offload": (plan.offloads, "keep everything on the device"),
-        "etp": (plan.etp > 1, "write 1"),
-        "compute": (plan.compute in ("fp8", "fp4"), "write bf16 or fp32"),
-        "recompute": (plan.recompute not in ("none", "full"), "write none or full"),
-        "cp_kind": (plan.cp > 1 and plan.cp_kind != "ring", "write ring"),
-        "tied weights over pipeline stages": (model.tied and plan.pp > 1, "write pp 1"),
-        "experts split by tp": (model.is_moe and plan.tp > 1, "write tp 1"),
-        "ep across replicas of HSDP": (plan.ep > 1 and plan.dp_replicate > 1 and plan.zero > 0,
-                                       "write dp_replicate 1"),
-        "ZeRO 1 of spread experts": (plan.ep > 1 and plan.zero == 1, "write zero 0, 2 or 3"),
-        "fp16 but for whole replicas": (plan.compute == "fp16" and (plan.world != plan.dp or
-                                        plan.zero > 0), "write bf16, or tp, pp, cp 1 and zero 0"),
-        f"ep {plan.ep} over {both} replicas": (both % plan.ep != 0, "write a divisor of dp × cp"),
-    }  # fmt: skip
+        "adapters": (bool(plan.adapters), mark("leave them out: run trains every weight")),
+        "mtp": (plan.mtp > 0, mark("write 0")),
+        "freeze_layers": (plan.freeze_layers > 0, mark("write 0")),
+        "offload": (plan.offloads, mark("keep everything on the device")),
+        "etp": (plan.etp > 1, mark("write 1")),
+        "compute": (plan.compute in ("fp8", "fp4"), mark("write bf16 or fp32")),
+        "recompute": (plan.recompute not in ("none", "full"), mark("write none or full")),
+        "cp_kind": (plan.cp > 1 and plan.cp_kind != "ring", mark("write ring")),
+        mark("tied weights over pipeline stages"): (model.tied and plan.pp > 1, mark("write pp 1")),
+        mark("experts split by tp"): (model.is_moe and plan.tp > 1, mark("write tp 1")),
+        mark("ep across replicas of HSDP"): (
+            plan.ep > 1 and plan.dp_replicate > 1 and plan.zero > 0,
+            mark("write dp_replicate 1"),
+        ),
+        mark("ZeRO 1 of spread experts"): (
+            plan.ep > 1 and plan.zero == 1,
+            mark("write zero 0, 2 or 3"),
+        ),
+        mark("fp16 but for whole replicas"): (
+            plan.compute == "fp16" and (plan.world != plan.dp or plan.zero > 0),
+            mark("write bf16, or tp, pp, cp 1 and zero 0"),
+        ),
+        say("ep {ep} over {both} replicas", ep=plan.ep, both=both): (
+            both % plan.ep != 0,
+            mark("write a divisor of dp × cp"),
+        ),
+    }
     for what, (there, instead) in lacks.items():
         if there:
-            raise BadInput(f"run has no code for {what} of this plan; {instead}")
+            raise BadInput(
+                say(
+                    "run has no code for {what} of this plan; {instead}", what=what, instead=instead
+                )
+            )
     if plan.pp > 1 and job.micro_batches < plan.pp:
         raise BadInput(
-            f"{job.micro_batches} micro-batches for {plan.pp} stages: torch's schedules need one a "
-            "stage at least; write a smaller micro_batch or a larger --global-batch"
+            say(
+                "{micro_batches} micro-batches for {pp} stages: torch's schedules need one a stage "
+                "at least; write a smaller micro_batch or a larger --global-batch",
+                micro_batches=job.micro_batches,
+                pp=plan.pp,
+            )
         )
     check_engine(job)
     for block in model.blocks:
         if block.attention.kv_heads % plan.tp:
             raise BadInput(
-                f"tp {plan.tp}: run repeats no key/value heads, of which {model.name} has "
-                f"{block.attention.kv_heads}; write a tp that divides them"
+                say(
+                    "tp {tp}: run repeats no key/value heads, of which {name} has {kv_heads}; "
+                    "write a tp that divides them",
+                    tp=plan.tp,
+                    name=model.name,
+                    kv_heads=block.attention.kv_heads,
+                )
             )
 
 
@@ -98,18 +122,31 @@ def check_engine(job: Job) -> None:
     plan, workers = job.plan, int(job.plan.world)
     if plan.engine != "parameter-server" and job.updates is not Mode.SYNCHRONOUS:
         raise BadInput(
-            f"--updates {job.updates.name.lower()} is for a parameter server; add --dp-engine "
-            "parameter-server, or leave it out"
+            say(
+                "{asked} is for a parameter server; add --dp-engine parameter-server, or leave it "
+                "out",
+                asked=f"--updates {job.updates.name.lower()}",
+            )
         )
     if plan.engine == "ddp":
         return
     if job.checkpoint is not None:
-        raise BadInput(f"--checkpoint with engine {plan.engine}: run saves those of ddp alone")
+        raise BadInput(
+            say(
+                "--checkpoint with engine {engine}: run saves those of ddp alone",
+                engine=plan.engine,
+            )
+        )
     if plan.engine == "parameter-server" and plan.compute == "fp16":
-        raise BadInput("compute fp16 with a parameter server: write bf16 or fp32")
+        raise BadInput(say("compute fp16 with a parameter server: write bf16 or fp32"))
     if job.updates is Mode.DROPS and not 0 <= job.drop < workers:
         raise BadInput(
-            f"--drop {job.drop}: of {workers} workers at most {workers - 1} can be left out"
+            say(
+                "--drop {drop}: of {workers} workers at most {most} can be left out",
+                drop=job.drop,
+                workers=workers,
+                most=workers - 1,
+            )
         )
 
 
@@ -118,34 +155,47 @@ def check_runs(model: Model) -> None:
     for block in model.blocks:
         attention = block.attention
         lacks = {
-            "latent attention": attention.latent is not None,
-            "attention in windows": attention.window > 0,
-            "attention sinks": attention.sinks,
-            "norms of queries and keys": attention.qk_norm != "none",
-            "norms behind layers": block.norms != "pre",
-            "attention beside the FFN": block.parallel,
+            mark("latent attention"): attention.latent is not None,
+            mark("attention in windows"): attention.window > 0,
+            mark("attention sinks"): attention.sinks,
+            mark("norms of queries and keys"): attention.qk_norm != "none",
+            mark("norms behind layers"): block.norms != "pre",
+            mark("attention beside the FFN"): block.parallel,
         }
         for what, there in lacks.items():
             if there:
                 raise BadInput(
-                    f"{model.name} has {what}, for which run has no code; take a Llama, GPT-2 or "
-                    "Mixtral"
+                    say(
+                        "{name} has {what}, for which run has no code; take a Llama, GPT-2 or "
+                        "Mixtral",
+                        name=model.name,
+                        what=what,
+                    )
                 )
     if model.embedding_dim not in (0, model.hidden) or model.embedding_norm:
-        raise BadInput(f"{model.name} projects or norms its embedding: run has no code for that")
+        raise BadInput(
+            say("{name} projects or norms its embedding: run has no code for that", name=model.name)
+        )
 
 
 def check_schedule(plan: Plan) -> None:
     """Refuse a schedule that torch has no code for."""
     if plan.pp > 1 and plan.schedule not in SCHEDULES:
         raise BadInput(
-            f"schedule {plan.schedule}: torch.distributed.pipelining has none like it; write "
-            "gpipe, 1f1b, zb-h1 or zb-v"
+            say(
+                "schedule {schedule}: torch.distributed.pipelining has none like it; write gpipe, "
+                "1f1b, zb-h1 or zb-v",
+                schedule=plan.schedule,
+            )
         )
     if plan.pp > 1 and plan.schedule.startswith("zb") and plan.zero >= 2 and plan.dp_shard > 1:
         raise BadInput(
-            f"schedule {plan.schedule} with ZeRO {plan.zero}: torch 2.13's pipelining loses "
-            "gradients of sharded weights in a backward of two halves; write zero 0 or 1, or 1f1b"
+            say(
+                "schedule {schedule} with ZeRO {zero}: torch 2.13's pipelining loses gradients of "
+                "sharded weights in a backward of two halves; write zero 0 or 1, or 1f1b",
+                schedule=plan.schedule,
+                zero=plan.zero,
+            )
         )
     if plan.pp > 1 and plan.schedule == "gpipe" and plan.vpp > 1:
-        raise BadInput("schedule gpipe with vpp above 1: write 1f1b, which interleaves")
+        raise BadInput(say("schedule gpipe with vpp above 1: write 1f1b, which interleaves"))

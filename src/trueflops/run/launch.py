@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 
 PATIENCE = 600
 """Seconds that torchrun gives ranks after Ctrl-C, to finish their step and save it."""
@@ -23,7 +24,7 @@ _SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "S
 def need_torch() -> None:
     """Say which extra is missing, before anything is started."""
     if importlib.util.find_spec("torch") is None:
-        raise BadInput("run needs torch: pip install 'trueflops[run]'")
+        raise BadInput(say("run needs torch: pip install 'trueflops[run]'"))
 
 
 def is_rank() -> bool:
@@ -31,8 +32,10 @@ def is_rank() -> bool:
     if "RANK" not in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1:
         if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
             raise BadInput(
-                "srun started these ranks, but MASTER_ADDR and MASTER_PORT are not set; export the "
-                "first node's name and a free port before srun"
+                say(
+                    "srun started these ranks, but MASTER_ADDR and MASTER_PORT are not set; export "
+                    "the first node's name and a free port before srun"
+                )
             )
         os.environ |= {ours: os.environ[theirs] for ours, theirs in _SLURM.items()}
     return "RANK" in os.environ
@@ -42,7 +45,13 @@ def check_world(world: int) -> None:
     """A launcher must have started as many ranks as the plan has."""
     there = int(os.environ.get("WORLD_SIZE", "1"))
     if there != world:
-        raise BadInput(f"the plan has {world} ranks, and the launcher started {there}")
+        raise BadInput(
+            say(
+                "the plan has {world} ranks, and the launcher started {there}",
+                world=world,
+                there=there,
+            )
+        )
 
 
 def start(words: Sequence[str], ranks: int, restarts: int) -> int:

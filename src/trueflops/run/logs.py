@@ -20,6 +20,7 @@ from typing import Final
 
 from trueflops.errors import BadInput, printable
 from trueflops.files import read_file
+from trueflops.language import say
 from trueflops.units import GIBI, MEBI
 
 LARGEST_LOG: Final = 256 * 1024 * 1024
@@ -52,8 +53,11 @@ def read_log(path: Path, tokens_per_step: float, ranks: int) -> Logged:
     where = printable(str(path))
     if not titan and not megatron:
         raise BadInput(
-            f"{where}: no lines of torchtitan (step: … memory: … tps: …) or of Megatron-LM "
-            "(elapsed time per iteration) in it; give the log of one of these"
+            say(
+                "{where}: no lines of torchtitan (step: … memory: … tps: …) or of Megatron-LM "
+                "(elapsed time per iteration) in it; give the log of one of these",
+                where=where,
+            )
         )
     if titan:
 
@@ -76,6 +80,11 @@ def _median(
     later = [taken(line) for line in lines[FIRST:]]
     if not later:
         raise BadInput(
-            f"{where}: {len(lines)} steps, of which the first {FIRST} do not count; log more"
+            say(
+                "{where}: {number} steps, of which the first {first} do not count; log more",
+                where=where,
+                number=len(lines),
+                first=FIRST,
+            )
         )
     return median(later)

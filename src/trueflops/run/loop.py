@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from trueflops import language
 from trueflops.run.checkpoint import NotSaved as NotSaved
 from trueflops.run.checkpoint import latest, load, save
 from trueflops.run.counted import Counting, wire_bytes
@@ -45,7 +46,7 @@ def run_job(job: Job, device: torch.device, say: Callable[[StepRan], None]) -> R
         if job.plan.engine == "parameter-server":
             ran = run_served(job, tokens, device, say, asked)
             if len(ran.steps) < job.steps:
-                raise Interrupted(f"stopped after step {len(ran.steps)}")
+                raise Interrupted(language.say("stopped after step {step}", step=len(ran.steps)))
             return ran
         with counting:
             engine = Engine(job, device)
@@ -80,7 +81,7 @@ def run_job(job: Job, device: torch.device, say: Callable[[StepRan], None]) -> R
         if job.checkpoint and done:
             save(engine, job.checkpoint, begun + len(done))
         if _anyone(asked):
-            raise Interrupted(f"stopped after step {begun + len(done)}")
+            raise Interrupted(language.say("stopped after step {step}", step=begun + len(done)))
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, counts)
     every = tuple(chain.from_iterable(gathered))

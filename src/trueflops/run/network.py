@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.model import Block, Model
 from trueflops.model.layers import Attention
 from trueflops.plan import Plan
@@ -296,7 +297,9 @@ def _activation(name: str) -> Callable[[Tensor], Tensor]:
         return _new_gelu
     if name.startswith("gelu"):
         return lambda x: F.gelu(x, approximate="tanh")
-    raise BadInput(f"activation {name}: run knows {', '.join(_ACTIVATIONS)}")
+    raise BadInput(
+        say("activation {name}: run knows {known}", name=name, known=", ".join(_ACTIVATIONS))
+    )
 
 
 def _new_gelu(x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from trueflops.catalog import Accelerator, Cluster, accelerator
 from trueflops.errors import TrueflopsError
+from trueflops.language import say
 from trueflops.records.chips import chip_of
 
 
@@ -30,12 +31,13 @@ def peak_of(where: Cluster | None, device: str, dtype: str) -> Peak | None:
         rate = chip.peak_flop_per_second(dtype)
     except TrueflopsError:  # it does not multiply in this dtype, or nobody says how fast
         return None
-    said = "its datasheet"
+    said = say("its datasheet")
     if chip.status == "measured":
-        said = "the fastest product that the profile measured"
+        said = say("the fastest product that the profile measured")
     if where is not None and chip.is_cpu and where.count > 1:
-        rate, said = rate / where.count, f"1/{where.count} of {said}: its ranks share it"
-    return Peak(rate, f"{dtype} of {chip.name}, {said}")
+        rate /= where.count
+        said = say("1/{count} of {said}: its ranks share it", count=where.count, said=said)
+    return Peak(rate, say("{dtype} of {name}, {said}", dtype=dtype, name=chip.name, said=said))
 
 
 def _named(device: str) -> Accelerator | None:

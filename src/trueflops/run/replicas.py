@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.plan import Plan
 from trueflops.run.mesh import Meshes
 from trueflops.run.network import DTYPES, Layer, Network
@@ -130,7 +131,13 @@ def own_optimizer(parameters: Iterable[Tensor], plan: Plan, rate: float) -> torc
 
 def _kind(plan: Plan, rate: float) -> tuple[Any, dict[str, Any]]:
     if plan.optimizer not in _OPTIMIZERS:
-        raise BadInput(f"optimizer {plan.optimizer}: run has {', '.join(_OPTIMIZERS)}")
+        raise BadInput(
+            say(
+                "optimizer {optimizer}: run has {known}",
+                optimizer=plan.optimizer,
+                known=", ".join(_OPTIMIZERS),
+            )
+        )
     if plan.optimizer.startswith("adamw"):
         return torch.optim.AdamW, {"lr": rate}
     return torch.optim.SGD, {"lr": rate, "momentum": 0.9}

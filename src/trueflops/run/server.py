@@ -101,23 +101,26 @@ class _Server:
                 self._use_alone(worker, gradients)
 
     def _join_round(self, worker: int, gradients: Tensor) -> None:
-        if self.read[worker] != self.version:  # of a round that is over
+        if self.read[worker] == self.version:
+            self.round[worker] = gradients.clone()
+        else:  # of a round that is over
             self.dropped += 1
             self.tasks.appendleft(self.task[worker])
             self._hand(worker)
-            return
-        self.round[worker] = gradients.clone()
-        left = self.workers * self.job.steps - len(self.used)
         enough = self.workers - (self.job.drop if self.job.updates is Mode.DROPS else 0)
-        if len(self.round) < min(enough, left):
-            return
+        left = self.workers * self.job.steps - len(self.used)
+        # At the end fewer sequences are left than workers; who has none will not come.
+        if self.round and len(self.round) >= min(enough, left, len(self.active)):
+            self._close_round()
+
+    def _close_round(self) -> None:
         together = sorted(self.round)  # by worker, so that sums do not depend on who came first
         torch.sum(torch.stack([self.round[each] for each in together]), 0, out=self.copy.gradients)
         self.copy.gradients /= len(together)
+        self.round.clear()
         self._update()
         for each in together:
             self._note(each, age=0)
-        self.round.clear()
         for each in together:
             self._hand(each)
 

@@ -17,6 +17,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 from trueflops.catalog import Accelerator, Price, cluster_of, price
 from trueflops.errors import TrueflopsError
+from trueflops.language import mark
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Server, ServingPoint, TrainingStep, WholeBill, whole_bill
@@ -32,8 +33,8 @@ from trueflops.workload import Serving, Training
 Goal = Literal["time", "usd", "kwh", "chips"]
 GOALS: Final[tuple[Goal, ...]] = ("usd", "time", "kwh", "chips")
 NO_PRICE: Final = "no price known"
-DEARER: Final = "dearer than those above even at its peak"
-TOO_SLOW: Final = "too slow, or too dear, on any count"
+DEARER: Final = mark("dearer than those above even at its peak")
+TOO_SLOW: Final = mark("too slow, or too dear, on any count")
 Result = TypeVar("Result")
 
 
@@ -210,7 +211,7 @@ def chips_for_serving(
             market.without[chip.name] = str(error)
             continue
         if found is None:
-            market.without[chip.name] = "not in time on any count"
+            market.without[chip.name] = mark("not in time on any count")
             continue
         count, point = found
         watts = float(point.watts.value) if point.watts else inf

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 from trueflops.catalog import Accelerator, Cluster, cluster_of
 from trueflops.errors import TrueflopsError
 from trueflops.graph.passes import format_named
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint, Trainer, TrainingStep
@@ -186,7 +187,7 @@ def _fewest(
                 return Outcome(found, None if count else size)
     except TrueflopsError as error:
         return Outcome(None, None, str(error))
-    return Outcome(None, None, f"does not fit {count or MOST_CHIPS:,} of them")
+    return Outcome(None, None, say("does not fit {count:,} of them", count=count or MOST_CHIPS))
 
 
 def _common(found: Sequence[Outcome[Result]], count: int | None) -> int | None:
@@ -209,11 +210,13 @@ def _at(
     if count is None or found.result is None or found.fewest is None:
         return found
     if found.fewest > count:
-        return Outcome(None, found.fewest, f"needs {found.fewest:,}")
+        return Outcome(None, found.fewest, say("needs {fewest:,}", fewest=found.fewest))
     if size(found.result) == count:
         return found
     try:
         there = attempt(count)
     except TrueflopsError as error:
         return Outcome(None, found.fewest, str(error))
-    return Outcome(there, found.fewest, "" if there else f"does not fit {count:,} of them")
+    return Outcome(
+        there, found.fewest, "" if there else say("does not fit {count:,} of them", count=count)
+    )

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.sizes import Array
 
 SEED: Final = 0
@@ -36,9 +37,9 @@ class Requests:
     def __post_init__(self) -> None:
         """Refuse what cannot be served."""
         if not len(self.input):
-            raise BadInput("there is no request: give at least one")
+            raise BadInput(say("there is no request: give at least one"))
         if self.input.min() < 1 or self.output.min() < 1:
-            raise BadInput("every request needs at least one token of input and one of output")
+            raise BadInput(say("every request needs at least one token of input and one of output"))
 
     @property
     def count(self) -> int:

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.profile import Engine
 from trueflops.serve.load import Requests
 from trueflops.serve.step_clock import StepClock
@@ -79,8 +80,13 @@ def serve(
     longest = float(np.max(requests.input + requests.output))
     if longest > cache_tokens:
         raise BadInput(
-            f"a request of {longest:,.0f} tokens does not fit into a KV cache of "
-            f"{cache_tokens:,.0f}: send shorter ones, or use more accelerators or a narrower cache"
+            say(
+                "a request of {longest:,.0f} tokens does not fit into a KV cache of "
+                "{cache_tokens:,.0f}: send shorter ones, or use more accelerators or a "
+                "narrower cache",
+                longest=longest,
+                cache_tokens=cache_tokens,
+            )
         )
     return _Replica(requests, clock, engine, cache_tokens, front).run()
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import read_file
+from trueflops.language import say
 from trueflops.records.tables import read_table
 from trueflops.serve.load import Requests
 from trueflops.units import read_number
@@ -41,9 +42,9 @@ def read_requests(path: Path) -> Requests:
     where = printable(str(path))
     rows = _json_lines(path, where) if path.suffix in (".jsonl", ".json") else _csv(path)
     if not rows:
-        raise BadInput(f"{where}: holds no requests")
+        raise BadInput(say("{where}: holds no requests", where=where))
     if len(rows) > MOST:
-        raise BadInput(f"{where}: more than {MOST:,} requests; cut it")
+        raise BadInput(say("{where}: more than {most:,} requests; cut it", where=where, most=MOST))
     arrival, read, written = (_column(rows, names, where) for names in (_ARRIVAL, _INPUT, _OUTPUT))
     when = np.array([_seconds(cell, where, line) for line, cell in enumerate(arrival, 1)])
     if "hash_ids" in rows[0]:
@@ -87,9 +88,23 @@ def _json_lines(path: Path, where: str) -> list[Mapping[str, Any]]:
         try:
             row = json.loads(text)
         except ValueError:
-            raise BadInput(f"{where}, line {line}: not JSON: {shorten(text, 40)!r}") from None
+            raise BadInput(
+                say(
+                    "{where}, line {line}: not JSON: {text!r}",
+                    where=where,
+                    line=line,
+                    text=shorten(text, 40),
+                )
+            ) from None
         if not isinstance(row, dict):
-            raise BadInput(f"{where}, line {line}: not an object: {shorten(text, 40)!r}")
+            raise BadInput(
+                say(
+                    "{where}, line {line}: not an object: {text!r}",
+                    where=where,
+                    line=line,
+                    text=shorten(text, 40),
+                )
+            )
         rows.append(row)
     return rows
 
@@ -99,7 +114,14 @@ def _column(rows: Sequence[Mapping[str, Any]], names: Sequence[str], where: str)
         if name in rows[0]:
             return [row.get(name, "") for row in rows]
     known = ", ".join(names)
-    raise BadInput(f"{where}: no column of {names[0]}; call it one of {known}")
+    raise BadInput(
+        say(
+            "{where}: no column of {names}; call it one of {known}",
+            where=where,
+            names=names[0],
+            known=known,
+        )
+    )
 
 
 def _number(cell: Any, where: str, line: int) -> float:
@@ -107,7 +129,12 @@ def _number(cell: Any, where: str, line: int) -> float:
         return read_number(str(cell).strip())
     except BadInput:
         raise BadInput(
-            f"{where}, request {line}: not a number: {shorten(str(cell), 30)!r}"
+            say(
+                "{where}, request {line}: not a number: {cell!r}",
+                where=where,
+                line=line,
+                cell=shorten(str(cell), 30),
+            )
         ) from None
 
 
@@ -121,4 +148,11 @@ def _seconds(cell: Any, where: str, line: int) -> float:
         return datetime.fromisoformat(str(cell).strip()[:26]).timestamp()
     except ValueError:
         said = shorten(str(cell), 30)
-        raise BadInput(f"{where}, request {line}: neither seconds nor a date: {said!r}") from None
+        raise BadInput(
+            say(
+                "{where}, request {line}: neither seconds nor a date: {said!r}",
+                where=where,
+                line=line,
+                said=said,
+            )
+        ) from None

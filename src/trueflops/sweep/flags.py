@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trueflops.errors import BadInput, join_or, nearest, printable
+from trueflops.language import say
 
 Value = str | int | float | bool
 UNSET: Final = "default"
@@ -39,8 +40,10 @@ class Flag:
         if self.choices and self.read(text) not in self.choices:
             known = [str(choice) for choice in self.choices]
             near = nearest(text, known)
-            ask = f"did you mean {near[0]}?" if near else f"write {join_or(known)}"
-            raise BadInput(f"{shown(value)} is no choice; {ask}")
+            ask = say("write {known}", known=join_or(known))
+            if near:
+                ask = say("did you mean {near}?", near=near[0])
+            raise BadInput(say("{shown} is no choice; {ask}", shown=shown(value), ask=ask))
         self.read(text)
         return words
 
@@ -50,9 +53,9 @@ class Flag:
             return self._switched(value)
         text = text_of(value)
         if not self.valued:
-            raise BadInput(f"{shown(value)} is neither; write true or false")
+            raise BadInput(say("{shown} is neither; write true or false", shown=shown(value)))
         if not text or (not self.option and (text.startswith("-") or text == UNSET)):
-            raise BadInput(f"{shown(value)} cannot be a {self.name}")
+            raise BadInput(say("{shown} cannot be a {name}", shown=shown(value), name=self.name))
         if not self.option:
             return (text,)
         # Behind a space, argparse takes what begins with a dash for another flag.
@@ -60,7 +63,13 @@ class Flag:
 
     def _switched(self, on: bool) -> tuple[str, ...]:
         if not self.bare:
-            raise BadInput(f"{shown(on)} is no value; a flag that is not given is {UNSET!r}")
+            raise BadInput(
+                say(
+                    "{on} is no value; a flag that is not given is {unset!r}",
+                    on=shown(on),
+                    unset=UNSET,
+                )
+            )
         if on:
             return (self.option,)
         return (self.negated,) if self.negated else ()
@@ -81,12 +90,21 @@ class Flags:
         if name in self.named:
             return self.named[name]
         if name in self.only_shown:
-            raise BadInput(f"{name} only changes how one answer looks; leave it out")
+            raise BadInput(say("{name} only changes how one answer looks; leave it out", name=name))
         meant = (self.instead(key) or "").lstrip("-").replace("-", "_")
         if meant not in self.named:
             meant = next(iter(nearest(name, self.named, most=1)), "")
-        hint = f"did you mean {meant}?" if meant else f"see trueflops {self.command} --help"
-        raise BadInput(f"{printable(key, 60)!r} is no flag of {self.command}; {hint}")
+        hint = say("see trueflops {command} --help", command=self.command)
+        if meant:
+            hint = say("did you mean {near}?", near=meant)
+        raise BadInput(
+            say(
+                "{key!r} is no flag of {command}; {hint}",
+                key=printable(key, 60),
+                command=self.command,
+                hint=hint,
+            )
+        )
 
 
 def text_of(value: Value) -> str:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final
 from trueflops import __version__
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_file
+from trueflops.language import say
 from trueflops.sweep.questions import Question
 from trueflops.sweep.rows import Row
 
@@ -86,10 +87,17 @@ class Journal:
         try:
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise BadInput(f"{where}: cannot be written ({error.strerror})") from None
+            raise BadInput(
+                say("{where}: cannot be written ({strerror})", where=where, strerror=error.strerror)
+            ) from None
         if not _locked(self._handle):
             os.close(self._handle)
-            raise BadInput(f"{where}: another sweep writes this table now; wait, or name another")
+            raise BadInput(
+                say(
+                    "{where}: another sweep writes this table now; wait, or name another",
+                    where=where,
+                )
+            )
         with os.fdopen(os.dup(self._handle), "rb") as stream:
             self.rows, whole = _recalled(stream)
         # What a kill left unfinished is asked again; what is appended begins on a line of its own.

@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from trueflops.errors import TrueflopsError
+from trueflops.language import say
 from trueflops.sweep.questions import Question
 from trueflops.sweep.rows import Row, failed
 
@@ -89,13 +90,15 @@ class _Crew:
         del self.workers[worker.pipe]
         dismiss(worker)
         if not worker.started:
-            raise TrueflopsError("a worker process ended before it could be asked anything")
+            raise TrueflopsError(say("a worker process ended before it could be asked anything"))
         if worker.place is None:
             return None  # nothing was left to ask it
         self.hire(1)
         self.deaths[worker.place] += 1
         if self.deaths[worker.place] == TRIES:
-            return failed(f"its process died {TRIES} times, perhaps of too little memory")
+            return failed(
+                say("its process died {tries} times, perhaps of too little memory", tries=TRIES)
+            )
         self.waiting.appendleft(worker.place)
         return None
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from trueflops.errors import BadInput, printable, shorten
+from trueflops.language import say
 from trueflops.sweep.journal import PACKAGE
 from trueflops.sweep.local import TRIES, Answer
 from trueflops.sweep.questions import Question
@@ -68,8 +69,11 @@ def _row(ray: Any, ready: Any) -> Row:
     except ray.exceptions.RayError as error:  # the worker lacks a package: so do they all
         last = str(error).strip().splitlines()[-1]
         raise BadInput(
-            f"Ray's workers cannot answer ({shorten(printable(last), 200)}); they need the Python "
-            "of this machine, Ray, numpy and rich"
+            say(
+                "Ray's workers cannot answer ({last}); they need the Python of this machine, "
+                "Ray, numpy and rich",
+                last=shorten(printable(last), 200),
+            )
         ) from None
     return row
 
@@ -87,7 +91,7 @@ def _connected(address: str, jobs: int | None) -> Any:
     try:
         import ray
     except ImportError:
-        raise BadInput("--ray needs Ray; pip install 'trueflops[ray]'") from None
+        raise BadInput(say("--ray needs Ray; pip install 'trueflops[ray]'")) from None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address == LOCAL:
@@ -99,7 +103,11 @@ def _connected(address: str, jobs: int | None) -> Any:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         said = shorten(printable(str(error)), 160)
         raise BadInput(
-            f"--ray {printable(address)}: no Ray cluster lets us in there ({said}); write local, "
-            "auto or HOST:6379, and set RAY_AUTH_TOKEN where it asks for a token"
+            say(
+                "--ray {address}: no Ray cluster lets us in there ({said}); write local, "
+                "auto or HOST:6379, and set RAY_AUTH_TOKEN where it asks for a token",
+                address=printable(address),
+                said=said,
+            )
         ) from None
     return ray

@@ -13,6 +13,7 @@ from math import prod
 from typing import Final
 
 from trueflops.errors import BadInput, nearest
+from trueflops.language import say
 from trueflops.sweep.flags import UNSET, Value, shown, text_of
 from trueflops.sweep.spec import Axis, Settings, Spec
 
@@ -48,7 +49,12 @@ def questions_of(spec: Spec) -> Questions:
     count = sum(prod(len(axis.values) for axis in group) for group in groups if group)
     if count > MOST:
         raise BadInput(
-            f"{spec.file}: {count:,} questions; {MOST:,} fit into one table: make several sweeps"
+            say(
+                "{file}: {count:,} questions; {most:,} fit into one table: make several sweeps",
+                file=spec.file,
+                count=count,
+                most=MOST,
+            )
         )
     columns = tuple(dict.fromkeys(_names(groups)))
     _check_excluded(spec)
@@ -59,7 +65,9 @@ def questions_of(spec: Spec) -> Questions:
         kept += _product(group, spec.fixed)
     asked = dict.fromkeys(_question(spec, columns, each) for each in kept)
     if not asked:
-        raise BadInput(f"{spec.file}: [[exclude]] leaves no question; take one of them out")
+        raise BadInput(
+            say("{file}: [[exclude]] leaves no question; take one of them out", file=spec.file)
+        )
     return Questions(columns, tuple(asked), excluded)
 
 
@@ -81,7 +89,7 @@ def _product(axes: tuple[Axis, ...], fixed: Settings) -> Iterator[dict[str, Valu
 def _question(spec: Spec, columns: tuple[str, ...], settings: Settings) -> Question:
     if "model" not in settings:
         hint = 'write model = "Llama-3.1-8B" under [fixed] or [axes]'
-        raise BadInput(f"{spec.file}: a question names no model; {hint}")
+        raise BadInput(say("{file}: a question names no model; {hint}", file=spec.file, hint=hint))
     named = spec.flags.named
     flags = sorted(settings, key=lambda name: FIRST.get(name, len(FIRST)))
     words = [word for name in flags for word in named[name].words(settings[name])]
@@ -108,9 +116,20 @@ def _check_excluded(spec: Spec) -> None:
                     near = nearest(text_of(value), known, most=1)
                     hint = f"; did you mean {near[0]}?" if near else ""
                     raise BadInput(
-                        f"{spec.file}: [[exclude]] {number}: {name} is never {shown(value)}{hint}"
+                        say(
+                            "{file}: [[exclude]] {number}: {name} is never {shown}{hint}",
+                            file=spec.file,
+                            number=number,
+                            name=name,
+                            shown=shown(value),
+                            hint=hint,
+                        )
                     )
         if not any(_matches(each, excluded) for each in _product(spec.axes, spec.fixed)):
             raise BadInput(
-                f"{spec.file}: [[exclude]] {number}: matches no question; its values never meet"
+                say(
+                    "{file}: [[exclude]] {number}: matches no question; its values never meet",
+                    file=spec.file,
+                    number=number,
+                )
             )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trueflops.catalog.facts import read_toml
 from trueflops.errors import BadCatalog, BadInput, join_or, nearest, printable
+from trueflops.language import say
 from trueflops.sweep.flags import Flag, Flags, Value, shown
 
 COMMANDS: Final = ("train", "infer")
@@ -56,19 +57,34 @@ def read_spec(path: Path, flags_of: Callable[[str], Flags]) -> Spec:
             raise BadInput(f"{file}: {_unknown_key(key)}")
     command = raw.get("command", "train")
     if command not in COMMANDS:
-        raise BadInput(f"{file}: command = {shown(command)}; write {join_or(map(repr, COMMANDS))}")
+        raise BadInput(
+            say(
+                "{file}: command = {command}; write {repr}",
+                file=file,
+                command=shown(command),
+                repr=join_or(map(repr, COMMANDS)),
+            )
+        )
     flags = flags_of(command)
     axes = _axes(flags, _table(raw, "axes", file), f"{file}: [axes]")
     varied = {name for axis in axes for settings in axis.values for name in settings}
     fixed = _settings(flags, _table(raw, "fixed", file), f"{file}: [fixed]")
     for name in varied & fixed.keys():
-        raise BadInput(f"{file}: {name} stands in [axes] and in [fixed]; keep one of them")
+        raise BadInput(
+            say(
+                "{file}: {name} stands in [axes] and in [fixed]; keep one of them",
+                file=file,
+                name=name,
+            )
+        )
     include = tuple(
         _axes(flags, entry, f"{file}: [[include]] {number}")
         for number, entry in _entries(raw, "include", file)
     )
     if not axes and not include:
-        raise BadInput(f'{file}: asks nothing; write [axes] and under it on = ["8xH100", …]')
+        raise BadInput(
+            say('{file}: asks nothing; write [axes] and under it on = ["8xH100", …]', file=file)
+        )
     exclude = tuple(
         _excluded(flags, entry, varied, f"{file}: [[exclude]] {number}")
         for number, entry in _entries(raw, "exclude", file)
@@ -85,14 +101,27 @@ def _unknown_key(key: str) -> str:
 def _table(raw: Mapping[str, Any], key: str, file: str) -> Mapping[str, Any]:
     found = raw.get(key, {})
     if not isinstance(found, dict):
-        raise BadInput(f"{file}: {key} = {shown(found)}; write [{key}] and its keys under it")
+        raise BadInput(
+            say(
+                "{file}: {key} = {found}; write [{key}] and its keys under it",
+                file=file,
+                key=key,
+                found=shown(found),
+            )
+        )
     return found
 
 
 def _entries(raw: Mapping[str, Any], key: str, file: str) -> list[tuple[int, Mapping[str, Any]]]:
     found = raw.get(key, [])
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise BadInput(f"{file}: {key} must be written as [[{key}]], with its keys under it")
+        raise BadInput(
+            say(
+                "{file}: {key} must be written as [[{key}]], with its keys under it",
+                file=file,
+                key=key,
+            )
+        )
     return list(enumerate(found, start=1))
 
 
@@ -104,7 +133,15 @@ def _axes(flags: Flags, table: Mapping[str, Any], where: str) -> tuple[Axis, ...
         axis = _axis(flags, key, values, where)
         for name in {name for settings in axis.values for name in settings}:
             if name in taken:
-                raise BadInput(f"{where}: {taken[name]} and {key} both set {name}; keep one")
+                raise BadInput(
+                    say(
+                        "{where}: {taken} and {key} both set {name}; keep one",
+                        where=where,
+                        taken=taken[name],
+                        key=key,
+                        name=name,
+                    )
+                )
             taken[name] = key
         axes.append(axis)
     return tuple(axes)
@@ -113,20 +150,28 @@ def _axes(flags: Flags, table: Mapping[str, Any], where: str) -> tuple[Axis, ...
 def _axis(flags: Flags, key: str, values: list[Any], above: str) -> Axis:
     where = f"{above} {printable(key, 60)}"
     if not values:
-        raise BadInput(f"{where}: has no values; leave it out, or name some")
+        raise BadInput(say("{where}: has no values; leave it out, or name some", where=where))
     together = [isinstance(value, dict) for value in values]
     if not any(together):
         flag = _flag(flags, key, above)
         settings = [{flag.name: _value(flag, value, where)} for value in values]
     elif all(together):
         if key.replace("-", "_") in flags.named:
-            raise BadInput(f"{where}: is a flag; give the axis of these tables another name")
+            raise BadInput(
+                say("{where}: is a flag; give the axis of these tables another name", where=where)
+            )
         settings = [dict(_settings(flags, value, where)) for value in values]
     else:
-        raise BadInput(f"{where}: holds values and tables; write either")
+        raise BadInput(say("{where}: holds values and tables; write either", where=where))
     for number, each in enumerate(settings):
         if each in settings[:number]:
-            raise BadInput(f"{where}: holds {shown(values[number])} twice; keep one")
+            raise BadInput(
+                say(
+                    "{where}: holds {values} twice; keep one",
+                    where=where,
+                    values=shown(values[number]),
+                )
+            )
     return Axis(key, tuple(settings))
 
 
@@ -135,9 +180,18 @@ def _settings(flags: Flags, table: Mapping[str, Any], where: str) -> Settings:
     for key, value in table.items():
         flag = _flag(flags, key, where)
         if flag.name in found:
-            raise BadInput(f"{where}: {key} sets {flag.name} a second time; keep one")
+            raise BadInput(
+                say(
+                    "{where}: {key} sets {name} a second time; keep one",
+                    where=where,
+                    key=key,
+                    name=flag.name,
+                )
+            )
         if isinstance(value, list):
-            raise BadInput(f"{where} {key}: a list; what varies belongs under [axes]")
+            raise BadInput(
+                say("{where} {key}: a list; what varies belongs under [axes]", where=where, key=key)
+            )
         found[flag.name] = _value(flag, value, f"{where} {key}")
     return found
 
@@ -146,12 +200,19 @@ def _excluded(
     flags: Flags, table: Mapping[str, Any], varied: set[str], where: str
 ) -> Mapping[str, tuple[Value, ...]]:
     if not table:
-        raise BadInput(f"{where}: is empty, which would leave out every question")
+        raise BadInput(say("{where}: is empty, which would leave out every question", where=where))
     found: dict[str, tuple[Value, ...]] = {}
     for key, given in table.items():
         flag = _flag(flags, key, where)
         if flag.name not in varied:
-            raise BadInput(f"{where}: {key} does not vary; name one of {', '.join(sorted(varied))}")
+            raise BadInput(
+                say(
+                    "{where}: {key} does not vary; name one of {names}",
+                    where=where,
+                    key=key,
+                    names=", ".join(sorted(varied)),
+                )
+            )
         values = given if isinstance(given, list) else [given]
         found[flag.name] = tuple(_value(flag, v, f"{where} {key}") for v in values)
     return found
@@ -166,7 +227,13 @@ def _flag(flags: Flags, key: str, where: str) -> Flag:
 
 def _value(flag: Flag, value: Any, where: str) -> Value:
     if not isinstance(value, str | int | float):
-        raise BadInput(f"{where}: {shown(value)} is no text, number, true or false")
+        raise BadInput(
+            say(
+                "{where}: {shown} is no text, number, true or false",
+                where=where,
+                shown=shown(value),
+            )
+        )
     try:
         flag.words(value)
     except BadInput as error:

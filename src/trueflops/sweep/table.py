@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 from trueflops.sweep.flags import text_of
 from trueflops.sweep.rows import KINDS
 
@@ -23,8 +24,11 @@ def check_table(path: Path) -> None:
     """Refuse a table that could not be written, before a sweep begins."""
     if path.suffix not in SUFFIXES:
         raise BadInput(
-            f"-o {printable(str(path))}: a table ends in .csv or .parquet; write "
-            f"{printable(path.stem or 'table')}.csv"
+            say(
+                "-o {path}: a table ends in .csv or .parquet; write {stem}.csv",
+                path=printable(str(path)),
+                stem=printable(path.stem or "table"),
+            )
         )
     if path.suffix == ".parquet":
         _pyarrow()
@@ -76,6 +80,6 @@ def _pyarrow() -> Any:
         import pyarrow
     except ImportError:
         raise BadInput(
-            "a Parquet table needs pyarrow; pip install 'trueflops[parquet]', or write a .csv"
+            say("a Parquet table needs pyarrow; pip install 'trueflops[parquet]', or write a .csv")
         ) from None
     return pyarrow

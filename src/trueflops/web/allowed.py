@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 from trueflops.web.forms import Field
 
 COMMANDS: Final = ("train", "infer", "compare", "catalog", "explain", "collective", "stragglers")
@@ -48,6 +49,8 @@ def may_be_asked(field: Field) -> bool:
     """Whether the page may give this flag a value."""
     if field.name in NAMES:
         return True
+    if field.name == "lang":  # an answer's JSON has one; the page says it in its reader's
+        return False
     if field.flag.choices or field.number:
         return True
     return field.name in (TEXTS if field.flag.valued else SWITCHES)
@@ -63,15 +66,21 @@ def check_value(field: Field, text: str) -> None:
 def check_text(where: str, text: str) -> None:
     """A text that one could type."""
     if len(text) > LONGEST_TEXT:
-        raise BadInput(f"{where}: longer than {LONGEST_TEXT} characters")
+        raise BadInput(
+            say("{where}: longer than {most} characters", where=where, most=LONGEST_TEXT)
+        )
     if not text.isprintable():
-        raise BadInput(f"{where}: holds characters that cannot be typed")
+        raise BadInput(say("{where}: holds characters that cannot be typed", where=where))
 
 
 def check_name(where: str, text: str) -> None:
     """A name of the catalog's kind, whether or not it is in it."""
     if not _NAME.fullmatch(text) or text.casefold().endswith(_FILES):
         raise BadInput(
-            f"{where}: {printable(text, 60)!r} is no name of the catalog; files are not read here: "
-            "ask the command line, or send a config.json's content as the model"
+            say(
+                "{where}: {text!r} is no name of the catalog; files are not read here: ask the "
+                "command line, or send a config.json's content as the model",
+                where=where,
+                text=printable(text, 60),
+            )
         )

@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.web.allowed import check_name, check_text
 from trueflops.web.answers import Answers
 from trueflops.web.asked import Asked, read_asked, read_body
@@ -168,14 +169,26 @@ class Doors:
         """A question that names its command itself."""
         command = body.pop("command", None)
         if not isinstance(command, str):
-            raise BadInput('the question names no command; write {"command": "train", …}')
+            raise BadInput(
+                say(
+                    "the question names no command; write {example}",
+                    example='{"command": "train", …}',
+                )
+            )
         return read_asked(self.form(command), body)
 
     def form(self, command: str) -> Form:
         """Of a command that may be asked."""
         if command not in self.commands.forms:
             known = ", ".join(self.commands.forms)
-            raise HTTPException(404, f"no command {command[:40]!r} is served here; ask {known}")
+            raise HTTPException(
+                404,
+                say(
+                    "no command {command!r} is served here; ask {known}",
+                    command=command[:40],
+                    known=known,
+                ),
+            )
         return self.commands.forms[command]
 
 
@@ -185,7 +198,7 @@ async def body_of(request: Request, most: int = LARGEST_BODY) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > most:
-            raise HTTPException(413, f"larger than {most // 1024 // 1024} MiB")
+            raise HTTPException(413, say("larger than {most} MiB", most=most // 1024 // 1024))
         parts.append(part)
     return b"".join(parts)
 
@@ -225,7 +238,7 @@ async def words(request: Request) -> Response:
 async def page(_: Request) -> Response:
     """The page."""
     if not (STATIC / "index.html").is_file():
-        raise HTTPException(404, "this build has no page; the API is at /api")
+        raise HTTPException(404, say("this build has no page; the API is at /api"))
     return FileResponse(STATIC / "index.html")
 
 
@@ -233,7 +246,9 @@ async def d3(_: Request) -> Response:
     """d3 as the wheel of mpld3 carries it; mpld3 itself is not imported."""
     found = importlib.util.find_spec("mpld3")
     if found is None or not found.submodule_search_locations:
-        raise HTTPException(404, "d3 comes with the package mpld3: pip install 'trueflops[web]'")
+        raise HTTPException(
+            404, say("d3 comes with the package mpld3: pip install 'trueflops[web]'")
+        )
     return FileResponse(
         Path(found.submodule_search_locations[0]) / "js" / "d3.v5.min.js",
         media_type="text/javascript",
@@ -248,7 +263,7 @@ async def _refused(_: Request, error: BadInput | Refused) -> Response:
 async def _no_such(_: Request, error: HTTPException) -> Response:
     code, said = _CODES.get(error.status_code, "BAD_INPUT"), error.detail
     if said == HTTPStatus(error.status_code).phrase:
-        said = f"{said.lower()}; GET /openapi.json says what there is"
+        said = say("{said}; GET /openapi.json says what there is", said=said.lower())
     headers = dict(error.headers or {})
     return JSONResponse({"error": said, "code": code}, error.status_code, headers)
 
@@ -256,4 +271,4 @@ async def _no_such(_: Request, error: HTTPException) -> Response:
 async def _bug(_: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=_LEFT)
-    return failed(f"a bug of ours: {type(error).__name__}", "BUG")
+    return failed(say("a bug of ours: {kind}", kind=type(error).__name__), "BUG")

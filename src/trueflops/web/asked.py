@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadConfig, BadInput
 from trueflops.files import LARGEST_BYTES
+from trueflops.language import say
 from trueflops.model.config import decode_json
 from trueflops.sweep.flags import UNSET, shown, text_of
 from trueflops.web.allowed import NAMES, check_value
@@ -44,7 +45,9 @@ class Asked:
 def read_body(raw: bytes) -> dict[str, Any]:
     """A JSON object of bounded size and depth."""
     if len(raw) > LARGEST_BYTES:
-        raise BadInput(f"the question is larger than {LARGEST_BYTES // 1024 // 1024} MiB")
+        raise BadInput(
+            say("the question is larger than {most} MiB", most=LARGEST_BYTES // 1024 // 1024)
+        )
     try:
         fields = decode_json(raw, Path("the question"))
     except BadConfig as error:
@@ -66,7 +69,7 @@ def check_depth(value: object, where: str) -> None:
         if not inner:
             return
         level = inner
-    raise BadInput(f"{where} is nested more than {DEEPEST} levels deep")
+    raise BadInput(say("{where} is nested more than {most} levels deep", where=where, most=DEEPEST))
 
 
 def read_asked(form: Form, body: Mapping[str, Any]) -> Asked:
@@ -75,11 +78,17 @@ def read_asked(form: Form, body: Mapping[str, Any]) -> Asked:
     for key, value in body.items():
         field = form.find(key)
         if field.name in given:
-            raise BadInput(f"{field.name} is asked twice, as {key!r} too; leave one of them out")
+            raise BadInput(
+                say(
+                    "{name} is asked twice, as {key!r} too; leave one of them out",
+                    name=field.name,
+                    key=key,
+                )
+            )
         if value is not None and value != UNSET:
             given[field.name] = value
     if form.command == "catalog" and "name" not in given:  # the overview tells paths of the server
-        raise BadInput("name: say which record to show; GET /api/options lists their names")
+        raise BadInput(say("name: say which record to show; GET /api/options lists their names"))
     file, config = "", b""
     if isinstance(given.get("model"), Mapping):
         file, config = _config(given["model"])
@@ -99,16 +108,21 @@ def read_asked(form: Form, body: Mapping[str, Any]) -> Asked:
 def _words(field: Field, value: object) -> list[str]:
     values = value if isinstance(value, list) and field.several else [value]
     if len(values) > MOST_LISTED:
-        raise BadInput(f"{field.name}: more than {MOST_LISTED} of them")
+        raise BadInput(say("{name}: more than {most} of them", name=field.name, most=MOST_LISTED))
     words: list[str] = []
     for each in values:
         if not isinstance(each, str | int | float | bool):
-            what = "true, false, a number or a text"
-            raise BadInput(f"{field.name}: {shown(each)} cannot be typed; write {what}")
+            raise BadInput(
+                say(
+                    "{name}: {shown} cannot be typed; write true, false, a number or a text",
+                    name=field.name,
+                    shown=shown(each),
+                )
+            )
         if isinstance(each, bool) and field.name in NAMES:
-            raise BadInput(f"{field.name}: {shown(each)} is no name")
+            raise BadInput(say("{name}: {shown} is no name", name=field.name, shown=shown(each)))
         if isinstance(each, float) and each - each != 0.0:
-            raise BadInput(f"{field.name}: a number too large")
+            raise BadInput(say("{name}: a number too large", name=field.name))
         text = text_of(each)
         if not isinstance(each, bool):
             check_value(field, text)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from trueflops.errors import BadConfig, BadInput, printable
 from trueflops.files import LARGEST_BYTES
+from trueflops.language import mark, say
 from trueflops.model.config import decode_json
 from trueflops.records.measured import LARGEST as LARGEST_PROFILE
 from trueflops.web.asked import Asked, check_depth
@@ -24,7 +25,7 @@ ReadWords = Callable[[str, Sequence[str]], Body]  # a command's words -> a quest
 LARGEST_DROP: Final = 64 * 1024 * 1024
 _GZIP: Final = b"\x1f\x8b"
 _SAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_KNOWN: Final = (
+_KNOWN: Final = mark(
     "drop a trace of PyTorch's profiler, a profile of trueflops measure, a CSV of measured runs, "
     "an answer of --json, or a model's config.json"
 )
@@ -43,13 +44,15 @@ class Dropped:
 def recognise(name: str, raw: bytes, on: str, read_words: ReadWords) -> Dropped:
     """What a file is; `on` is the chip of a trace that does not say it."""
     if not raw.strip():
-        raise BadInput(f"{printable(name)}: the file is empty; {_KNOWN}")
+        raise BadInput(
+            say("{name}: the file is empty; {known}", name=printable(name), known=_KNOWN)
+        )
     chip = ("--on", on) if on else ()
     if raw.startswith(_GZIP):
         return Dropped("trace", _ask(("diagnose",), _file(name, ".json.gz"), raw, chip))
     if raw.lstrip()[:1] not in (b"{", b"["):
         if b"\x00" in raw[:4096]:
-            raise BadInput(f"{printable(name)}: not a text; {_KNOWN}")
+            raise BadInput(say("{name}: not a text; {known}", name=printable(name), known=_KNOWN))
         return Dropped("csv", _ask(("verify",), _file(name, ".csv"), raw))
     if b'"traceEvents"' in raw or raw.lstrip()[:1] == b"[":
         return Dropped("trace", _ask(("diagnose",), _file(name, ".json"), raw, chip))
@@ -58,7 +61,9 @@ def recognise(name: str, raw: bytes, on: str, read_words: ReadWords) -> Dropped:
 
 def _json(name: str, raw: bytes, read_words: ReadWords) -> Dropped:
     if len(raw) > max(LARGEST_PROFILE, LARGEST_BYTES):
-        raise BadInput(f"{printable(name)}: too large for a profile or a config, and no trace")
+        raise BadInput(
+            say("{name}: too large for a profile or a config, and no trace", name=printable(name))
+        )
     try:
         fields = decode_json(raw, Path(printable(name)))
     except BadConfig as error:
@@ -71,19 +76,29 @@ def _json(name: str, raw: bytes, read_words: ReadWords) -> Dropped:
         return Dropped("answer", answer=fields, question=_question(name, fields, read_words))
     if "model_type" in fields or "text_config" in fields:
         return Dropped("config", _ask(("catalog",), file, raw), question={"model": fields})
-    raise BadInput(f"{printable(name)}: none of the files that are known; {_KNOWN}")
+    raise BadInput(
+        say("{name}: none of the files that are known; {known}", name=printable(name), known=_KNOWN)
+    )
 
 
 def _question(name: str, fields: Mapping[str, Any], read_words: ReadWords) -> Body:
     """What an answer was asked, as the page asks it."""
     asked = fields.get("question")
     if not isinstance(asked, Mapping):
-        raise BadInput(f"{printable(name)}: this answer does not say what was asked; ask it anew")
+        raise BadInput(
+            say(
+                "{name}: this answer does not say what was asked; ask it anew", name=printable(name)
+            )
+        )
     command, words = asked.get("command"), asked.get("arguments")
     if not isinstance(command, str) or not isinstance(words, list):
-        raise BadInput(f"{printable(name)}: its question is not a command and its arguments")
+        raise BadInput(
+            say("{name}: its question is not a command and its arguments", name=printable(name))
+        )
     if len(words) > 200 or not all(isinstance(w, str) and len(w) < 300 for w in words):
-        raise BadInput(f"{printable(name)}: the arguments of its question are no short texts")
+        raise BadInput(
+            say("{name}: the arguments of its question are no short texts", name=printable(name))
+        )
     return {"command": command, **read_words(command, words)}
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from trueflops.errors import BadInput, UnknownName, printable
+from trueflops.language import say
 from trueflops.web.asked import Asked
 from trueflops.web.worker import Answered
 
@@ -33,12 +34,18 @@ def asked_for(kind: str, asked: Asked, tool: object) -> Asked:
     if kind == "csv":
         return asked
     if command not in _USUAL:
-        raise BadInput(f"{command} has no {kind}; ask train or infer")
+        raise BadInput(
+            say("{command} has no {kind}; ask train or infer", command=command, kind=kind)
+        )
     if kind == "trace":
         return replace(asked, words=(*asked.words, "--trace", _TRACE), wanted=_TRACE)
     if tool is not None and (not isinstance(tool, str) or not tool.isalnum()):
         raise BadInput(
-            f"tool: {printable(str(tool), 40)!r} is none; write one as {_USUAL[command]}"
+            say(
+                "tool: {tool!r} is none; write one as {usual}",
+                tool=printable(str(tool), 40),
+                usual=_USUAL[command],
+            )
         )
     words = (*asked.words, "--emit", tool or _USUAL[command], _FOLDER)
     return replace(asked, words=words, wanted=_FOLDER)
@@ -49,7 +56,7 @@ def packed(kind: str, asked: Asked, found: Answered) -> tuple[str, str, bytes]:
     if kind == "csv":
         return "answer.csv", "text/csv", table(asked.words[0], json.loads(found.answer))
     if not found.made:
-        raise BadInput(f"nothing was written: {_why(json.loads(found.answer))}")
+        raise BadInput(say("nothing was written: {why}", why=_why(json.loads(found.answer))))
     if kind == "trace":
         return _TRACE, "application/json", found.made[0][1]
     archive = io.BytesIO()
@@ -64,13 +71,10 @@ def _why(answer: Mapping[str, Any]) -> str:
     if why := answer.get("why"):
         return str(why)
     said = [note for note in answer.get("notes", ()) if str(note).startswith("--emit")]
-    return (
-        said[0]
-        if said
-        else "the plan does not fit"
-        if not answer.get("fits", True)
-        else ("this answer has none")
-    )
+    if said:
+        return str(said[0])
+    fits = answer.get("fits", True)
+    return say("this answer has none") if fits else say("the plan does not fit")
 
 
 def table(command: str, answer: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from trueflops.errors import BadInput, nearest, printable
+from trueflops.language import say
 from trueflops.sweep.flags import Flag
 
 
@@ -71,8 +72,17 @@ class Form:
         if name in self._named:
             return self._named[name]
         near = nearest(name, self._named, most=1)
-        hint = f"did you mean {near[0]}?" if near else "GET /api/options lists what may be asked"
-        raise BadInput(f"{printable(key, 60)!r} cannot be asked of {self.command} here; {hint}")
+        hint = say("GET /api/options lists what may be asked")
+        if near:
+            hint = say("did you mean {near}?", near=near[0])
+        raise BadInput(
+            say(
+                "{key!r} cannot be asked of {command} here; {hint}",
+                key=printable(key, 60),
+                command=self.command,
+                hint=hint,
+            )
+        )
 
     def encode(self) -> dict[str, Any]:
         """For GET /api/options."""

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trueflops import __version__
+from trueflops.language import LANGUAGES
 from trueflops.web.allowed import LONGEST_TEXT
 from trueflops.web.asked import MOST_LISTED
 from trueflops.web.exported import KINDS
 from trueflops.web.forms import Field, Form
-from trueflops.web.words import LANGUAGES
 
 Schema = dict[str, Any]
 _JSON: Final = "application/json"

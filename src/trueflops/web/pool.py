@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+from trueflops.language import say
 from trueflops.sweep.local import Worker, dismiss, start_worker
 from trueflops.web.asked import Asked
 from trueflops.web.worker import Answered, Run, Told, work
@@ -96,7 +97,7 @@ class Pool:
     async def ask(self, asked: Asked, seconds: float, listener: Listener) -> Answered:
         """The answer; a question that is cancelled is taken back, or its worker ended."""
         if len(self.waiting) >= MOST_WAITING:
-            raise Refused("BUSY", "too many questions are waiting; ask again in a moment")
+            raise Refused("BUSY", say("too many questions are waiting; ask again in a moment"))
         job = Job(asked, seconds, listener, asyncio.get_running_loop().create_future())
         self.waiting.append(job)
         self._hand_out()
@@ -171,9 +172,14 @@ class Pool:
         self._dismiss(desk)
         if job is not None and not job.done.done():
             job.done.set_exception(
-                Refused("TOO_LARGE", "the process that worked on this died, perhaps of too little "
-                        "memory; ask something smaller")
-            )  # fmt: skip
+                Refused(
+                    "TOO_LARGE",
+                    say(
+                        "the process that worked on this died, perhaps of too little memory; ask "
+                        "something smaller"
+                    ),
+                )
+            )
         if not aside and started and not self.closed:
             self._hire()
 
@@ -192,9 +198,15 @@ class Pool:
             return
         if not job.done.done():
             job.done.set_exception(
-                Refused("TOO_LONG", f"this takes longer than the {job.seconds:g} s that a question "
-                        "may take here; fix a part of the plan, or ask the command line")
-            )  # fmt: skip
+                Refused(
+                    "TOO_LONG",
+                    say(
+                        "this takes longer than the {seconds:g} s that a question may take here; "
+                        "fix a part of the plan, or ask the command line",
+                        seconds=job.seconds,
+                    ),
+                )
+            )
         self._replace(desk)
 
     def _replace(self, desk: Desk) -> None:

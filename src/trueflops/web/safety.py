@@ -14,6 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trueflops.language import say
+
 POLICY: Final = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:",
     "connect-src 'self'", "font-src 'self'", "form-action 'none'", "base-uri 'none'",
@@ -55,10 +57,12 @@ class Guarded:
         host = headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self.hosts is not None and name.casefold() not in self.hosts:
-            said = "this server answers on this machine alone; start it with --host to serve others"
+            said = say(
+                "this server answers on this machine alone; start it with --host to serve others"
+            )
             return JSONResponse({"error": said, "code": "FOREIGN_HOST"}, 421)
         origin = headers.get("origin")
         if origin not in (None, f"http://{host}", f"https://{host}"):
-            said = "another site's page may not ask this server"
+            said = say("another site's page may not ask this server")
             return JSONResponse({"error": said, "code": "FOREIGN_ORIGIN"}, 403)
         return None

@@ -11,6 +11,7 @@ from typing import Final
 import uvicorn
 
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 from trueflops.web.safety import LOOPBACK, Guarded
 
 BACKLOG: Final = 512
@@ -26,11 +27,18 @@ def bind(host: str, port: int) -> socket.socket:
         taken.listen(BACKLOG)  # who comes before the workers are there waits, and is not refused
     except OSError as error:
         taken.close()
-        instead = "write another --host, as 127.0.0.1 for this machine alone"
+        instead = say("write another --host, as 127.0.0.1 for this machine alone")
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            instead = "write another --port, or 0 for any that is free"
+            instead = say("write another --port, or 0 for any that is free")
         where = f"--host {printable(host, 60)} --port {port}"
-        raise BadInput(f"{where}: cannot be served on ({error.strerror}); {instead}") from None
+        raise BadInput(
+            say(
+                "{where}: cannot be served on ({why}); {instead}",
+                where=where,
+                why=error.strerror,
+                instead=instead,
+            )
+        ) from None
     return taken
 
 

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from trueflops.language import say
 from trueflops.records.measured import data_folder
 from trueflops.report.progress import Listener, heard_by
 from trueflops.search import Progress
@@ -60,7 +61,7 @@ class Told:
 def work(pipe: Connection, run: Run, folder: Path) -> None:
     """Answer what is asked until nobody asks any more."""
     os.chdir(folder)
-    # Whatever the server's own locale is: a question may ask for a language by its flag.
+    # Whatever the server's own locale is: the page says errors in its reader's language.
     os.environ |= {"COLUMNS": "80", "TRUEFLOPS_LANG": "en"}
     with contextlib.suppress(EOFError, OSError):
         answer(run, Asked(WARMING))
@@ -120,7 +121,7 @@ def failure(code: int, said: str) -> Answered:
     """The sentence that a command ended with, on one line again."""
     found = _ERROR.search(said)
     if found is None:
-        return Answered(BUG, error="a bug of ours: the command said nothing", code="BUG")
+        return Answered(BUG, error=say("a bug of ours: the command said nothing"), code="BUG")
     sentence = _BROKEN.sub(" ", _BROKEN_WIDE.sub(r"\1", found[1]))
     return Answered(code, error=sentence, code=found[2])
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trueflops import __version__
 from trueflops.cli.arguments.chips import (
@@ -40,26 +39,46 @@ from trueflops.cli.arguments.programs import (
     ops_flags,
     run_flags,
 )
+from trueflops.cli.arguments.shared import lang_flag
 from trueflops.cli.arguments.software import ENGINES
 from trueflops.cli.arguments.web import web_flags
 from trueflops.errors import nearest, printable, visible
+from trueflops.language import lines, mark, say, spoken, word
 
 NARROWEST, WIDEST = 40, 80  # columns of an error
 
 
+# What argparse says by itself goes by this name there, for whoever translates it.
+vars(argparse)["_"] = word
+
+
 class Help(argparse.HelpFormatter):
-    """Names such as fsdp-compiled stay whole."""
+    """Help in the language spoken; names such as fsdp-compiled stay whole."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return word(action.help) if action.help else action.help
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+        return lines(" ".join(text.split()), width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        filled = lines(" ".join(word(text).split()), width - len(indent))
+        return "\n".join(indent + line for line in filled)
+
+    def start_section(self, heading: str | None) -> None:
+        """A group of flags under its heading."""
+        super().start_section(word(heading) if heading else heading)
 
 
-class TopHelp(Help, argparse.RawDescriptionHelpFormatter):
+class TopHelp(Help):
     """Every command with its sentence on one line: argparse forgets that commands are indented."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
         self._action_max_length = max(map(len, _COMMANDS)) + self._indent_increment * 2
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "".join(indent + line for line in word(text).splitlines(keepends=True))
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,21 +86,21 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line, a suggestion, exit 2."""
-        if "invalid choice" in message:
-            wrong = message.split("'")[1] if "'" in message else ""
-            near = nearest(wrong, self._choices(message))
-            message += f" — did you mean {near[0]}?" if near else ""
-            if wrong in ENGINES:
-                message += f" — {wrong} serves: ask trueflops infer … --engine {wrong}"
         refuse(message, self.prog)
 
-    def _choices(self, message: str) -> list[str]:
-        """What the argument that a message complains about may be; another's would mislead."""
-        said = message.partition(":")[0].removeprefix("argument ")
-        for action in self._actions:
-            if said in ("/".join(action.option_strings), action.metavar, action.dest):
-                return [str(choice) for choice in action.choices or ()]
-        return []
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """An unknown choice is refused with the nearest that the same argument knows."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = nearest(str(value), map(str, action.choices or ()))
+            if near:
+                error.message += say(" — did you mean {near}?", near=near[0])
+            if value in ENGINES:
+                error.message += say(
+                    " — {value} serves: ask trueflops infer … --engine {value}", value=value
+                )
+            raise
 
     def arguments(self) -> list[argparse.Action]:
         """Every argument of this command."""
@@ -107,20 +126,14 @@ class Parser(argparse.ArgumentParser):
 def refuse(message: str, program: str) -> NoReturn:
     """Say what was wrong with the command line and exit."""
     print(wrapped(f"trueflops: {message}"), file=sys.stderr)
-    print(f"           [BAD_INPUT] see: {program} --help", file=sys.stderr)
+    print(say("           [BAD_INPUT] see: {program} --help", program=program), file=sys.stderr)
     raise SystemExit(2)
 
 
 def wrapped(message: str) -> str:
     """An error on as many lines as it needs, indented under the program's name."""
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
-    return textwrap.fill(
-        visible(message),
-        width,
-        subsequent_indent=" " * 11,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return "\n".join(lines(visible(message), width, indent=" " * 11, long_words=False))
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -135,39 +148,54 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if cut < len(words):
         if not hasattr(options, "words"):
             refuse(
-                f"{options.command} runs no program: leave -- out", f"trueflops {options.command}"
+                say("{command} runs no program: leave -- out", command=options.command),
+                f"trueflops {options.command}",
             )
         options.words = [*(options.words or ()), *words[cut + 1 :]]
     if unknown:
         command = top.command(options.command)
         wrong = unknown[0].split("=")[0]
         instead = flag_instead(wrong, command.flags())
-        hint = f"; did you mean {instead}?" if instead else ""
+        hint = say("; did you mean {names}?", names=instead) if instead else ""
         refuse(
-            f"{options.command} has no flag or place for {printable(wrong, 60)!r}{hint}",
+            say(
+                "{command} has no flag or place for {wrong!r}{hint}",
+                command=options.command,
+                wrong=printable(wrong, 60),
+                hint=hint,
+            ),
             command.prog,
         )
     return options
 
 
-@cache
 def parser() -> Parser:
-    """The whole command line."""
+    """The whole command line, in the language spoken."""
+    return _parser(spoken())
+
+
+@cache
+def _parser(language: str) -> Parser:
+    """One for each language: argparse words some of its texts when it is built."""
     top = Parser(
         prog="trueflops",
-        description="What AI accelerators will really do: time, memory, money and energy of a\n"
-        "model and a plan on any chip, each with an interval and an explanation.",
-        epilog="examples:\n"
-        "  trueflops train Llama-3.1-70B --on 64xH100 --tokens 1T\n"
-        "  trueflops train Llama-3.1-70B --on 64xH100 --tp 8 --pp 4 --zero 1 --explain\n"
-        "  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 --concurrency 64\n"
-        "  trueflops compare H100 MI300X RTX4090 --for Llama-3.1-8B\n"
-        "  trueflops explain matmul 4096x11008x4096 --on H100\n"
-        "  trueflops explain attention 1x32x8x4096x128 --on H100\n"
-        "  trueflops catalog H100\n",
+        description=say(
+            "What AI accelerators will really do: time, memory, money and energy of a\n"
+            "model and a plan on any chip, each with an interval and an explanation."
+        ),
+        epilog=say(
+            "examples:\n  trueflops train Llama-3.1-70B --on 64xH100 --tokens 1T\n  "
+            "trueflops train Llama-3.1-70B --on 64xH100 --tp 8 --pp 4 --zero 1 "
+            "--explain\n  trueflops infer Llama-3.1-70B --on 8xH100 --input 1024 "
+            "--concurrency 64\n  trueflops compare H100 MI300X RTX4090 --for "
+            "Llama-3.1-8B\n  trueflops explain matmul 4096x11008x4096 --on H100\n  "
+            "trueflops explain attention 1x32x8x4096x128 --on H100\n  trueflops catalog "
+            "H100\n"
+        ),
         formatter_class=TopHelp,
         allow_abbrev=False,
     )
+    lang_flag(top)
     top.add_argument("--version", action="version", version=f"trueflops {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (add, words) in _COMMANDS.items():
@@ -176,22 +204,28 @@ def parser() -> Parser:
 
 
 _COMMANDS = {
-    "train": (train_flags, "predict a training plan, or search for the best"),
-    "infer": (infer_flags, "predict serving: latency, tokens/s, KV cache"),
-    "sweep": (sweep_flags, "many questions of train or infer, in one table"),
-    "compare": (compare_flags, "chips side by side, dense only; --for a model"),
-    "catalog": (catalog_flags, "every fact with its source"),
-    "run": (run_flags, "carry out a plan with PyTorch, predicted beside measured"),
-    "ops": (ops_flags, "price a list of kernels"),
-    "capture": (capture_flags, "a real PyTorch program on a chip that you do not have"),
-    "guard": (guard_flags, "exit 1 where a program's step grew in time or memory"),
-    "diagnose": (diagnose_flags, "why a real run is slow: a profiler's trace beside predictions"),
-    "explain": (explain_flags, "how one matmul or one attention runs: limits, tiles, traffic"),
-    "collective": (collective_flags, "one collective by every algorithm, step by step"),
-    "stragglers": (stragglers_flags, "a slow rank or link, in step and out of it"),
-    "web": (web_flags, "the same answers in a browser, and as an API"),
-    "measure": (measure_flags, "what this machine really delivers: a profile"),
-    "calibrate": (calibrate_flags, "rebuild the shipped profiles from measurements"),
-    "verify": (verify_flags, "predicted against measured, by source"),
-    "completion": (completion_flags, "completion for a shell: bash, zsh, fish"),
+    "train": (train_flags, mark("predict a training plan, or search for the best")),
+    "infer": (infer_flags, mark("predict serving: latency, tokens/s, KV cache")),
+    "sweep": (sweep_flags, mark("many questions of train or infer, in one table")),
+    "compare": (compare_flags, mark("chips side by side, dense only; --for a model")),
+    "catalog": (catalog_flags, mark("every fact with its source")),
+    "run": (run_flags, mark("carry out a plan with PyTorch, predicted beside measured")),
+    "ops": (ops_flags, mark("price a list of kernels")),
+    "capture": (capture_flags, mark("a real PyTorch program on a chip that you do not have")),
+    "guard": (guard_flags, mark("exit 1 where a program's step grew in time or memory")),
+    "diagnose": (
+        diagnose_flags,
+        mark("why a real run is slow: a profiler's trace beside predictions"),
+    ),
+    "explain": (
+        explain_flags,
+        mark("how one matmul or one attention runs: limits, tiles, traffic"),
+    ),
+    "collective": (collective_flags, mark("one collective by every algorithm, step by step")),
+    "stragglers": (stragglers_flags, mark("a slow rank or link, in step and out of it")),
+    "web": (web_flags, mark("the same answers in a browser, and as an API")),
+    "measure": (measure_flags, mark("what this machine really delivers: a profile")),
+    "calibrate": (calibrate_flags, mark("rebuild the shipped profiles from measurements")),
+    "verify": (verify_flags, mark("predicted against measured, by source")),
+    "completion": (completion_flags, mark("completion for a shell: bash, zsh, fish")),
 }

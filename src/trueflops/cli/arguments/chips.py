@@ -7,6 +7,7 @@ import argparse
 from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
+    lang_flag,
     profile_flags,
     what_helps_flag,
     whole,
@@ -85,6 +86,7 @@ def calibrate_flags(p: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FOLDER", help="where to write (default: the package's own data)"
     )
     p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
+    lang_flag(p)
 
 
 def verify_flags(p: argparse.ArgumentParser) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from trueflops.cli.arguments.shared import whole
+from trueflops.cli.arguments.shared import launch_flags, whole
+from trueflops.language import mark
 
 CACHES: Final = ("bf16", "fp16", "fp8", "int8", "nvfp4", "q8_0", "q4_0", "fp32")
 """As predict/serving/cache.py knows them (a test compares)."""
@@ -51,21 +52,8 @@ def deployment_flags(p: argparse.ArgumentParser) -> None:
         help="dtype of the KV cache: %(choices)s (default: 16 bits); any: try 8 bits too",
         metavar="DTYPE",
     )
-    files = p.add_argument_group("launch files")
-    files.add_argument(
-        "--emit",
-        nargs=2,
-        metavar=("TOOL", "DIR"),
-        default=None,
-        help="write what starts this deployment: vllm, sglang, trtllm, llamacpp or dynamo",
-    )
-    files.add_argument(
-        "--force", action="store_true", default=None, help="overwrite files that are there"
-    )
-    files.add_argument(
-        "--from",
-        dest="from_file",
-        metavar="FILE",
-        default=None,
-        help="read the deployment from such a file; flags given beside it win",
+    launch_flags(
+        p,
+        emit=mark("write what starts this deployment: vllm, sglang, trtllm, llamacpp or dynamo"),
+        read=mark("read the deployment from such a file; flags given beside it win"),
     )

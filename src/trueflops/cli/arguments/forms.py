@@ -15,6 +15,7 @@ from trueflops.cli.arguments.links import rounds, slower, thinner
 from trueflops.cli.arguments.several import Several, degrees
 from trueflops.cli.arguments.shared import integer, natural, percentage, real, share, whole
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 from trueflops.web.allowed import COMMANDS, may_be_asked
 from trueflops.web.forms import Field, Form
 
@@ -42,14 +43,16 @@ def form_of(command: str) -> Form:
 def body_of(command: str, words: Sequence[str]) -> dict[str, Any]:
     """What words ask, as a page asks it: the inverse of web/asked.py, for an answer's question."""
     if command not in COMMANDS:
-        raise BadInput(f"questions of {printable(command, 40)!r} are not asked here")
+        raise BadInput(
+            say("questions of {command!r} are not asked here", command=printable(command, 40))
+        )
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             options = vars(parse([command, *words]))
     except SystemExit:
         why = " ".join(said.getvalue().split()).partition(" [BAD_INPUT]")[0]
-        raise BadInput(f"its question cannot be asked: {why}") from None
+        raise BadInput(say("its question cannot be asked: {why}", why=why)) from None
     asked: dict[str, Any] = {}
     for action in form_actions(command):
         value = options[action.dest]

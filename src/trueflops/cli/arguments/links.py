@@ -13,6 +13,7 @@ from trueflops.cli.arguments.shared import (
     whole,
 )
 from trueflops.errors import printable
+from trueflops.language import say
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 ALGORITHMS = (
@@ -31,7 +32,10 @@ def slower(text: str) -> float:
     value = _times(text)
     if not 1.0 <= value <= 1000.0:
         raise argparse.ArgumentTypeError(
-            f"{printable(text, 40)} must lie between 1x and 1000x: 1.5x takes half as long again"
+            say(
+                "{text} must lie between 1x and 1000x: 1.5x takes half as long again",
+                text=printable(text, 40),
+            )
         )
     return value
 
@@ -41,7 +45,10 @@ def thinner(text: str) -> float:
     value = _times(text)
     if not 0.001 <= value <= 1.0:
         raise argparse.ArgumentTypeError(
-            f"{printable(text, 40)} must lie between 0.001x and 1x: 0.5x has half the bandwidth"
+            say(
+                "{text} must lie between 0.001x and 1x: 0.5x has half the bandwidth",
+                text=printable(text, 40),
+            )
         )
     return value
 
@@ -50,7 +57,9 @@ def rounds(text: str) -> int:
     """Steps of a simulation: enough to settle, few enough to wait for."""
     value = whole(text)
     if not 10 <= value <= 100_000:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must lie between 10 and 100,000")
+        raise argparse.ArgumentTypeError(
+            say("{text} must lie between 10 and 100,000", text=printable(text, 40))
+        )
     return value
 
 

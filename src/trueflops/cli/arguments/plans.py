@@ -12,6 +12,7 @@ from trueflops.cli.arguments.several import degrees, one_or_more
 from trueflops.cli.arguments.shared import (
     common_flags,
     integer,
+    launch_flags,
     profile_flags,
     provenance_flag,
     real,
@@ -21,6 +22,7 @@ from trueflops.cli.arguments.shared import (
 )
 from trueflops.cli.arguments.software import engine_flag, framework_flag
 from trueflops.cli.arguments.speculation import speculation_flags
+from trueflops.language import mark, say
 
 
 def where_flags(p: argparse.ArgumentParser) -> None:
@@ -78,29 +80,6 @@ def where_flags(p: argparse.ArgumentParser) -> None:
     common_flags(p)
 
 
-def launch_flags(p: argparse.ArgumentParser) -> None:
-    """A plan out to the files of other tools, and back."""
-    files = p.add_argument_group("launch files")
-    files.add_argument(
-        "--emit",
-        nargs=2,
-        metavar=("TOOL", "DIR"),
-        default=None,
-        help="write the files that start this plan: megatron, torchtitan, deepspeed, nemo, "
-        "accelerate, or slurm around one of them",
-    )
-    files.add_argument(
-        "--force", action="store_true", default=None, help="overwrite files that are there"
-    )
-    files.add_argument(
-        "--from",
-        dest="from_file",
-        metavar="FILE",
-        default=None,
-        help="read the plan from such a file; flags given beside it win",
-    )
-
-
 def train_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops train`."""
     where_flags(p)
@@ -125,7 +104,14 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     )
     what_helps_flag(p)
     operation_flags(p)
-    launch_flags(p)
+    launch_flags(
+        p,
+        emit=mark(
+            "write the files that start this plan: megatron, torchtitan, deepspeed, nemo, "
+            "accelerate, or slurm around one of them"
+        ),
+        read=mark("read the plan from such a file; flags given beside it win"),
+    )
     plan = p.add_argument_group(
         "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
     )
@@ -201,7 +187,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
             const=1.0,
             default=None,
             metavar="SHARE",
-            help=f"keep {what} outside the accelerator",
+            help=say("keep {what} outside the accelerator", what=what),
         )
     plan.add_argument(
         "--offload", choices=("any",), default=None, help="any: search with and without offload"

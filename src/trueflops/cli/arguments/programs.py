@@ -15,6 +15,7 @@ from trueflops.cli.arguments.shared import (
     top_flags,
     whole,
 )
+from trueflops.language import say
 
 
 def ops_flags(p: argparse.ArgumentParser) -> None:
@@ -141,7 +142,7 @@ def guard_flags(p: argparse.ArgumentParser) -> None:
 
 def capture_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops capture`."""
-    _program_flags(p, "; or a model, FILE.onnx")
+    _program_flags(p, say("; or a model, FILE.onnx"))
     p.add_argument(
         "--pipeline", action="store_true", help="all stages of its pipeline, replayed together"
     )

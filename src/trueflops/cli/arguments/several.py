@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from trueflops.cli.arguments.shared import whole
 from trueflops.errors import join_or, nearest, printable
+from trueflops.language import say
 
 ANY: Final = "any"
 WIDEST: Final = 2**16  # values of one range
@@ -36,7 +37,9 @@ def degrees(text: str) -> int | Several:
         first, last = whole(low or "1"), whole(high or str(WIDEST))
         if first > last or last - first >= WIDEST:
             shown = printable(text, 40)
-            raise argparse.ArgumentTypeError(f"{shown}: write the smaller one first, as 1..8")
+            raise argparse.ArgumentTypeError(
+                say("{shown}: write the smaller one first, as 1..8", shown=shown)
+            )
         return Several(range(first, last + 1), text)
     if "," in text:
         return Several(sorted({whole(part) for part in text.split(",")}), text)
@@ -58,9 +61,19 @@ class OneOrMore:
             if part not in self.choices:
                 shown = printable(part, 40)
                 near = nearest(part, self.choices)
-                ask = f"did you mean {join_or(near)}?" if near else "several with commas, or any"
-                known = join_or(self.choices)
-                raise argparse.ArgumentTypeError(f"{shown!r} is none of {known}; {ask}")
+                ask = (
+                    say("did you mean {near}?", near=join_or(near))
+                    if near
+                    else say("several with commas, or any")
+                )
+                raise argparse.ArgumentTypeError(
+                    say(
+                        "{shown!r} is none of {choices}; {ask}",
+                        shown=shown,
+                        choices=join_or(self.choices),
+                        ask=ask,
+                    )
+                )
         return found[0] if len(found) == 1 else Several(dict.fromkeys(found), text)
 
 

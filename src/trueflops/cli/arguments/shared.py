@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trueflops.errors import BadInput, printable
+from trueflops.language import LANGUAGES, say
 from trueflops.units import read_number, read_whole
 
 
@@ -12,7 +13,7 @@ def whole(text: str) -> int:
     """A degree: a whole number of at least one."""
     value = integer(text)
     if not 1 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must be at least 1")
+        raise argparse.ArgumentTypeError(say("{text} must be at least 1", text=printable(text, 40)))
     return value
 
 
@@ -21,14 +22,16 @@ def integer(text: str) -> int:
     try:
         return read_whole(text)
     except BadInput:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a whole number") from None
+        raise argparse.ArgumentTypeError(
+            say("{text!r} is not a whole number", text=printable(text, 40))
+        ) from None
 
 
 def natural(text: str) -> int:
     """A whole number of at least 0."""
     value = integer(text)
     if not 0 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must be at least 0")
+        raise argparse.ArgumentTypeError(say("{text} must be at least 0", text=printable(text, 40)))
     return value
 
 
@@ -37,14 +40,18 @@ def real(text: str) -> float:
     try:
         return read_number(text)
     except BadInput:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number") from None
+        raise argparse.ArgumentTypeError(
+            say("{text!r} is not a number", text=printable(text, 40))
+        ) from None
 
 
 def share(text: str) -> float:
     """A fraction between 0 and 1."""
     value = real(text)
     if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must lie between 0 and 1")
+        raise argparse.ArgumentTypeError(
+            say("{text} must lie between 0 and 1", text=printable(text, 40))
+        )
     return value
 
 
@@ -54,7 +61,7 @@ def percentage(text: str) -> float:
     value = real(number.strip()) * (0.01 if sign else 1.0)
     if rest or not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(
-            f"{printable(text, 40)} must lie between 0% and 100%: write 2% or 0.02"
+            say("{text} must lie between 0% and 100%: write 2% or 0.02", text=printable(text, 40))
         )
     return value
 
@@ -91,8 +98,29 @@ def common_flags(p: argparse.ArgumentParser) -> None:
     """What every command has."""
     p.add_argument("--json", action="store_true", help="one JSON object, SI units in the keys")
     p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
+    lang_flag(p)
+
+
+def lang_flag(p: argparse.ArgumentParser) -> None:
+    """Read before all else (language/choose.py): help and errors are in it too."""
+    p.add_argument(
+        "--lang",
+        choices=LANGUAGES,
+        default=None,
+        help="language of the answer (else TRUEFLOPS_LANG, else the locale); --json is English",
+    )
 
 
 def top_flags(p: argparse.ArgumentParser) -> None:
     """How many kernels are listed."""
     p.add_argument("--top", type=whole, default=12, metavar="N", help="kernels to list (12)")
+
+
+def launch_flags(p: argparse.ArgumentParser, *, emit: str, read: str) -> None:
+    """An answer out to the files of other tools, and back; `emit` and `read` say which."""
+    files = p.add_argument_group("launch files")
+    files.add_argument("--emit", nargs=2, metavar=("TOOL", "DIR"), default=None, help=emit)
+    files.add_argument(
+        "--force", action="store_true", default=None, help="overwrite files that are there"
+    )
+    files.add_argument("--from", dest="from_file", metavar="FILE", default=None, help=read)

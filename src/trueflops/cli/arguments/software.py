@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from trueflops.language import say
+
 FRAMEWORKS: Final = (
     "megatron", "nemo", "torchtitan", "fsdp", "fsdp-compiled", "fsdp2", "deepspeed",
     "megatron-deepspeed", "maxtext", "composer", "internevo", "neuron", "xla-gpu", "transformers",
@@ -25,7 +27,10 @@ def framework_flag(p: argparse.ArgumentParser) -> None:
         "--framework",
         metavar="NAME",
         default=None,
-        help=f"what trains it: {', '.join(FRAMEWORKS)} (default: usual, fused kernels and overlap)",
+        help=say(
+            "what trains it: {names} (default: usual, fused kernels and overlap)",
+            names=", ".join(FRAMEWORKS),
+        ),
     )
 
 
@@ -37,5 +42,8 @@ def engine_flag(p: argparse.ArgumentParser) -> None:
         dest="framework",
         metavar="NAME",
         default=None,
-        help=f"what serves it: {', '.join(ENGINES)} (default: serving, as most of them are)",
+        help=say(
+            "what serves it: {names} (default: serving, as most of them are)",
+            names=", ".join(ENGINES),
+        ),
     )

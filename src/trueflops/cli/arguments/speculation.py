@@ -9,6 +9,7 @@ import argparse
 from typing import Final
 
 from trueflops.cli.arguments.shared import real, whole
+from trueflops.language import say
 
 METHODS: Final = (
     "draft", "eagle", "eagle2", "eagle3", "mtp", "dflash", "medusa", "ngram", "suffix",
@@ -25,7 +26,7 @@ def speculation_flags(p: argparse.ArgumentParser) -> None:
         "--speculative-method",
         metavar="METHOD",
         default=None,
-        help=f"verify drafted tokens: {', '.join(METHODS)}",
+        help=say("verify drafted tokens: {names}", names=", ".join(METHODS)),
     )
     drafts.add_argument(
         "--num-speculative-tokens",

@@ -6,12 +6,15 @@ import argparse
 
 from trueflops.cli.arguments.shared import common_flags, integer, whole
 from trueflops.errors import printable
+from trueflops.language import say
 
 
 def _port(text: str) -> int:
     value = integer(text)
     if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)} must lie between 0 and 65535")
+        raise argparse.ArgumentTypeError(
+            say("{text} must lie between 0 and 65535", text=printable(text, 40))
+        )
     return value
 
 

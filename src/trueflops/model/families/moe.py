@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trueflops.errors import BadConfig
+from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.llama import Traits, attentions
@@ -66,7 +67,14 @@ def llama4(c: Config, name: str) -> Model:
     # iRoPE: three layers in four see only their own chunk; every fourth sees all, without rope.
     rope = c.sizes("no_rope_layers") or tuple(int((i + 1) % 4 != 0) for i in range(layers))
     if len(rope) != layers:
-        raise BadConfig(f"{c.where}: no_rope_layers has {len(rope)} entries for {layers} layers")
+        raise BadConfig(
+            say(
+                "{where}: no_rope_layers has {number} entries for {layers} layers",
+                where=c.where,
+                number=len(rope),
+                layers=layers,
+            )
+        )
     windows = layer_windows(c, layers, lambda i: bool(rope[i]), "attention_chunk_size")
     bias = c.flag("attention_bias", default=False)
     norm = c.flag("use_qk_norm", default=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trueflops.errors import BadConfig
+from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 
@@ -41,7 +42,12 @@ def assemble(
     for experts in (block.experts for block in layers):
         if experts is not None and experts.per_token > experts.count:
             raise BadConfig(
-                f"{c.where}: {experts.per_token} experts a token, but there are {experts.count}"
+                say(
+                    "{where}: {per_token} experts a token, but there are {count}",
+                    where=c.where,
+                    per_token=experts.per_token,
+                    count=experts.count,
+                )
             )
     distinct: dict[Block, int] = {}
     pattern = tuple(distinct.setdefault(block, len(distinct)) for block in layers)
@@ -63,7 +69,14 @@ def head_dim(c: Config, hidden: int, heads: int) -> int:
     if c.has("head_dim"):
         return c.size("head_dim", most=65536)
     if hidden % heads:
-        raise BadConfig(f"{c.where}: {heads} heads do not divide hidden size {hidden}")
+        raise BadConfig(
+            say(
+                "{where}: {heads} heads do not divide hidden size {hidden}",
+                where=c.where,
+                heads=heads,
+                hidden=hidden,
+            )
+        )
     return hidden // heads
 
 
@@ -71,7 +84,14 @@ def kv_heads(c: Config, heads: int, *names: str) -> int:
     """Key/value heads; absent means as many as query heads. They must divide those."""
     count = c.size(*names, default=heads)
     if heads % count:
-        raise BadConfig(f"{c.where}: {count} key/value heads do not divide {heads} heads")
+        raise BadConfig(
+            say(
+                "{where}: {count} key/value heads do not divide {heads} heads",
+                where=c.where,
+                count=count,
+                heads=heads,
+            )
+        )
     return count
 
 
@@ -82,7 +102,14 @@ def layer_windows(c: Config, layers: int, fallback: Callable[[int], bool], field
     window = c.size(field)
     types = c.texts("layer_types")
     if types and len(types) != layers:
-        raise BadConfig(f"{c.where}: layer_types has {len(types)} entries for {layers} layers")
+        raise BadConfig(
+            say(
+                "{where}: layer_types has {number} entries for {layers} layers",
+                where=c.where,
+                number=len(types),
+                layers=layers,
+            )
+        )
     local = [t in ("sliding_attention", "chunked_attention") for t in types] or [
         fallback(i) for i in range(layers)
     ]

@@ -15,6 +15,7 @@ from trueflops.capture.change import Change
 from trueflops.capture.lower import base_name
 from trueflops.clock.host import LISTS
 from trueflops.errors import TrueflopsError
+from trueflops.language import say
 from trueflops.predict.advice import Advice, Saved, saving, worth_saying
 from trueflops.predict.captured.changes import (
     FUSION_ERROR,
@@ -116,8 +117,11 @@ def advise_program(found: CapturedProgram, again: Again, batch: int | None) -> A
     advice += _batch(trial, batch)
     if batch is None:
         trial.untried.append(
-            "a larger batch: the program does not tell which number that is; give FUNCTION a "
-            "parameter (def build(batch=4)) or the program an argument (-- --batch 4)"
+            say(
+                "a larger batch: the program does not tell which number that is; give "
+                "FUNCTION a parameter (def build(batch=4)) or the program an argument (-- "
+                "--batch 4)"
+            )
         )
     return Advised(
         tuple(worth_saying(advice, trial.seconds)), tuple(elsewhere(found)), tuple(trial.untried)
@@ -133,8 +137,10 @@ def _compiled(trial: _Trial) -> Iterator[Advice]:
         return
     after = trial.rewritten(marked)
     before, now = len(trial.found.step.ran), len(after.step.ran)
-    text = (
-        f"torch.compile(model): {now:,} kernels instead of {before:,}, if its graphs do not break"
+    text = say(
+        "torch.compile(model): {now:,} kernels instead of {before:,}, if its graphs do not break",
+        now=now,
+        before=before,
     )
     yield trial.modelled("compile", text, after, FUSION_ERROR)
     yield from _fp8(trial, after)
@@ -147,10 +153,10 @@ def _fp8(trial: _Trial, compiled: CapturedProgram) -> Iterator[Advice]:
     after = trial.rewritten(modules_compiled(with_fp8(trial.found.recorded)))
     beyond = saving(compiled.step.step, after.step.step, own=FP8_ERROR)
     if beyond.low > 0.0:
-        text = (
+        text = say(
             "products of linear layers in fp8, compiled (torchao's float8 training): "
-            f"{units.show(beyond.seconds, 'seconds')} of it beyond torch.compile; see whether it "
-            "still learns"
+            "{seconds} of it beyond torch.compile; see whether it still learns",
+            seconds=units.show(beyond.seconds, "seconds"),
         )
         yield trial.modelled("fp8", text, after, FP8_ERROR)._replace(peak_bytes=None)
 
@@ -159,9 +165,9 @@ def _loss(trial: _Trial) -> Iterator[Advice]:
     marked = loss_compiled(trial.found.recorded)
     if marked is None:
         return
-    text = (
-        "a fused cross-entropy (the loss and its casts under torch.compile): logits pass through "
-        "memory fewer times"
+    text = say(
+        "a fused cross-entropy (the loss and its casts under torch.compile): logits "
+        "pass through memory fewer times"
     )
     yield trial.modelled("fused_loss", text, trial.rewritten(marked), FUSION_ERROR)
 
@@ -175,7 +181,7 @@ def _padding(trial: _Trial) -> Iterator[Advice]:
             for to in padded_sizes(odd.size)
         }
         to = best_padding({n: _took(run) / trial.seconds for n, run in tried.items()})
-        text = f"pad {odd.name} from {odd.size} to {to}"
+        text = say("pad {name} from {size} to {to}", name=odd.name, size=odd.size, to=to)
         yield trial.advice("padding", text, tried[to])
 
 
@@ -186,9 +192,9 @@ def _tf32(trial: _Trial) -> Iterator[Advice]:
         if r.kernel.matrix and r.kernel.op is not None and r.kernel.op.dtype == "fp32"
     )
     if trial.share(plain) and trial.found.clock.chip.get("peak.tf32"):
-        text = (
-            'TF32 for products of fp32: torch.set_float32_matmul_precision("high"); they keep ten '
-            "bits of each factor"
+        text = say(
+            'TF32 for products of fp32: torch.set_float32_matmul_precision("high"); they '
+            "keep ten bits of each factor"
         )
         yield trial.advice("tf32", text, trial.rewritten(with_tf32(trial.found.recorded)))
 
@@ -202,9 +208,11 @@ def _graphs(trial: _Trial) -> Iterator[Advice]:
     graph = as_one_graph(trial.found.recording)  # fused already, where it was compiled
     after = captured_step(graph, trial.found.clock)
     saved = saving(trial.found.step.step, after.step, own=GRAPHS_ERROR)
-    text = (
-        f"CUDA graphs (torch.cuda.graph over the step, with static inputs): the device waits "
-        f"{units.show(idle, 'seconds')} for the host to launch {len(after.ran):,} kernels"
+    text = say(
+        "CUDA graphs (torch.cuda.graph over the step, with static inputs): the "
+        "device waits {idle} for the host to launch {number:,} kernels",
+        idle=units.show(idle, "seconds"),
+        number=len(after.ran),
     )
     yield trial.told("cuda_graphs", text, saved, trial.found)
 
@@ -219,8 +227,9 @@ def _optimizer(trial: _Trial) -> Iterator[Advice]:
         return
     after = trial.rerun(Change.FUSED_OPTIMIZER, "a fused optimizer")
     if after is not None:
-        text = (
-            f"fused=True in the optimizer: one pass over its states instead of {len(ops):,} calls"
+        text = say(
+            "fused=True in the optimizer: one pass over its states instead of {number:,} calls",
+            number=len(ops),
         )
         yield trial.advice("fused_optimizer", text, after)
 
@@ -237,14 +246,16 @@ def _narrow(trial: _Trial) -> Iterator[Advice]:
     if trial.share(wide):
         after = trial.rerun(Change.AUTOCAST, "autocast")
         if after is not None:
-            text = 'torch.autocast("cuda", torch.bfloat16) around the forward: products in bf16'
+            text = say(
+                'torch.autocast("cuda", torch.bfloat16) around the forward: products in bf16'
+            )
             yield trial.advice("autocast", text, after)
     if _wide_parameters(trial.found.recorded):
         after = trial.rerun(Change.NARROW, "weights in bf16")
         if after is not None:
-            text = (
-                "model.to(torch.bfloat16): weights, gradients and optimizer states in bf16; small "
-                "updates are then lost, so see whether it still learns"
+            text = say(
+                "model.to(torch.bfloat16): weights, gradients and optimizer states in bf16; "
+                "small updates are then lost, so see whether it still learns"
             )
             yield trial.advice("bf16_weights", text, after)
 
@@ -262,12 +273,14 @@ def _checkpoints(trial: _Trial) -> Iterator[Advice]:
     if again:
         after = trial.rerun(Change.UNCHECKPOINTED, "no checkpoints")
         if after is not None:
-            text = f"no activation checkpoints: {_peaks(trial.found, after)}"
+            text = say("no activation checkpoints: {found}", found=_peaks(trial.found, after))
             yield trial.advice("fewer_checkpoints", text, after)
     elif not trial.found.fitting.fits:
         after = trial.rerun(Change.CHECKPOINTED, "checkpoints at every layer")
         if after is not None:
-            text = f"activation checkpoints at every layer: {_peaks(trial.found, after)}"
+            text = say(
+                "activation checkpoints at every layer: {found}", found=_peaks(trial.found, after)
+            )
             yield trial.advice("checkpoint", text, after)
 
 
@@ -282,7 +295,7 @@ def _layout(trial: _Trial) -> Iterator[Advice]:
     if trial.share(taken):
         after = trial.rerun(Change.CHANNELS_LAST, "channels last")
         if after is not None:
-            text = "model and images .to(memory_format=torch.channels_last)"
+            text = say("model and images .to(memory_format=torch.channels_last)")
             yield trial.advice("channels_last", text, after)
 
 
@@ -305,16 +318,20 @@ def _batch(trial: _Trial, batch: int | None) -> Iterator[Advice]:
                 break
             runs[other] = trial.again(batch=other)
     except TrueflopsError as error:
-        trial.untried.append(f"another batch: {error}")
+        trial.untried.append(say("another batch: {error}", error=error))
     fitting = [n for n, run in runs.items() if run.fitting.fits]
     size = max(fitting, default=batch)
     if size != batch:
         after = runs[size]
         saved = saving(trial.found.step.step, after.step.step, times=batch / size)
         before, now = trial.seconds / batch, _took(after) / size
-        text = (
-            f"a batch of {size:,}, about the largest that fits, instead of {batch:,}: "
-            f"{units.show(now, 'seconds')} a sample instead of {units.show(before, 'seconds')}"
+        text = say(
+            "a batch of {size:,}, about the largest that fits, instead of {batch:,}: "
+            "{now} a sample instead of {before}",
+            size=size,
+            batch=batch,
+            now=units.show(now, "seconds"),
+            before=units.show(before, "seconds"),
         )
         yield trial.told("batch", text, saved, after)
 
@@ -337,7 +354,7 @@ def _took(run: CapturedProgram) -> float:
 
 def _peaks(before: CapturedProgram, after: CapturedProgram) -> str:
     then, now = (units.show(run.memory.peak_allocated_bytes, "memory") for run in (before, after))
-    return f"{now} at the peak instead of {then}"
+    return say("{now} at the peak instead of {then}", now=now, then=then)
 
 
 def _calls(trial: _Trial) -> list[Call]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from trueflops.language import say
 from trueflops.predict.captured.memory import CapturedMemory
 from trueflops.records.recording import Recording
 from trueflops.units import GIBI
@@ -55,24 +56,28 @@ def _savings(recording: Recording, memory: CapturedMemory) -> list[Saving]:
     recomputes = any("recompute" in name for name in by)
     if inside and not recomputes:
         found.append(
-            Saving((1.0 - OF_LAYERS) * inside, "checkpoint every layer (activation checkpointing)")
+            Saving(
+                (1.0 - OF_LAYERS) * inside, say("checkpoint every layer (activation checkpointing)")
+            )
         )
     if kept:
-        found.append(Saving(kept / 2, "half the batch, accumulating gradients over two"))
+        found.append(Saving(kept / 2, say("half the batch, accumulating gradients over two")))
     optimizer = sum(
         h.size_bytes for h in memory.alive if h.category == "temporary" and "_foreach" in h.op
     )
     if optimizer:
-        found.append(Saving(optimizer, "fused=True in the optimizer: no temporary of every weight"))
+        found.append(
+            Saving(optimizer, say("fused=True in the optimizer: no temporary of every weight"))
+        )
     head = sum(h.size_bytes for h in memory.alive if "log_softmax" in h.op or _is_logits(h.op))
     if head:
-        found.append(Saving(head / 2, "a chunked or fused cross-entropy: logits never whole"))
+        found.append(Saving(head / 2, say("a chunked or fused cross-entropy: logits never whole")))
     states = sum(by.get(n, 0) for n in ("parameters", "gradients", "optimizer state"))
     if states and recording.by_session:
-        found.append(Saving(states / 2, "weights of half as many bits"))
+        found.append(Saving(states / 2, say("weights of half as many bits")))
     elif states and recording.world == 1:
         found.append(
-            Saving(states / 2, "shard weights, gradients and states over two chips (FSDP)")
+            Saving(states / 2, say("shard weights, gradients and states over two chips (FSDP)"))
         )
     return [saving for saving in found if saving.saves_bytes > 0.01 * memory.peak_allocated_bytes]
 

@@ -17,6 +17,7 @@ from trueflops import __version__
 from trueflops.capture.lower import base_name
 from trueflops.dtypes import short_name
 from trueflops.errors import BadInput, printable, shorten
+from trueflops.language import say
 from trueflops.predict.captured.groups import alike_layers, shapes_of
 from trueflops.predict.captured.memory import Holding
 from trueflops.predict.captured.program import CapturedProgram
@@ -198,7 +199,12 @@ def check_question(before: Baseline, now: Baseline, path: Path) -> None:
     if differ:
         name = differ[0]
         raise BadInput(
-            f"{printable(str(path))}: {name} is {shorten(str(then[name]), 60)!r} there and "
-            f"{shorten(str(asked[name]), 60)!r} here; name another --baseline, or accept this step "
-            "with --update"
+            say(
+                "{path}: {name} is {then!r} there and {asked!r} here; name another "
+                "--baseline, or accept this step with --update",
+                path=printable(str(path)),
+                name=name,
+                then=shorten(str(then[name]), 60),
+                asked=shorten(str(asked[name]), 60),
+            )
         )

@@ -15,6 +15,7 @@ from trueflops.clock import Algorithm, Clock, Way
 from trueflops.clock.collectives import members_by_tier
 from trueflops.errors import BadInput
 from trueflops.graph.kinds import CollectiveKind
+from trueflops.language import say
 from trueflops.profile import CurveKey
 from trueflops.runtime.terms import Estimate
 
@@ -142,15 +143,29 @@ def check_ranks(where: Cluster, ranks: int) -> None:
     """So many ranks as fill whole nodes, or part of one."""
     if where.count < 2:
         raise BadInput(
-            f"a collective needs two ranks or more: write --on 8x{where.accelerator.name}, "
-            f"not {where.name}"
+            say(
+                "a collective needs two ranks or more: write --on 8x{chip}, not {asked}",
+                chip=where.accelerator.name,
+                asked=where.name,
+            )
         )
     if not 2 <= ranks <= where.count:
-        raise BadInput(f"--ranks {ranks}: write 2 to {where.count}, as many as {where.name} has")
+        raise BadInput(
+            say(
+                "--ranks {ranks}: write 2 to {count}, as many as {name} has",
+                ranks=ranks,
+                count=where.count,
+                name=where.name,
+            )
+        )
     if not _fills_nodes(where, ranks):
         raise BadInput(
-            f"--ranks {ranks} do not fill nodes of {where.per_node}; write up to "
-            f"{where.per_node}, or a multiple of it"
+            say(
+                "--ranks {ranks} do not fill nodes of {per_node}; write up to {per_node}, or "
+                "a multiple of it",
+                ranks=ranks,
+                per_node=where.per_node,
+            )
         )
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from trueflops.clock import Algorithm
 from trueflops.clock.ways import CHAIN
 from trueflops.graph.kinds import CollectiveKind
+from trueflops.language import say
 from trueflops.predict.collective.trees import Parents, chained, depths, heights, two_trees
 
 
@@ -237,9 +238,9 @@ def _hierarchy(kind: CollectiveKind, sizes: list[int]) -> list[Phase]:
         outward.append(_ring_of_tier(n, stride, size))
         stride *= size
     words = ["within the node", *["between nodes" for _ in sizes[1:]]]
-    reduce = [Phase(f"scatter-reduce {w}", s) for w, s in zip(words, outward, strict=True)]
+    reduce = [Phase(say("scatter-reduce {w}", w=w), s) for w, s in zip(words, outward, strict=True)]
     gather = [
-        Phase(f"all-gather {w}", _reversed(s))
+        Phase(say("all-gather {w}", w=w), _reversed(s))
         for w, s in zip(reversed(words), reversed(outward), strict=True)
     ]
     match kind:

@@ -11,6 +11,7 @@ from typing import Final
 from trueflops import units
 from trueflops.clock import Clock
 from trueflops.graph.kinds import Kind
+from trueflops.language import say
 from trueflops.predict.advice import Advice, worth_saying
 from trueflops.predict.diagnosis.chains import fusable, one_pass_seconds
 from trueflops.predict.diagnosis.groups import Group, Pricer
@@ -63,9 +64,15 @@ def _host(seen: Seen) -> Iterator[Advice]:
     short = sum(k.seconds < SHORT for k in kernels)
     yield Advice(
         "launch_bound",
-        f"the device waited for the host before {len(seen.late):,} of {len(kernels):,} kernels, "
-        f"{short:,} of which take less than {SHORT / units.MICRO:.0f} µs: CUDA graphs or "
-        'torch.compile(mode="reduce-overhead"), or more work a step',
+        say(
+            "the device waited for the host before {number:,} of {kernels:,} kernels, "
+            "{short:,} of which take less than {limit:.0f} µs: CUDA graphs or "
+            'torch.compile(mode="reduce-overhead"), or more work a step',
+            number=len(seen.late),
+            kernels=len(kernels),
+            short=short,
+            limit=SHORT / units.MICRO,
+        ),
         lost,
     )
 
@@ -77,9 +84,16 @@ def _chains(seen: Seen) -> Iterator[Advice]:
     before, after = (units.show(n, "bytes") for n in (found.moved_bytes, found.fused_bytes))
     yield Advice(
         "fuse",
-        f"{found.launches:,} memory-bound ops in {found.chains:,} chain{'s' * (found.chains > 1)} "
-        f"move {before} where "
-        f"{after} would do: torch.compile fuses them",
+        say(
+            "{launches:,} memory-bound ops in {chains} move {before} "
+            "where {after} would do: torch.compile fuses them",
+            launches=found.launches,
+            chains=say("{number:,} chains", number=found.chains)
+            if found.chains > 1
+            else say("1 chain"),
+            before=before,
+            after=after,
+        ),
         found.saves_seconds,
     )
 
@@ -97,9 +111,13 @@ def _optimizer(seen: Seen) -> Iterator[Advice]:
         whole = sum(seconds for _, seconds in listed)
         yield Advice(
             "fused_optimizer",
-            f"the optimizer's foreach kernels pass over its states {len(listed):,} times in "
-            f"{units.show(whole, 'seconds')}; AdamW(fused=True) once in "
-            f"{units.show(once, 'seconds')}",
+            say(
+                "the optimizer's foreach kernels pass over its states {number:,} times in "
+                "{whole}; AdamW(fused=True) once in {once}",
+                number=len(listed),
+                whole=units.show(whole, "seconds"),
+                once=units.show(once, "seconds"),
+            ),
             whole - once,
         )
 
@@ -118,8 +136,12 @@ def _tf32(seen: Seen) -> Iterator[Advice]:
     if count and seen.clock is not None and seen.clock.chip.get("peak.tf32"):
         yield Advice(
             "tf32",
-            f"{count:,} products in plain fp32 take {units.show(measured, 'seconds')}: "
-            'torch.set_float32_matmul_precision("high") allows TF32',
+            say(
+                "{count:,} products in plain fp32 take {measured}: "
+                'torch.set_float32_matmul_precision("high") allows TF32',
+                count=count,
+                measured=units.show(measured, "seconds"),
+            ),
             measured - predicted,
         )
 
@@ -148,8 +170,13 @@ def _padding(seen: Seen) -> Iterator[Advice]:
     for size, seconds in saved.items():
         yield Advice(
             "padding",
-            f"{taken[size]:,} products over {size}, which is {oddness(size)}: pad it to "
-            f"{padded_sizes(size)[-1]}",
+            say(
+                "{taken:,} products over {sides}, which is {odd}: pad it to {even}",
+                taken=taken[size],
+                sides=size,
+                odd=oddness(size),
+                even=padded_sizes(size)[-1],
+            ),
             seconds,
         )
 
@@ -163,9 +190,13 @@ def _communication(seen: Seen) -> Iterator[Advice]:
     most = names.most_common(1)[0][0] if names else ""
     yield Advice(
         "overlap",
-        f"communication that nothing hides (most of it {most}): overlap it with compute by "
-        "prefetching the next layer's weights (FSDP) or gradient buckets that start earlier (DDP); "
-        "what is left may be ranks that wait for a slower one",
+        say(
+            "communication that nothing hides (most of it {most}): overlap it with "
+            "compute by prefetching the next layer's weights (FSDP) or gradient buckets "
+            "that start earlier (DDP); what is left may be ranks that wait for a slower "
+            "one",
+            most=most,
+        ),
         exposed,
     )
 
@@ -179,8 +210,10 @@ def _attention(seen: Seen) -> Iterator[Advice]:
             square += sum(k.seconds for k in kernels)
     yield Advice(
         "fused_attention",
-        "softmax over whole matrices of scores: scaled_dot_product_attention (or "
-        'attn_implementation="sdpa") never writes them',
+        say(
+            "softmax over whole matrices of scores: scaled_dot_product_attention (or "
+            'attn_implementation="sdpa") never writes them'
+        ),
         square,
     )
 
@@ -190,8 +223,12 @@ def _pageable(seen: Seen) -> Iterator[Advice]:
     moved = units.show(sum(k.moved_bytes for k in slow), "bytes")
     yield Advice(
         "pin_memory",
-        f"{len(slow):,} copies of {moved} from or to memory that is not pinned: "
-        "DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
+        say(
+            "{number:,} copies of {moved} from or to memory that is not pinned: "
+            "DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
+            number=len(slow),
+            moved=moved,
+        ),
         sum(k.seconds for k in slow),
     )
 
@@ -211,8 +248,13 @@ def _synchronised(seen: Seen) -> Iterator[Advice]:
         name, times = drained.most_common(1)[0]
         yield Advice(
             "synchronisation",
-            f"{drained.total():,} times the host waited for the device and then let it wait "
-            f"({times:,} × {name}): keep losses and masks on the device, read them rarely",
+            say(
+                "{drained:,} times the host waited for the device and then let it wait "
+                "({times:,} × {name}): keep losses and masks on the device, read them rarely",
+                drained=drained.total(),
+                times=times,
+                name=name,
+            ),
             lost,
         )
 
@@ -221,8 +263,11 @@ def _allocated(seen: Seen) -> Iterator[Advice]:
     inside = [w for w in seen.trace.waits if w.doing == "allocate" and _within(w, seen.window)]
     yield Advice(
         "allocation",
-        f"{len(inside):,} calls to the driver for memory: warm up before you measure, keep shapes "
-        "the same, or PYTORCH_ALLOC_CONF=expandable_segments:True",
+        say(
+            "{number:,} calls to the driver for memory: warm up before you measure, keep "
+            "shapes the same, or PYTORCH_ALLOC_CONF=expandable_segments:True",
+            number=len(inside),
+        ),
         seen.spent.get("allocate", 0.0),
     )
 

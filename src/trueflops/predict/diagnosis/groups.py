@@ -16,6 +16,7 @@ from trueflops import units
 from trueflops.clock import Clock
 from trueflops.errors import MissingFact, shorten
 from trueflops.graph.ir import Op
+from trueflops.language import mark, say
 from trueflops.predict.diagnosis.causes import WAYS, cause_of
 from trueflops.predict.kernels import price_kernels
 from trueflops.records.trace import NOBODY, Launch, Trace, TracedKernel
@@ -23,7 +24,7 @@ from trueflops.runtime.terms import Estimate
 
 # `indexing`: each element is looked up by its own offsets, and that takes longer than moving it.
 BOUNDS: Final = {"compute": "compute", "memory": "memory", "serial": "latency", "start": "latency"}
-NO_CHIP: Final = "say where the trace was made with --on CHIP"
+NO_CHIP: Final = mark("say where the trace was made with --on CHIP")
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Pricer:
     def launch(self, launch: Launch) -> Price:
         """One op of the program."""
         if not launch.ops:
-            return Price(None, why="no shapes that can be priced")
+            return Price(None, why=say("no shapes that can be priced"))
         key = tuple(map(id, launch.ops))
         if key not in self._known:
             self._known[key] = self.ops(launch.ops)
@@ -113,7 +114,7 @@ class Pricer:
         """One collective, alone on its links."""
         sent = kernel.message
         if sent is None:
-            return Price(None, bound="links", why="the trace does not say what was sent")
+            return Price(None, bound="links", why=say("the trace does not say what was sent"))
         if self.clock is None:
             return Price(None, bound="links", why=NO_CHIP)
         try:
@@ -190,7 +191,11 @@ def _priced(trace: Trace, members: list[TracedKernel], pricer: Pricer) -> tuple[
         pinned = ", pageable" if kernel.pageable else ""
         return f"{WAYS[kernel.sort]}{pinned}", pricer.copy(kernel), phase
     if launch is None or not (launch.ops or launch.name.startswith("aten::")):
-        by = f"launched by {shorten(launch.name, 40)}" if launch else "no op is known of it"
+        by = (
+            say("launched by {name}", name=shorten(launch.name, 40))
+            if launch
+            else say("no op is known of it")
+        )
         return short_name(kernel.name), Price(None, why=by), phase
     return launch.label, pricer.launch(launch), phase
 
@@ -199,7 +204,12 @@ def _message_label(kernel: TracedKernel) -> str:
     sent = kernel.message
     if sent is None:
         return short_name(kernel.name)
-    return f"{sent.kind} {units.show(sent.payload_bytes, 'bytes')} on {sent.group}"
+    return say(
+        "{kind} {payload_bytes} on {group}",
+        kind=sent.kind,
+        payload_bytes=units.show(sent.payload_bytes, "bytes"),
+        group=sent.group,
+    )
 
 
 def _group(label: str, cause: str, found: Sequence[tuple[list[TracedKernel], Price, str]]) -> Group:

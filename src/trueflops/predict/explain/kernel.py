@@ -18,6 +18,7 @@ from trueflops.clock import Clock, curve_key
 from trueflops.clock.law import Law
 from trueflops.errors import BadInput, MissingFact
 from trueflops.graph.ir import Op
+from trueflops.language import say
 from trueflops.profile import Choice, Curve
 from trueflops.runtime.terms import Estimate
 from trueflops.sizes import Size
@@ -124,8 +125,14 @@ def check_room(chip: Accelerator, needed: float, what: str) -> None:
     capacity = chip.get("memory.capacity")
     if capacity and needed > capacity:
         raise BadInput(
-            f"{what} take {needed / GIBI:,.0f} GiB and {chip.name} has "
-            f"{capacity / GIBI:,.0f} GiB; name a smaller one"
+            say(
+                "{what} take {needed:,.0f} GiB and {name} has {capacity:,.0f} GiB; name a "
+                "smaller one",
+                what=what,
+                needed=needed / GIBI,
+                name=chip.name,
+                capacity=capacity / GIBI,
+            )
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trueflops.errors import BadInput
+from trueflops.language import say
 from trueflops.model import Model, drafting_head, prediction_module
 from trueflops.profile.speculation import (
     OVERALL,
@@ -50,14 +51,24 @@ class Acceptance:
     def why(self, method: Method, *, tree: bool) -> str:
         """Where it comes from."""
         if self.length:
-            return f"{self.length:g} tokens a step, as given"
+            return say("{length:g} tokens a step, as given", length=self.length)
         if self.rate:
-            return f"each drafted token with {self.rate:g}, as given"
+            return say("each drafted token with {rate:g}, as given", rate=self.rate)
         first, later = method.chances(tree=tree)
-        usual = f"{first:.0%} of first drafted tokens, {later:.0%} of each after an accepted one"
+        usual = say(
+            "{first:.0%} of first drafted tokens, {later:.0%} of each after an accepted one",
+            first=first,
+            later=later,
+        )
         factor = task_factor(self.task, method.copies)
-        told = f", {factor:g} × of that on {self.task}" if self.task != OVERALL else ""
-        return f"{usual}, as published of {method.name}{told}"
+        told = (
+            say(", {factor:g} × of that on {task}", factor=factor, task=self.task)
+            if self.task != OVERALL
+            else ""
+        )
+        return say(
+            "{usual}, as published of {name}{told}", usual=usual, name=method.name, told=told
+        )
 
 
 @dataclass(frozen=True)
@@ -89,20 +100,43 @@ class Speculation:
         known = method_of(method, model.name)
         known = replace(known, layers=layers or known.layers, vocab=vocab or known.vocab)
         if known.drafter == "model" and draft is None:
-            raise BadInput(f"speculative method {method!r} needs --draft-model: the smaller model")
+            raise BadInput(
+                say(
+                    "speculative method {method!r} needs --draft-model: the smaller model",
+                    method=method,
+                )
+            )
         tokens = drafted or known.drafted
         if not 0 < tokens <= MOST_DRAFTED:
-            raise BadInput(f"{tokens} drafted tokens: use 1 to {MOST_DRAFTED}")
+            raise BadInput(
+                say(
+                    "{tokens} drafted tokens: use 1 to {most_drafted}",
+                    tokens=tokens,
+                    most_drafted=MOST_DRAFTED,
+                )
+            )
         given = acceptance or Acceptance()
         if given.length and not 1.0 <= given.length <= 1.0 + tokens:
             raise BadInput(
-                f"an acceptance length of {given.length:g} is impossible with {tokens} drafted "
-                f"tokens: it counts the model's own, so use 1 to {1 + tokens}"
+                say(
+                    "an acceptance length of {length:g} is impossible with {tokens} drafted "
+                    "tokens: it counts the model's own, so use 1 to {most}",
+                    length=given.length,
+                    tokens=tokens,
+                    most=1 + tokens,
+                )
             )
         if given.rate and not 0.0 < given.rate <= 1.0:
-            raise BadInput(f"an acceptance rate of {given.rate:g} is no share: use 0.01 to 1")
+            raise BadInput(
+                say("an acceptance rate of {rate:g} is no share: use 0.01 to 1", rate=given.rate)
+            )
         if draft is not None and known.drafter != "model":
-            raise BadInput(f"speculative method {method!r} has its own drafter, no --draft-model")
+            raise BadInput(
+                say(
+                    "speculative method {method!r} has its own drafter, no --draft-model",
+                    method=method,
+                )
+            )
         return cls(
             known,
             tokens,

@@ -18,6 +18,7 @@ from trueflops.clock import Algorithm, Clock
 from trueflops.clock.collectives import members_by_tier
 from trueflops.errors import BadInput
 from trueflops.graph.kinds import CollectiveKind
+from trueflops.language import say
 from trueflops.predict.collective.compare import check_ranks
 from trueflops.predict.stragglers.simulate import Mode, Progress, Workers, draw_workers, simulate
 
@@ -71,10 +72,21 @@ def predict_straggling(clock: Clock, ranks: int, asked: Straggling) -> Straggled
     """Simulate each mode on neighbours of a cluster, of which rank 0 is the slow one."""
     check_ranks(clock.cluster, ranks)
     if ranks > MOST_WORKERS:
-        raise BadInput(f"--ranks {ranks}: at most {MOST_WORKERS:,} workers are simulated")
+        raise BadInput(
+            say(
+                "--ranks {ranks}: at most {most_workers:,} workers are simulated",
+                ranks=ranks,
+                most_workers=MOST_WORKERS,
+            )
+        )
     if asked.drop >= ranks:
         raise BadInput(
-            f"--drop {asked.drop}: of {ranks} workers at most {ranks - 1} can be left out"
+            say(
+                "--drop {drop}: of {ranks} workers at most {most} can be left out",
+                drop=asked.drop,
+                ranks=ranks,
+                most=ranks - 1,
+            )
         )
     steps = asked.steps or max(FEWEST_STEPS, min(USUAL_STEPS, EVENTS // ranks))
     slower = Clock(slow_links(clock.cluster, ranks, asked.slow_link), clock.profile)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from trueflops.language import mark
 from trueflops.sizes import Array
 
 SETTLED: Final = 0.5  # of all gradients: what comes before is how the workers drift apart
@@ -28,8 +29,8 @@ class Mode(StrEnum):
     """When a gradient is used."""
 
     SYNCHRONOUS = "synchronous"
-    DROPS = "drops the slowest"
-    BOUNDED = "bounded staleness"
+    DROPS = mark("drops the slowest")
+    BOUNDED = mark("bounded staleness")
     ASYNCHRONOUS = "asynchronous"
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import mark, say, word
 from trueflops.predict.explain import AttentionExplained
 from trueflops.predict.explain.attention import DecodeShares, PromptBlocks
 from trueflops.report.explain.page import (
@@ -25,39 +26,62 @@ from trueflops.report.grid import grid
 from trueflops.report.tables import count, plural
 
 DOES = {
-    "attention": "softmax(QKᵀ)·V of a prompt or a training sequence, by blocks of queries",
-    "attention_backward": "the gradients of Q, K and V: five products for the forward's two",
-    "attention_decode": "one token for each sequence: its query against the whole cache",
+    "attention": mark("softmax(QKᵀ)·V of a prompt or a training sequence, by blocks of queries"),
+    "attention_backward": mark("the gradients of Q, K and V: five products for the forward's two"),
+    "attention_decode": mark("one token for each sequence: its query against the whole cache"),
 }
 BOUND = {
-    "compute": "the units' arithmetic",
-    "memory": "bandwidth of memory and cache",
-    "serial": "the block of queries that sees most keys",
-    "start": "the launch, setting blocks up",
+    "compute": mark("the units' arithmetic"),
+    "memory": mark("bandwidth of memory and cache"),
+    "serial": mark("the block of queries that sees most keys"),
+    "start": mark("the launch, setting blocks up"),
 }
 LIMIT = {
-    "compute": "all pairs of a query and a key visited",
-    "memory": "queries, keys, values and results once",
-    "serial": "the longest block alone",
-    "start": "launch, setting blocks up",
+    "compute": mark("all pairs of a query and a key visited"),
+    "memory": mark("queries, keys, values and results once"),
+    "serial": mark("the longest block alone"),
+    "start": mark("launch, setting blocks up"),
 }
 
 
 def show_attention(out: Console, p: AttentionExplained) -> None:
     """Everything, from the answer down to the curve."""
-    out.print(Text(f"{p.name} on {p.chip.name}", style="bold"))
-    out.print(f"{DOES[p.kind]}; {units.show(p.flop, 'flop')}")
+    out.print(Text(say("{name} on {chip}", name=p.name, chip=p.chip.name), style="bold"))
+    out.print(f"{word(DOES[p.kind])}; {units.show(p.flop, 'flop')}")
     table = grid("", "")
-    key_heads = "as many for keys" if p.kv_heads == p.heads else f"{p.kv_heads:,} for keys"
-    table.add_row("heads", f"{p.heads:,} for queries, {key_heads}, of {p.head_dim:,}")
-    table.add_row("queries", f"{p.queries:,} in each of {plural(p.batch, 'sequence')}")
-    seen = f"of which a query sees {count(p.seen)} on average"
+    key_heads = (
+        say("as many for keys")
+        if p.kv_heads == p.heads
+        else say("{kv_heads:,} for keys", kv_heads=p.kv_heads)
+    )
+    table.add_row(
+        "heads",
+        say(
+            "{heads:,} for queries, {key_heads}, of {head_dim:,}",
+            heads=p.heads,
+            key_heads=key_heads,
+            head_dim=p.head_dim,
+        ),
+    )
+    table.add_row(
+        "queries",
+        say("{queries:,} in each of {batch}", queries=p.queries, batch=plural(p.batch, "sequence")),
+    )
+    seen = say("of which a query sees {seen} on average", seen=count(p.seen))
     table.add_row("keys", f"{p.keys:,}, {seen if p.seen < p.keys else 'all seen'}")
     out.print(table)
     out.print()
     show_answer(out, p, BOUND)
     show_limits(out, p, LIMIT)
-    show_roofline(out, p, f"{BOUND[p.bound]} takes longer than {p.roofline_side}")
+    show_roofline(
+        out,
+        p,
+        say(
+            "{bound} takes longer than {roofline_side}",
+            bound=BOUND[p.bound],
+            roofline_side=p.roofline_side,
+        ),
+    )
     if p.prompt:
         _show_blocks(out, p, p.prompt)
     if p.decode:
@@ -67,15 +91,26 @@ def show_attention(out: Console, p: AttentionExplained) -> None:
 
 
 def _show_blocks(out: Console, p: AttentionExplained, at: PromptBlocks) -> None:
-    table = grid("", "", title=f"Blocks of {units.digits(at.block)} queries")
-    table.add_row("blocks", f"{count(at.blocks)}: sequences × heads × blocks of a sequence")
+    table = grid("", "", title=say("Blocks of {block} queries", block=units.digits(at.block)))
+    table.add_row(
+        "blocks", say("{blocks}: sequences × heads × blocks of a sequence", blocks=count(at.blocks))
+    )
     known = "" if p.units_known else " (assumed)"
-    table.add_row("waves", f"{units.digits(at.waves)} over {count_units(p)}{known}")
-    visited = f"each query meets {count(at.visited)} keys and sees {count(at.seen)} of them"
+    table.add_row(
+        "waves",
+        say("{waves} over {p}{known}", waves=units.digits(at.waves), p=count_units(p), known=known),
+    )
+    visited = say(
+        "each query meets {visited} keys and sees {seen} of them",
+        visited=count(at.visited),
+        seen=count(at.seen),
+    )
     table.add_row("visited", visited)
-    lost = f"{percent(at.wasted)} of the pairs multiplied are masked or beyond the edge"
+    lost = say(
+        "{wasted} of the pairs multiplied are masked or beyond the edge", wasted=percent(at.wasted)
+    )
     table.add_row("masked", lost if at.wasted > 0.0005 else "nothing that is multiplied is masked")
-    pairs = f"{units.show(p.pairs, 'count')} that count, over all heads"
+    pairs = say("{pairs} that count, over all heads", pairs=units.show(p.pairs, "count"))
     table.add_row("pairs", pairs)
     out.print(table)
     out.print()
@@ -83,15 +118,23 @@ def _show_blocks(out: Console, p: AttentionExplained, at: PromptBlocks) -> None:
 
 def _show_shares(out: Console, p: AttentionExplained, at: DecodeShares) -> None:
     table = grid("", "", title="Shares of the cache")
-    each = f"{count(at.splits)} for each sequence and key head"
+    each = say("{splits} for each sequence and key head", splits=count(at.splits))
     table.add_row("shares", f"{count(at.shares)}: {each}")
     known = "" if p.units_known else " (assumed)"
-    busy = f"{100 * at.busy:.0f} % of them have work"
-    waves = f"{units.digits(at.waves)} over {count_units(p)}{known}"
+    busy = say("{busy:.0f} % of them have work", busy=100 * at.busy)
+    waves = say(
+        "{waves} over {p}{known}", waves=units.digits(at.waves), p=count_units(p), known=known
+    )
     table.add_row("waves", waves if at.busy >= 1.0 else f"{waves}; {busy}")
-    rows = f"{count(at.queries_per_group)} of {count(at.group)} rows of a tensor core's product"
-    table.add_row("queries", f"{rows}, for each key head")
-    table.add_row("cached", f"{100 * at.hot:.0f} % of keys and values can still be in the cache")
+    rows = say(
+        "{queries_per_group} of {group} rows of a tensor core's product",
+        queries_per_group=count(at.queries_per_group),
+        group=count(at.group),
+    )
+    table.add_row("queries", say("{rows}, for each key head", rows=rows))
+    table.add_row(
+        "cached", say("{hot:.0f} % of keys and values can still be in the cache", hot=100 * at.hot)
+    )
     out.print(table)
     out.print()
 

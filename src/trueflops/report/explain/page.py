@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
+from trueflops.language import say, word
 from trueflops.predict.explain import KernelExplained
 from trueflops.report.encode import estimate
 from trueflops.report.grid import Bar, grid
@@ -20,11 +21,15 @@ def show_answer(out: Console, p: KernelExplained, bound: Mapping[str, str]) -> N
     """Time, rate, bandwidth, and the one statement of what binds."""
     rate = p.flop_per_second
     table = grid("", ("", "right"), ("90 % interval", "right"), "", title="What it takes")
-    table.add_row("time", *ranged(p.seconds, "seconds"), f"origin: {p.seconds.origin}")
-    peak = f"{percent(float(rate.value) / p.peak)} of dense {tera(p.peak)}"
+    table.add_row(
+        "time", *ranged(p.seconds, "seconds"), say("origin: {origin}", origin=p.seconds.origin)
+    )
+    peak = say(
+        "{value} of dense {peak}", value=percent(float(rate.value) / p.peak), peak=tera(p.peak)
+    )
     table.add_row("rate", *ranged(rate, "flop_per_second"), peak)
     moved, has = p.bytes_per_second, units.show(p.bandwidth, "bytes_per_second")
-    moved_share = f"{percent(moved / p.bandwidth)} of {has}"
+    moved_share = say("{moved} of {has}", moved=percent(moved / p.bandwidth), has=has)
     table.add_row("memory", units.show(moved, "bytes_per_second"), "", moved_share)
     table.add_row("bound by", p.bound, "", bound[p.bound])
     out.print(table)
@@ -42,20 +47,37 @@ def show_limits(out: Console, p: KernelExplained, limit: Mapping[str, str]) -> N
     together = units.show(float(p.seconds.value) / p.correction, "seconds")
     learnt = ""
     if abs(p.correction - 1.0) > 0.005:
-        why = "as measured near this shape" if p.law.landmarks else "to stay below the dense peak"
+        why = (
+            say("as measured near this shape")
+            if p.law.landmarks
+            else say("to stay below the dense peak")
+        )
         learnt = f"; × {p.correction:.2f} {why}"
-    out.print(Text(f"they overlap to {together}{learnt}", style="dim"))
+    out.print(
+        Text(
+            say("they overlap to {together}{learnt}", together=together, learnt=learnt), style="dim"
+        )
+    )
     out.print()
 
 
 def show_roofline(out: Console, p: KernelExplained, beyond: str) -> None:
     """Where it lies under the roofs; `beyond` says why something binds that no roof shows."""
-    out.print(Text("Roofline", style="bold"))
-    ridges = f"{units.digits(p.ridge)} ({units.digits(p.delivered_ridge)} as delivered)"
+    out.print(Text(say("Roofline"), style="bold"))
+    ridges = say(
+        "{ridge} ({delivered_ridge} as delivered)",
+        ridge=units.digits(p.ridge),
+        delivered_ridge=units.digits(p.delivered_ridge),
+    )
     side = "right" if p.roofline_side == "compute" else "left"
-    said = f"{units.digits(p.intensity)} flop/byte, {side} of the ridge at {ridges}"
+    said = say(
+        "{intensity} flop/byte, {side} of the ridge at {ridges}",
+        intensity=units.digits(p.intensity),
+        side=side,
+        ridges=ridges,
+    )
     if p.beyond_roofline:
-        said += f"; what binds is not in this picture: {beyond}"
+        said += say("; what binds is not in this picture: {beyond}", beyond=beyond)
     out.print(said)
     for line in draw_roofline(p, out.width):
         out.print(line)
@@ -65,13 +87,24 @@ def show_roofline(out: Console, p: KernelExplained, beyond: str) -> None:
 def show_curve(out: Console, p: KernelExplained) -> None:
     """Which curve of which profile priced it, where that comes from, how far it was off."""
     table = grid("", "", title="Where the time comes from")
-    table.add_row("curve", Text(f"{p.choice.found}, of the profile {p.profile}"))
-    rows = f", fitted to {plural(p.law.fitted_rows, 'row')}" if p.law.fitted_rows else ""
-    table.add_row("origin", Text(f"{p.law.origin}{rows}: {p.law.source}"))
-    error = f"one standard deviation of {100 * p.law.error:.1f} %"
+    table.add_row(
+        "curve",
+        Text(say("{found}, of the profile {profile}", found=p.choice.found, profile=p.profile)),
+    )
+    rows = (
+        say(", fitted to {fitted_rows}", fitted_rows=plural(p.law.fitted_rows, "row"))
+        if p.law.fitted_rows
+        else ""
+    )
+    table.add_row("origin", Text(f"{word(p.law.origin)}{rows}: {p.law.source}"))
+    error = say("one standard deviation of {error:.1f} %", error=100 * p.law.error)
     if p.law.held_out:
         off = p.law.held_out
-        error = f"on {plural(off.rows, 'row')} held out: median {percent(off.median)}, "
+        error = say(
+            "on {rows} held out: median {median}, ",
+            rows=plural(off.rows, "row"),
+            median=percent(off.median),
+        )
         error += f"p90 {percent(off.p90)}"
     table.add_row("error", error)
     out.print(table)

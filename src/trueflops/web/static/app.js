@@ -21,6 +21,7 @@ const panes = Object.fromEntries(
   ]),
 );
 const PREDICTION_MS = 25; // a slider that moves asks at most 40 times a second
+const QUIET_MS = 150;
 const SEARCH_MS = 600; // a search waits until the hand is still
 
 let options = null;
@@ -29,6 +30,7 @@ let written = write(state); // the address of the latest step; a slider that mov
 let frame = null; // of the view that is shown
 let latest = null; // {envelope, question} of the answer that is shown
 let timer = 0;
+let asked = 0; // when, by the page's clock
 let more = new AbortController(); // of what pictures need beyond the answer
 const left = new Map(); // view -> its question when it was last shown
 const compared = make("div", { class: "compare-slot" });
@@ -132,7 +134,13 @@ function openView(view) {
   go({ view, question: left.get(view) ?? { ...DEFAULTS[view] } });
 }
 
-function scheduleAsk(wait = isSearch(state.view, state.question) ? SEARCH_MS : PREDICTION_MS) {
+// The first change is asked at once; only those that follow on its heels wait.
+function patience() {
+  if (isSearch(state.view, state.question)) return SEARCH_MS;
+  return performance.now() - asked > QUIET_MS ? 0 : PREDICTION_MS;
+}
+
+function scheduleAsk(wait = patience()) {
   clearTimeout(timer);
   more.abort();
   delete panes.answer.dataset.answered; // what is shown is no longer what is asked
@@ -144,12 +152,13 @@ function scheduleAsk(wait = isSearch(state.view, state.question) ? SEARCH_MS : P
 async function answer() {
   const { view, question } = state;
   const mine = frame;
+  asked = performance.now();
   panes.answer.setAttribute("aria-busy", "true");
   try {
-    const asked = body(question);
+    const sent = body(question);
     const searching = isSearch(view, question);
     if (searching) mine.progress();
-    const envelope = searching ? await search(view, asked, mine.progress) : await ask(view, asked);
+    const envelope = searching ? await search(view, sent, mine.progress) : await ask(view, sent);
     if (frame !== mine) return;
     latest = { view, question, envelope };
     await mine.update(envelope, question);

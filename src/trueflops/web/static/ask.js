@@ -108,7 +108,7 @@ function drawField(field, context) {
       return select({
         ...common,
         choices: [
-          ["", mark("usual")],
+          ["", mark("as usual")],
           ...(context.options[`${field.from}s`] ?? []).map((name) => [name, name]),
         ],
       });
@@ -165,7 +165,7 @@ function clusterFields(common, context) {
       label: mark("Chips a node"),
       value: now.node,
       stops: NODES,
-      auto: mark("usual"),
+      auto: mark("as usual"),
       commit: part("node"),
     }),
   );

@@ -39,7 +39,9 @@ export function words(text, values = {}) {
 export function said(sentence) {
   const text = String(sentence);
   if (!templates.length || Object.hasOwn(table, text)) return words(text);
-  if (!found.has(text)) found.set(text, recognised(text) ?? inPieces(text) ?? text);
+  if (!found.has(text)) {
+    found.set(text, hinted(text) ?? recognised(text) ?? listed(text) ?? inPieces(text) ?? text);
+  }
   return found.get(text);
 }
 
@@ -48,9 +50,23 @@ function recognised(text) {
     const match = pattern.exec(text);
     if (!match) continue;
     const values = Object.fromEntries(names.map((name, index) => [name, said(match[index + 1])]));
-    return translated.replace(PLACE, (whole, name) => values[name] ?? whole);
+    return translated.replace(PLACE, (whole, name) => values[name] ?? whole).replace(BETWEEN, "");
   }
   return null;
+}
+
+// "unknown chip 'X' (list them with: trueflops catalog)": a sentence, and a hint behind it.
+function hinted(text) {
+  const at = text.lastIndexOf(" (");
+  const hint = text.slice(at + 1);
+  return at > 0 && Object.hasOwn(table, hint) ? said(text.slice(0, at)) + words(hint) : null;
+}
+
+// "1, 2, 4 or 8"
+function listed(text) {
+  const match = /^(\S+(?:, \S+)*) or (\S+)$/u.exec(text);
+  if (!match) return null;
+  return words("{others} or {last}", { others: match[1].replaceAll(", ", words(", ")), last: match[2] });
 }
 
 // "framework usual: compiled kernels" is said in two pieces that are put together with a colon.
@@ -62,6 +78,7 @@ function inPieces(text) {
   return pieces[0] === head && pieces[1] === rest ? null : pieces.join("：");
 }
 
+const BETWEEN = /(?<=[\u3400-\u9fff]) (?=[\u3400-\u9fff])/gu; // Chinese needs no space
 const PLACE = /\{([^:!}]*)[^}]*\}/g; // {name}, {name:,} and {plan.tp:g}
 
 function compiled([english, translated]) {
@@ -70,7 +87,7 @@ function compiled([english, translated]) {
   const pieces = english.split(/(\{[^}]*\})/).map((piece) => {
     if (/^\{.*\}$/.test(piece)) {
       names.push(/^\{([^:!}]*)/.exec(piece)[1]);
-      return "(.+?)";
+      return "(.*?)"; // a value may be nothing
     }
     literal += piece.replace(/\W/g, "").length;
     return piece.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
