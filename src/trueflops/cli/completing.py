@@ -17,7 +17,7 @@ from trueflops.cli.arguments import Parser, parser
 from trueflops.cli.arguments.several import ANY, OneOrMore
 from trueflops.cli.arguments.software import ENGINES, FRAMEWORKS
 from trueflops.cli.arguments.speculation import METHODS
-from trueflops.language import columns, lines
+from trueflops.language import columns, lines, say
 
 LONGEST: Final = 72  # columns of a meaning: a line of a terminal
 _COUNT: Final = re.compile(r"(\d+x)+")
@@ -192,5 +192,5 @@ def _alike(all_of: Iterable[Candidate], last: str) -> list[Candidate]:
 
 def _short(meaning: str | None) -> str:
     """A meaning on one line."""
-    text = " ".join((meaning or "").split()).replace("%%", "%")
+    text = " ".join(say(meaning or "").split()).replace("%%", "%")
     return text if columns(text) <= LONGEST else lines(text, LONGEST - 2)[0] + " …"

@@ -67,7 +67,8 @@ def show_correction(fit: Fit, observed: Sequence[Observed], where: str) -> None:
         )
     else:
         out.print(Text(say("Run two or three other plans as well, to see what it does for those.")))
-    out.print(Text(say("use it with --profile {where}", where=where)))
+    # On one line, however long: it is copied.
+    out.print(Text(say("use it with --profile {where}", where=where), no_wrap=True), soft_wrap=True)
 
 
 def encode_correction(fit: Fit, observed: Sequence[Observed]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ def train_in(job: Job, tokens: Tokens, device: torch.device, precision: Precisio
     plan = job.plan.but(
         compute=precision.compute, parameter_dtype="fp32", gradient_dtype="fp32", mixed="autocast"
     )
-    copy = Copy(job, device)
+    copy = Copy(replace(job, plan=plan), device)
     copy.weights.copy_(_kept(copy.weights, precision))
     begun = copy.weights.clone()
     optimizer = own_optimizer(copy.network.parameters(), plan, job.learning_rate)

@@ -63,6 +63,7 @@ def completion_flags(p: argparse.ArgumentParser) -> None:
         help="after --: what is typed so far; prints what the last word may become",
     )
     p.add_argument("-v", "--verbose", action="store_true", help="tracebacks on errors")
+    lang_flag(p)
 
 
 def measure_flags(p: argparse.ArgumentParser) -> None:
