@@ -48,6 +48,15 @@ class Tensor:
                 return True
         return False
 
+    def renamed(self, name: str) -> Tensor:
+        """The same value under another name: passes rename thousands, so nothing is multiplied."""
+        if name == self.name:
+            return self
+        same = Tensor.__new__(Tensor)
+        same.name, same.dims, same.bits, same.role = name, self.dims, self.bits, self.role
+        same.elements, same.bytes = self.elements, self.bytes
+        return same
+
     def gradient(self) -> Tensor:
         """The tensor's gradient: alike in shape, and never narrower than 16 bits."""
         return Tensor("d_" + self.name, self.dims, max(self.bits, 16.0), self.role)

@@ -19,6 +19,7 @@ from trueflops.graph.passes.compile import named_anew
 from trueflops.sizes import Size
 
 _IN_PLACE: Final = (CollectiveKind.ALL_REDUCE, CollectiveKind.COPY, CollectiveKind.BROADCAST)
+_NOTHING: Final = 0.0  # opened by most ops: weights are made by few
 _HALF: Final = 2.0  # bytes of a weight's gradient, to tell which moment is the fullest with it
 
 
@@ -128,13 +129,13 @@ class _Walk:
     def run(self) -> None:
         """All ops in order."""
         for at, node in enumerate(self.nodes):
-            opened: Size = 0.0
+            opened: Size = _NOTHING
             for tensor in node.outputs:
                 if tensor.role is Role.WEIGHT:
                     opened = opened + tensor.elements
                 else:
                     self._add(self._name(tensor.name), tensor.bytes)
-            if np.any(opened):
+            if opened is not _NOTHING and np.any(opened):
                 self.made = self.made + opened
                 self.openings.append(_Moment(self.total, self.made, opened))
             self.moments.append(_Moment(self.total, self.made))

@@ -44,7 +44,7 @@ class Tuning:
 
     def base_of(self, result: Tensor, name: str) -> Tensor:
         """What the frozen product makes: the result itself, or a term of it."""
-        return replace(result, name=f"{result.name}.base") if self.adapts(name) else result
+        return result.renamed(f"{result.name}.base") if self.adapts(name) else result
 
     def of_frozen_layer(self) -> Tuning:
         """The same for a layer of which nothing is trained."""
@@ -103,7 +103,7 @@ def adapter_ops(
         product(ups, [low, *made], results)
         return ops
     if tuning.clones:
-        copies = [replace(t, name=f"{t.name}.clone") for t in made]
+        copies = [t.renamed(f"{t.name}.clone") for t in made]
         op(f"{name}.clone", Kind.ADD, made, copies)
         made = copies
     term = [replace(t, name=f"{t.name}.lora", bits=bits) for t in results]

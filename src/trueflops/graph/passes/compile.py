@@ -69,22 +69,23 @@ def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
     What runs again makes values of its own, and the backward reads these. The gradient of a tensor
     that several read is made by each of them and then summed; that of a sum is passed on.
     """
-    again = [_renamed(node, _once_more(graph)) for node in graph.recompute]
     later = _once_more(graph)
+    again = [_renamed(node, later) for node in graph.recompute]
     passed = _passed_on(graph)
     versions: dict[str, list[Tensor]] = defaultdict(list)
 
     def now(tensor: Tensor) -> Tensor:
         if versions[tensor.name]:
-            return replace(tensor, name=versions[tensor.name][-1].name)
+            return tensor.renamed(versions[tensor.name][-1].name)
         handed = passed.get(tensor.name)
-        return now(handed) if handed is not None else replace(
-            tensor, name=later.get(tensor.name, tensor.name))  # fmt: skip
+        if handed is not None:
+            return now(handed)
+        return tensor.renamed(later.get(tensor.name, tensor.name))
 
     def make(tensor: Tensor) -> Tensor:
         count = len(versions[tensor.name])
         name = f"{tensor.name}~{count}" if count else tensor.name
-        versions[tensor.name].append(replace(tensor, name=name))
+        versions[tensor.name].append(tensor.renamed(name))
         return versions[tensor.name][-1]
 
     backward: list[Node] = []
@@ -93,7 +94,7 @@ def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
         if isinstance(node, Collective):
             source = None if node.source is None else now(node.source)
             if id(node) in before:  # what was gathered for the forward is gathered once more
-                outputs = tuple(replace(t, name=f"{t.name}~again") for t in node.outputs)
+                outputs = tuple(t.renamed(f"{t.name}~again") for t in node.outputs)
                 for was, made in zip(node.outputs, outputs, strict=True):
                     versions[was.name].append(made)
             else:
@@ -104,7 +105,7 @@ def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
             mine = versions[d.name]
             left = mine.pop() if mine else now(d)
             right = mine.pop() if mine else now(passed.get(d.name, d))
-            summed = replace(d, name=f"{d.name}~sum{len(backward)}")
+            summed = d.renamed(f"{d.name}~sum{len(backward)}")
             versions[d.name] = [*mine, summed]
             backward.append(replace(node, inputs=(left, right), outputs=(summed,)))
         else:
@@ -149,7 +150,7 @@ def _once_more(graph: Graph) -> dict[str, str]:
 
 def _renamed(node: Node, names: dict[str, str]) -> Node:
     def each(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(replace(t, name=names.get(t.name, t.name)) for t in tensors)
+        return tuple(t.renamed(names.get(t.name, t.name)) for t in tensors)
 
     if isinstance(node, Collective):
         (source,) = each(node.inputs) or (None,)

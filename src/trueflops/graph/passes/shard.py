@@ -160,7 +160,7 @@ class _Sharder:
         """What arrives by rank is sorted by expert, and back again: one more pass over all rows."""
         if not isinstance(self.by.ep, np.ndarray) and self.by.ep == 1:
             return t
-        made = replace(t, name=t.name + suffix)
+        made = t.renamed(t.name + suffix)
         self.nodes.append(Op(f"{t.name}.sort", Kind.STREAM, (t,), (made,), part="experts"))
         return made
 
@@ -215,7 +215,7 @@ class _Sharder:
         swapped = list(inputs)
         for i in (0, 1) if op.kind is Kind.SCORES else (1,):
             t = inputs[i]
-            out = replace(t, name=f"{t.name}.swapped")
+            out = t.renamed(f"{t.name}.swapped")
             swapped[i] = self._emit(
                 CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, t, t, out, part="core"
             )
@@ -223,7 +223,7 @@ class _Sharder:
 
     def _swap_out(self, whole: Tensor, local: Tensor) -> None:
         """… and back after it."""
-        out = replace(local, name=f"{local.name}.swapped")
+        out = local.renamed(f"{local.name}.swapped")
         back = self._emit(
             CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, local, local, out, part="core"
         )
@@ -286,7 +286,7 @@ class _Sharder:
 
     def _renamed(self, t: Tensor, layout: Layout, suffix: str) -> Tensor:
         local = self._local(t, layout)
-        return replace(local, name=local.name + suffix)
+        return local.renamed(local.name + suffix)
 
     def _local(self, t: Tensor, layout: Layout) -> Tensor:
         """The rank's own part of a tensor."""
