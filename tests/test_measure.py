@@ -102,7 +102,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 
 def test_runs_on_a_bare_node_with_nothing_but_our_source(tmp_path: Path) -> None:
     bare = tmp_path / "trueflops"
-    for room in ("measure", "records"):
+    for room in ("language", "measure", "records"):
         shutil.copytree(SOURCE / room, bare / room)
     for file in ("__init__.py", "errors.py", "files.py"):
         shutil.copy(SOURCE / file, bare)
