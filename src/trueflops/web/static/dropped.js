@@ -2,7 +2,7 @@
 // figures first, then tables, then everything in it.
 
 import { make } from "./dom.js";
-import { fold, showAll, table, termTable } from "./tree.js";
+import { fold, showAll, table, termTable, titled, titledTable } from "./tree.js";
 import { show } from "./units.js";
 import { mark, said, words } from "./words.js";
 
@@ -57,10 +57,8 @@ function diagnosis(answer) {
       [mark("Predicted for its kernels"), answer.predicted_kernel_seconds?.value, "seconds"],
     ]),
     advice(answer),
-    section(words("Where the step goes"), barTable(causes, words("Cause"))),
-    answer.kernels?.length
-      ? section(words("Kernels, measured beside predicted"), kernelTable(answer.kernels))
-      : null,
+    titled(words("Where the step goes"), barTable(causes, words("Cause"))),
+    answer.kernels?.length ? kernelTable(answer.kernels) : null,
   ];
 }
 
@@ -97,18 +95,14 @@ function kernelTable(kernels) {
       predicted_seconds: one.predicted_seconds?.value ?? null,
       ratio_share: one.ratio,
     }));
-  return table(
-    rows,
-    [
-      ["kernel", words("Kernel"), false],
-      ["count", words("Times")],
-      ["measured_seconds", words("Measured")],
-      ["predicted_seconds", words("Predicted")],
-      ["ratio_share", words("Measured / predicted")],
-      ["bound", words("Bound by"), false],
-    ],
-    words("Kernels, measured beside predicted"),
-  );
+  return titledTable(words("Kernels, measured beside predicted"), rows, [
+    ["kernel", words("Kernel"), false],
+    ["count", words("Times")],
+    ["measured_seconds", words("Measured")],
+    ["predicted_seconds", words("Predicted")],
+    ["ratio_share", words("Measured / predicted")],
+    ["bound", words("Bound by"), false],
+  ]);
 }
 
 function verified(answer) {
@@ -126,25 +120,18 @@ function verified(answer) {
       [mark("Inside the interval"), overall.coverage, "share"],
       [mark("Refused"), answer.refused?.length, "whole"],
     ]),
-    section(
-      words("Predicted against measured"),
-      table(
-        rows,
-        [
-          ["id", words("Run"), false],
-          ["group", words("Source"), false],
-          ["quantity", words("Quantity"), false],
-          ["measured", words("Measured")],
-          ["predicted", words("Predicted")],
-          ["low", words("From")],
-          ["high", words("To")],
-          ["error_share", words("Error")],
-          ["inside", words("Inside"), false],
-        ],
-        words("Predicted against measured"),
-      ),
-    ),
-    answer.refused?.length ? section(words("Refused"), showAll(answer.refused, "refused")) : null,
+    titledTable(words("Predicted against measured"), rows, [
+      ["id", words("Run"), false],
+      ["group", words("Source"), false],
+      ["quantity", words("Quantity"), false],
+      ["measured", words("Measured")],
+      ["predicted", words("Predicted")],
+      ["low", words("From")],
+      ["high", words("To")],
+      ["error_share", words("Error")],
+      ["inside", words("Inside"), false],
+    ]),
+    answer.refused?.length ? titled(words("Refused"), showAll(answer.refused, "refused")) : null,
   ];
 }
 
@@ -152,19 +139,12 @@ function measured(answer) {
   const rows = Object.entries(answer.products ?? {}).map(([name, one]) => ({ name, ...one }));
   return rows.length
     ? [
-        section(
-          words("Products, delivered against the datasheet"),
-          table(
-            rows,
-            [
-              ["name", words("Format"), false],
-              ["flop_per_second", words("Delivered")],
-              ["sustained_flop_per_second", words("Sustained")],
-              ["datasheet_flop_per_second", words("Datasheet")],
-            ],
-            words("Products, delivered against the datasheet"),
-          ),
-        ),
+        titledTable(words("Products, delivered against the datasheet"), rows, [
+          ["name", words("Format"), false],
+          ["flop_per_second", words("Delivered")],
+          ["sustained_flop_per_second", words("Sustained")],
+          ["datasheet_flop_per_second", words("Datasheet")],
+        ]),
       ]
     : [];
 }
@@ -192,10 +172,6 @@ function figures(list) {
         ),
       ),
   );
-}
-
-function section(title, content) {
-  return make("section", { class: "records-section" }, make("h2", {}, title), content);
 }
 
 function barTable(rows, first) {

@@ -41,7 +41,7 @@ export async function savePng(slot, name) {
   canvas.width = width * 2;
   canvas.height = height * 2;
   const pen = canvas.getContext("2d");
-  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--panel").trim();
+  pen.fillStyle = getComputedStyle(slot.closest(".picture")).backgroundColor;
   pen.fillRect(0, 0, canvas.width, canvas.height);
   pen.drawImage(image, 0, 0, canvas.width, canvas.height);
   URL.revokeObjectURL(address);

@@ -4,7 +4,7 @@
 import { make } from "./dom.js";
 import { ALGORITHMS } from "./forms.js";
 import { inWords } from "./plans.js";
-import { fold, showAll, table, termTable } from "./tree.js";
+import { fold, showAll, termTable, titledTable } from "./tree.js";
 import { mark, said, words } from "./words.js";
 
 /** Everything that stands below the pictures. */
@@ -71,7 +71,7 @@ export function plansTable(view, plans, onPick) {
         ];
   const columns = [["rank", "#"], ...middle, ["words", words("Plan"), false], ["open", "", false]];
   const title = view === "train" ? words("The best plans") : words("Ways to cut the cluster");
-  return make("section", { class: "records-section" }, make("h2", {}, title), table(rows, columns, title));
+  return titledTable(title, rows, columns);
 }
 
 function loadTable(load) {
@@ -89,13 +89,8 @@ function loadTable(load) {
       ...Object.fromEntries(Object.entries(load[key]).map(([point, value]) => [`${point}_seconds`, value])),
     }));
   const points = Object.keys(load.ttft_seconds ?? {});
-  const title = words("What users see under this load");
-  return make(
-    "section",
-    { class: "records-section" },
-    make("h2", {}, title),
-    table(rows, [["what", "", false], ...points.map((point) => [`${point}_seconds`, words(point)])], title),
-  );
+  const columns = points.map((point) => [`${point}_seconds`, words(point)]);
+  return titledTable(words("What users see under this load"), rows, [["what", "", false], ...columns]);
 }
 
 function algorithmsTable(answer) {
@@ -103,48 +98,32 @@ function algorithmsTable(answer) {
     ...one,
     name: words(ALGORITHMS[one.name] ?? one.name) + (one.of_library ? " *" : ""),
   }));
-  const title = words("By every algorithm");
-  return make(
-    "section",
-    { class: "records-section" },
-    make("h2", {}, title),
-    table(
-      rows,
-      [
-        ["name", words("Algorithm"), false],
-        ["seconds", words("Time")],
-        ["bus_bytes_per_second", words("Bus bandwidth")],
-        ["algorithm_bytes_per_second", words("Algorithm bandwidth")],
-        ["steps", words("Steps")],
-        ["busiest_sends_bytes", words("The busiest sends")],
-        ["bound", words("Bound by"), false],
-      ],
-      title,
-    ),
+  return titledTable(
+    words("By every algorithm"),
+    rows,
+    [
+      ["name", words("Algorithm"), false],
+      ["seconds", words("Time")],
+      ["bus_bytes_per_second", words("Bus bandwidth")],
+      ["algorithm_bytes_per_second", words("Algorithm bandwidth")],
+      ["steps", words("Steps")],
+      ["busiest_sends_bytes", words("The busiest sends")],
+      ["bound", words("Bound by"), false],
+    ],
     make("p", { class: "faint" }, words("* the library's own: its fastest is what a training step pays")),
   );
 }
 
 function shapesTable(answer) {
   const rows = answer.tile_shapes.map((one) => ({ ...one, tile: `${one.rows} × ${one.columns}` }));
-  const title = words("Other tiles");
-  return make(
-    "section",
-    { class: "records-section" },
-    make("h2", {}, title),
-    table(
-      rows,
-      [
-        ["tile", words("Tile"), false],
-        ["seconds", words("Time")],
-        ["tiles", words("Tiles")],
-        ["waves", words("Waves")],
-        ["padding_lost_share", words("Lost to padding")],
-        ["quantisation_lost_share", words("Lost in the last wave")],
-      ],
-      title,
-    ),
-  );
+  return titledTable(words("Other tiles"), rows, [
+    ["tile", words("Tile"), false],
+    ["seconds", words("Time")],
+    ["tiles", words("Tiles")],
+    ["waves", words("Waves")],
+    ["padding_lost_share", words("Lost to padding")],
+    ["quantisation_lost_share", words("Lost in the last wave")],
+  ]);
 }
 
 // Chips for a model: what training and serving it take on each.
@@ -180,6 +159,5 @@ function servingTable(answer) {
 function chipsSection(title, rows, columns) {
   const shown = rows.map((row) => ({ ...row, mfu_share: row.mfu }));
   const refused = rows.some((row) => row.why) ? [["why", words("Why not"), false]] : [];
-  const all = [["chip", words("Chip"), false], ...columns, ...refused];
-  return make("section", { class: "records-section" }, make("h2", {}, title), table(shown, all, title));
+  return titledTable(title, shown, [["chip", words("Chip"), false], ...columns, ...refused]);
 }

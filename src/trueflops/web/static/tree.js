@@ -109,6 +109,16 @@ export function table(rows, columns, title) {
   return scrolled(title, make("table", { class: "records" }, head, make("tbody", {}, lines)));
 }
 
+/** Something under a heading of its own. */
+export function titled(title, ...content) {
+  return make("section", { class: "records-section" }, make("h2", {}, title), ...content);
+}
+
+/** A table under a heading that names it; what is said of it stands below. */
+export function titledTable(title, rows, columns, ...said) {
+  return titled(title, table(rows, columns, title), ...said);
+}
+
 function cellText(value, key) {
   if (value instanceof Node) return value;
   return typeof value === "object" && value !== null ? short(value, key) : showAll(value, key);
