@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
@@ -47,6 +47,8 @@ STRUCTURE: Final = (
 )  # fmt: skip
 """The other plan fields that do."""
 
+MOST_REMEMBERED: Final = 256  # programs, of some 100 kB each: sixteen plans on sixteen chips
+
 NARROW: Final = {"fp8": "fp8", "fp4": "nvfp4"}
 """Training dtypes below 16 bits, and the format in which their matmuls run."""
 
@@ -65,27 +67,27 @@ class Program:
     """What one rank can be asked to run: each distinct block, the embedding, the head.
 
     A block comes in two forms: as it runs, and `recomputing`, the same with recomputation, for the
-    layers that recompute.
+    layers that recompute. `plain` is the program in which none does.
     """
 
     blocks: tuple[Graph, ...]
     recomputing: tuple[Graph, ...]
     embedding: Graph
     head: Graph
+    plain: Program | None = None
 
     @cached_property
     def alive(self) -> Alive:
         """What is alive while each of its graphs runs: remembered with it, whatever the chip."""
+        if self.plain is not None:
+            return self.plain.alive._replace(recomputing=tuple(map(liveness, self.recomputing)))
         whole = tuple(map(liveness, self.blocks))
-        again = whole
-        if self.recomputing is not self.blocks:
-            again = tuple(map(liveness, self.recomputing))
-        return Alive(whole, again, liveness(self.embedding), liveness(self.head))
+        return Alive(whole, whole, liveness(self.embedding), liveness(self.head))
 
     def map(self, change: Callable[[Graph], Graph]) -> Program:
-        """The same program with every graph changed."""
-        blocks, recomputing = tuple(map(change, self.blocks)), tuple(map(change, self.recomputing))
-        return Program(blocks, recomputing, change(self.embedding), change(self.head))
+        """A plain program with every graph changed."""
+        blocks = tuple(map(change, self.blocks))
+        return Program(blocks, blocks, change(self.embedding), change(self.head))
 
 
 def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
@@ -96,11 +98,24 @@ def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None 
     fields = {name: getattr(plan, name) for name in (*SHAPING, *STRUCTURE)}
     sizes = (*(fields[name] for name in SHAPING), run.batch, run.seq, run.past)
     if any(isinstance(size, np.ndarray) for size in sizes):
-        return _compile(model, plan, run, weights)
-    return _remembered(model, Plan(**fields), run, weights)
+        return _finish(_lower(model, plan, run, weights), plan, run)
+    return _finished(model, Plan(**fields), run, weights)
 
 
-def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Program:
+def _finish(lowered: Program, plan: Plan, run: Pass) -> Program:
+    """What recomputation and a compiler make of a program: the first of its blocks alone."""
+    compiled = plan.implementation == "compiled"
+    plain = lowered.map(compile_graph) if compiled else lowered
+    if not run.training or plan.recompute == "none":
+        return plain
+    early = plan.implementation != "library"
+    again = tuple(recompute(g, plan.recompute, stops_early=early) for g in lowered.blocks)
+    recomputing = tuple(map(compile_graph, again)) if compiled else again
+    return replace(plain, recomputing=recomputing, plain=plain)
+
+
+def _lower(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Program:
+    """The program in which nothing runs again, as a framework issues it."""
     # One rank of tp holds all tokens, as it would with sequence parallelism.
     alone = not isinstance(plan.tp, np.ndarray) and plan.tp == 1
     chosen = max((b.experts.per_token for b in model.blocks if b.experts), default=0)
@@ -154,16 +169,8 @@ def _compile(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Pro
         lower(build_block(model, block, run, f"block {i}", tuning), carries=not block.frozen)
         for i, block in enumerate(model.blocks)
     )
-    recomputing = blocks
-    if run.training and plan.recompute != "none":
-        recomputing = tuple(recompute(g, plan.recompute, stops_early=written) for g in blocks)
-    program = Program(
-        blocks=blocks,
-        recomputing=recomputing,
-        embedding=lower(build_embedding(model, run, tuning)),
-        head=lower(build_head(model, run, tuning)),
-    )
-    return program.map(compile_graph) if compiled else program
+    embedding, head = (lower(build(model, run, tuning)) for build in (build_embedding, build_head))
+    return Program(blocks, blocks, embedding, head)
 
 
 def tuning_of(plan: Plan) -> Tuning:
@@ -185,4 +192,9 @@ def tuning_of(plan: Plan) -> Tuning:
     )
 
 
-_remembered = lru_cache(maxsize=2048)(_compile)
+_lowered = lru_cache(maxsize=MOST_REMEMBERED)(_lower)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _finished(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Program:
+    return _finish(_lowered(model, plan.but(recompute="none"), run, weights), plan, run)

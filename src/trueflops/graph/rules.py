@@ -7,7 +7,7 @@ Matmuls count 2·m·n·k flop; attention counts only the keys that a query may s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from trueflops.graph.functions import DERIVATIVES
@@ -117,8 +117,8 @@ def _matmul_backward(op: Op) -> tuple[Op, ...]:
             Op(f"{op.name}.cast_gradient", Kind.STREAM, d_out, (*narrow, *turned), part=op.part),
         )
         d_out = narrow
-    wgrad = replace(op, kind=Kind.WGRAD, inputs=(x, *d_out), outputs=d_weights, weights=(), of=op)
-    dgrad = replace(op, kind=Kind.DGRAD, inputs=d_out, outputs=(x.gradient(),), of=op)
+    wgrad = op.changed(kind=Kind.WGRAD, inputs=(x, *d_out), outputs=d_weights, weights=(), of=op)
+    dgrad = op.changed(kind=Kind.DGRAD, inputs=d_out, outputs=(x.gradient(),), of=op)
     return (*casts, dgrad, wgrad)
 
 
@@ -163,8 +163,7 @@ def _attention_backward(op: Op) -> tuple[Op, ...]:
     d_inputs = tuple(t.gradient() for t in op.inputs[:3])
     reads = (*op.inputs[:3], *op.outputs, op.outputs[0].gradient())
     return (
-        replace(
-            op,
+        op.changed(
             kind=Kind.ATTENTION_BACKWARD,
             inputs=reads,
             outputs=d_inputs,
@@ -188,7 +187,7 @@ def _product_work(op: Op) -> Work:
 def _product_backward(op: Op) -> tuple[Op, ...]:
     reads = (*op.inputs, op.outputs[0].gradient())
     writes = tuple(t.gradient() for t in op.inputs)
-    return (replace(op, kind=Kind.PRODUCT_BACKWARD, inputs=reads, outputs=writes, of=op),)
+    return (op.changed(kind=Kind.PRODUCT_BACKWARD, inputs=reads, outputs=writes, of=op),)
 
 
 # ── memory-bound ops: read the inputs, write the outputs ─────────────────────────────────────────

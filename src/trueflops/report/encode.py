@@ -78,7 +78,7 @@ def term(of: Term) -> dict[str, Any]:
         of.unit: float(of.value),
         "low": float(whole.low),
         "high": float(whole.high),
-        "origin": of.claim,
+        "origin": whole.origin,
     }
     if of.parts:
         node["combine"] = of.combine

@@ -16,6 +16,9 @@ def what_would_fit(trainer: Trainer, plan: Plan, most: int = 3) -> list[tuple[st
     for changed in _changes(plan):
         try:
             check_plan(changed, trainer.model, trainer.cluster.count, trainer.workload)
+            costs = trainer.keyed_costs(changed).spread()
+            if trainer.memory(changed, costs).value > trainer.capacity:
+                continue  # most do not fit, and memory is quicker to tell than time
             step = trainer.predict_one(changed)
         except TrueflopsError:  # not possible here, or the catalog lacks what it needs
             continue

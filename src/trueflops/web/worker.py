@@ -32,6 +32,7 @@ from trueflops.web.asked import Asked
 Run = Callable[[Sequence[str]], int]
 MOST_BYTES: Final = 2 * 1024**3  # of memory beyond what a fresh worker has
 WARMING: Final = ("train", "Llama-3.1-8B", "--on", "8xH100", "--tp", "2")
+MADE_BETWEEN: Final = 50_000  # objects, between two looks for cycles
 SECONDS_BETWEEN: Final = 0.1  # that a search tells how far it is
 BUG: Final = 101
 _BROKEN: Final = re.compile(r"\n {11}")
@@ -67,6 +68,7 @@ def work(pipe: Connection, run: Run, folder: Path) -> None:
         answer(run, Asked(WARMING))
         gc.collect()
         gc.freeze()  # what is loaded stays: no collection need look at it again
+        gc.set_threshold(MADE_BETWEEN)  # answers leave few cycles behind, and make much
         _bound_memory()
         _wall_in(folder)
         pipe.send(None)

@@ -80,7 +80,7 @@ def adapter_ops(
 
     def product(weights: Sequence[Tensor], read: Sequence[Tensor], wrote: Sequence[Tensor]) -> None:
         op(weights[0].name, Kind.MATMUL, read, wrote)
-        ops[-1] = replace(ops[-1], weights=tuple(weights), facts=base.facts)
+        ops[-1] = ops[-1].changed(weights=tuple(weights), facts=base.facts)
 
     if tuning.casts and tuning.bits > x.bits and not tuning.fused:
         wide = f"{down.name}.wide"

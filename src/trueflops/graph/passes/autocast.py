@@ -37,16 +37,16 @@ def autocast(graph: Graph, *, apart: bool) -> Graph:
         if isinstance(node, Collective):
             if node.source is not None and node.source.name in wide:
                 wide |= {t.name for t in node.outputs}
-                node = replace(node, payload=_widened(node.payload))
+                node = node.changed(payload=_widened(node.payload))
             source = None if node.source is None else _as_is(node.source, wide)
             outputs = tuple(_as_is(t, wide) for t in node.outputs)
-            nodes.append(replace(node, source=source, outputs=outputs))
+            nodes.append(node.changed(source=source, outputs=outputs))
             continue
         if node.kind in _WIDE:
             wide |= {t.name for t in node.outputs if t.role is Role.ACTIVATION}
         inputs = tuple(_as_is(t, wide) for t in node.inputs)
         outputs = tuple(_as_is(t, wide) for t in node.outputs)
-        node = replace(node, inputs=inputs, outputs=outputs)
+        node = node.changed(inputs=inputs, outputs=outputs)
         nodes += _narrowed(node, apart) if node.kind is Kind.MATMUL and node.weights else [node]
     return replace(graph, forward=tuple(nodes), result=_as_is(graph.result, wide))
 
@@ -73,5 +73,5 @@ def _narrowed(op: Op, apart: bool) -> list[Op]:
                 f"{name}.cast", EagerKernel.VECTOR, (x,), (narrow,), function=Function.CAST, like=op
             )
         )
-        found.append(replace(op, name=name, inputs=(narrow,), outputs=outputs, weights=weights))
+        found.append(op.changed(name=name, inputs=(narrow,), outputs=outputs, weights=weights))
     return found

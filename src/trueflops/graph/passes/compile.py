@@ -60,7 +60,7 @@ def _node(nodes: dict[int, Node], kernel: GeneratedKernel) -> Node:
     weights = tuple({w.name: w for op in parts for w in op.weights}.values())
     looked_up = [op.facts["rows_bytes"] for op in parts if "rows_bytes" in op.facts]
     facts = {**made.facts, "rows_bytes": summed(looked_up)} if looked_up else made.facts
-    return replace(made, weights=weights, facts=facts)
+    return made.changed(weights=weights, facts=facts)
 
 
 def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
@@ -99,7 +99,7 @@ def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
                     versions[was.name].append(made)
             else:
                 outputs = tuple(make(t) for t in node.outputs)
-            backward.append(replace(node, source=source, outputs=outputs))
+            backward.append(node.changed(source=source, outputs=outputs))
         elif node.name.endswith(".sum_gradients") and len({t.name for t in node.inputs}) == 1:
             d = node.outputs[0]
             mine = versions[d.name]
@@ -107,7 +107,7 @@ def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
             right = mine.pop() if mine else now(passed.get(d.name, d))
             summed = d.renamed(f"{d.name}~sum{len(backward)}")
             versions[d.name] = [*mine, summed]
-            backward.append(replace(node, inputs=(left, right), outputs=(summed,)))
+            backward.append(node.changed(inputs=(left, right), outputs=(summed,)))
         else:
             inputs = tuple(now(t) for t in node.inputs)
             in_place = {t.name for t in node.inputs} & {t.name for t in node.outputs}
@@ -115,7 +115,7 @@ def named_anew(graph: Graph) -> tuple[list[Node], list[Node]]:
                 now(t) if t.name in in_place or _filled(t, versions) else make(t)
                 for t in node.outputs
             )
-            backward.append(replace(node, inputs=inputs, outputs=outputs))
+            backward.append(node.changed(inputs=inputs, outputs=outputs))
     return again, backward
 
 
@@ -154,5 +154,5 @@ def _renamed(node: Node, names: dict[str, str]) -> Node:
 
     if isinstance(node, Collective):
         (source,) = each(node.inputs) or (None,)
-        return replace(node, source=source, outputs=each(node.outputs))
-    return replace(node, inputs=each(node.inputs), outputs=each(node.outputs))
+        return node.changed(source=source, outputs=each(node.outputs))
+    return node.changed(inputs=each(node.inputs), outputs=each(node.outputs))

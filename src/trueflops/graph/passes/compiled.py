@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -71,7 +70,7 @@ def padded(op: Op) -> Op:
     """An op as Inductor runs it: odd sides of plain products are padded (config.shape_padding)."""
     if op.kind not in PRODUCTS or op.variant is not None:
         return op
-    return replace(op, facts={**op.facts, "loads": FULL, "stores": FULL})
+    return op.changed(facts={**op.facts, "loads": FULL, "stores": FULL})
 
 
 class GeneratedKernel(NamedTuple):

@@ -77,7 +77,7 @@ def dequantise(graph: Graph, name: str) -> Graph:
                 written = _write_out(node, weight, None if node.name.startswith(HEAD) else to)
                 nodes += written
                 weights.append(written[-1].outputs[0] if written else weight)
-            node = replace(node, weights=tuple(weights))
+            node = node.changed(weights=tuple(weights))
         nodes.append(node)
     return replace(graph, forward=tuple(nodes))
 
@@ -100,4 +100,4 @@ def _write_out(node: Op, weight: Tensor, to: Packed | None) -> list[Op]:
         made.append(call(f"{name}.{i}", kernel, read, (step,), weights=held, like=node))
         held, read = (), (step,)
     last = Op(name, Kind.DEQUANTISE, read, (wide,), weights=held, dtype=node.dtype, part=node.part)
-    return [*made, replace(last, facts={"saved": float(to.saved)})]
+    return [*made, last.changed(facts={"saved": float(to.saved)})]

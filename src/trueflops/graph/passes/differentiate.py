@@ -153,8 +153,7 @@ def _reverse(node: Collective) -> Collective:
     payload = node.payload
     if node.kind is CollectiveKind.SEND_RECV:
         payload = Tensor("kv.ring.back", (("ways", 2.0), *payload.dims), payload.bits)
-    return replace(
-        node,
+    return node.changed(
         name=f"d_{node.name}",
         kind=DUAL[node.kind],
         payload=payload,

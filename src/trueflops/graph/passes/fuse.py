@@ -97,7 +97,7 @@ def _fused_loss(node: Node) -> Node:
         return node
     loss = node.outputs[0]
     normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, role=Role.INDEX)
-    return replace(node, kind=Kind.FUSED_CROSS_ENTROPY, outputs=(loss, normaliser))
+    return node.changed(kind=Kind.FUSED_CROSS_ENTROPY, outputs=(loss, normaliser))
 
 
 _EXPERT_KINDS: Final = frozenset(

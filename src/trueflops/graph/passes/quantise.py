@@ -55,7 +55,7 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
             x = narrowed[x.name]
         variant = ProductKernel.STORED if by_library(to, training) else to
         dtype = to.compute or node.dtype
-        nodes.append(replace(node, inputs=(x,), weights=weights, dtype=dtype, variant=variant))
+        nodes.append(node.changed(inputs=(x,), weights=weights, dtype=dtype, variant=variant))
     return replace(graph, forward=tuple(nodes))
 
 
@@ -86,7 +86,7 @@ def _narrow_head(node: Op, to: Format) -> Op:
     """The projection onto the vocabulary, for formats that narrow it as well."""
     if not to.head_bits:
         return node
-    return replace(node, weights=tuple(replace_bits(w, to.head_bits) for w in node.weights))
+    return node.changed(weights=tuple(replace_bits(w, to.head_bits) for w in node.weights))
 
 
 def replace_bits(tensor: Tensor, bits: float) -> Tensor:

@@ -71,7 +71,7 @@ def _unsaved(graph: Graph) -> Iterator[Node]:
             if again:
                 outputs = tuple(tensor for made, _ in again for tensor in made)
                 weights = tuple(weight for _, held in again for weight in held)
-                yield replace(node, outputs=outputs, weights=weights)
+                yield node.changed(outputs=outputs, weights=weights)
         elif node.kind is not Kind.ATTENTION:
             yield node
 

@@ -85,7 +85,7 @@ class _Sharder:
         if op.kind in _OVER_VOCABULARY:
             inputs = self._over_vocabulary(op, inputs, outputs)
         weights = tuple(self._local(w, layout) for w in op.weights)
-        self.nodes.append(replace(op, inputs=inputs, outputs=outputs, weights=weights, facts=facts))
+        self.nodes.append(op.changed(inputs=inputs, outputs=outputs, weights=weights, facts=facts))
         if self.by.cp_kind == "all-to-all" and op.kind is Kind.CONTEXT:
             self._swap_out(op.outputs[0], outputs[0])
 

@@ -77,7 +77,7 @@ def _products(op: Op) -> list[Op]:
     if len(pairs) == 1:
         return [op]
     return [
-        replace(op, name=weights[0].name, outputs=made, weights=weights) for made, weights in pairs
+        op.changed(name=weights[0].name, outputs=made, weights=weights) for made, weights in pairs
     ]
 
 
@@ -141,7 +141,7 @@ def _loss(op: Op) -> list[Op]:
 
 def _lookup(op: Op) -> list[Op]:
     (written,) = _as(op, EagerKernel.GATHER, Function.LOOKUP)
-    return [replace(written, facts={**written.facts, **op.facts})]
+    return [written.changed(facts={**written.facts, **op.facts})]
 
 
 def _masked(op: Op) -> list[Op]:
@@ -156,7 +156,7 @@ def _masked(op: Op) -> list[Op]:
         wide = Tensor(f"{x.name}.repeated", dims, x.bits)
         repeated.append(code(f"{x.name}.repeat", VECTOR, Function.REPEAT, (x,), wide))
     facts = {**op.facts, "seen": op.facts["keys"]}
-    return [*code.calls, replace(op, inputs=(q, *repeated), facts=facts)]
+    return [*code.calls, op.changed(inputs=(q, *repeated), facts=facts)]
 
 
 def _activation(op: Op, *, wide: bool) -> list[Op]:
@@ -198,7 +198,7 @@ def _scores(op: Op) -> list[Op]:
     raw = named(scores, "raw")
     scaled = code("scale", VECTOR, Function.SCALE, (raw,), named(scores, "scaled"))
     code("mask", STRIDED, Function.ADD, (scaled,), scores)
-    return [replace(op, outputs=(raw,)), *code.calls]
+    return [op.changed(outputs=(raw,)), *code.calls]
 
 
 def _softmax(op: Op, *, wide: bool) -> list[Op]:

@@ -93,8 +93,8 @@ class Passes:
     def prepare(self, asked: Iterable[Shape]) -> None:
         """Price passes of many plans and batches with few calls of the clock, for `costs` to find.
 
-        A group of one rank changes the graph, so only plans whose groups are alike in that are
-        priced together (as training_costs does).
+        A group of one rank changes the graph, and a few rows the kernel, so only passes that are
+        alike in both are priced together (as training_costs does).
         """
         groups: dict[tuple[object, ...], dict[tuple[object, ...], Shape]] = {}
         wanted = list(asked)
@@ -109,7 +109,8 @@ class Passes:
                 alone = [float(getattr(plan, axis)) == 1.0 for axis in AXES]
                 alone.append(bool(plan.ep * plan.etp <= plan.tp))  # a replica has all experts
                 others = tuple(getattr(plan, name) for name in STRUCTURE)
-                groups.setdefault((*alone, *others, seq), {})[key] = plan, batch, seq, past
+                few = self._few(batch, seq)
+                groups.setdefault((*alone, *others, seq, few), {})[key] = plan, batch, seq, past
         for group in groups.values():
             plans, batches, lengths, pasts = zip(*group.values(), strict=True)
             shapes = {name: _column([getattr(p, name) for p in plans]) for name in SHAPING}
@@ -147,9 +148,13 @@ class Passes:
             plan = plan.but(dispatch="all-to-all")
         if bool(np.all(np.greater(seq, 1.0))) and not self.profile.curve("framework")["flash"]:
             plan = plan.but(flash=False)
+        weights = self.weights if self._few(batch, seq) else self.products
+        return compile_program(self.model, plan, run, weights)
+
+    def _few(self, batch: Size, seq: Size) -> bool:
+        """Whether a matrix-vector kernel runs the products of so many rows."""
         rows = self.profile.curve("matmul").values.get("vector_rows", 0.0)
-        few = bool(np.all(np.asarray(batch * seq) <= rows))
-        return compile_program(self.model, plan, run, self.weights if few else self.products)
+        return bool(np.all(np.asarray(batch * seq) <= rows))
 
     def time(
         self, name: str, costs: Costs, plan: Plan, *, graphs: bool, tokens: Size = 0,

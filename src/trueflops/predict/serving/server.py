@@ -118,6 +118,7 @@ class Server:
         running = min(batch, room, self.engine.most_sequences) if most else batch
         if self.speculator:
             running = self.speculator.at_once(running)
+        self.passes.prepare(self.shapes(plan, running))
         together = self._together(running)
         packed = self._read(plan, together)[1] if together > 1 else alone
         writing, decode = self._write(plan, running)
