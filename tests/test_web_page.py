@@ -1,6 +1,6 @@
 """The page in a real browser: its numbers are the command line's, its words the reader's.
 
-Nothing is asserted about time: how quick the page is, benchmarks/web_load.py measures.
+Nothing is asserted about time: benchmarks/page_redraw.py and web_load.py measure how quick it is.
 """
 
 from __future__ import annotations
