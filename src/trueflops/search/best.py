@@ -12,30 +12,23 @@ In: a Trainer and a Space. Out: Found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from trueflops.clock import Clock
-from trueflops.graph.program import SHAPING, STRUCTURE
-from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
-from trueflops.predict.costs import KeyedCosts
-from trueflops.search.bounds import Bounds, bounds_of, outline_of
-from trueflops.search.families import Family, Legal, Rows, legal_plans
+from trueflops.search.branches import CHUNK, Branch, Misses, in_order, outlines_of
+from trueflops.search.families import Legal, Rows, legal_plans
 from trueflops.search.front import PARTS, Front
 from trueflops.search.space import Offload, Space
-from trueflops.sizes import Array, Size
+from trueflops.sizes import Array
 
-CHUNK: Final = 16384  # plans at a time: forty arrays of this length stay in a core's cache
 FIRST_LOOK: Final = 8  # families, and keys of each, tried first within each part of the memory
 LEEWAY: Final = 0.85  # of a part of the memory: outlines leave out what is small
-KEYS: Final = 1024  # taken at a time
 SPREAD: Final = 8192  # of these, with recomputed layers, at a time
 NEAR: Final = 1.25  # a plan that needs at most so much of the memory only just does not fit
 NOT_ALLOWED: Final = "NOT_ALLOWED"  # by the space itself
@@ -139,14 +132,14 @@ class _Search:
         self.most, self.at_least, self.allows = most, at_least, space.allows
         self.kinds: dict[tuple[float, ...], tuple[float, Plan]] = {}
         self.front = Front(trainer.capacity)
-        self.misses: list[tuple[float, float, Plan]] = []  # bytes, seconds
+        self.misses: list[Misses] = []
         self.decided = self.too_large = self.slower = self.fitting = self.forbidden = 0
         self.faster = 0  # than `at_least`
 
     def run(self, with_front: bool) -> Found:
         """All of it, or as much as there was time for."""
-        outlines = list(_outlines(self.trainer, self.legal.families))
-        branches: list[_Branch] = []
+        outlines = list(outlines_of(self.trainer, self.legal.families))
+        branches: list[Branch] = []
         complete = True
         try:
             self._first_look(outlines, self.front.budgets[:: -1 if with_front else -PARTS])
@@ -155,18 +148,18 @@ class _Search:
                 for outline in outlines
                 if (rows := self._left_open(outline)).size
             ]
-            for branch, rows in _in_order(branches, self.trainer.capacity):
+            for branch, rows in in_order(branches, self.trainer.capacity):
                 self._decide(branch, rows)
                 self.say(Progress(self.decided, self.legal.count, self._best_seconds))
         except KeyboardInterrupt:
             complete = False
         return self._found(branches, complete)
 
-    def _first_look(self, branches: list[_Branch], budgets: Array) -> None:
+    def _first_look(self, branches: list[Branch], budgets: Array) -> None:
         """Find good plans within parts of the memory, by which most others are passed over."""
         branches = sorted(branches, key=lambda branch: branch.least)
         for budget in budgets:
-            ahead: list[tuple[float, _Branch, Rows, Array]] = []
+            ahead: list[tuple[float, Branch, Rows, Array]] = []
             for branch in branches:
                 if len(ahead) == FIRST_LOOK and ahead[-1][0] <= branch.least:
                     break
@@ -181,11 +174,13 @@ class _Search:
                 at, columns = np.indices((rows.size, branch.family.choices.zero.size))
                 at, columns = at.ravel(), columns.ravel()
                 layers = branch.legal_again(rows, again)
-                self._predict(branch, rows[at], layers[at], columns)
+                least = branch.bounds.seconds(rows, layers)
+                self._predict(branch, rows[at], layers[at], columns, least[at])
         self.front.seek(budgets)
-        self.forbidden = self.faster = 0  # such plans are counted when they are decided
+        # Plans are counted when they are decided.
+        self.too_large = self.slower = self.fitting = self.forbidden = self.faster = 0
 
-    def _left_open(self, outline: _Branch) -> Rows:
+    def _left_open(self, outline: Branch) -> Rows:
         """Keys that the mean stage alone does not make too slow; the others are decided."""
         limit = max(self._limit, float(self.front.limits.max()))
         rows = np.flatnonzero(outline.seconds < limit)
@@ -194,7 +189,7 @@ class _Search:
         self.decided += slower
         return rows
 
-    def _decide(self, branch: _Branch, keys: Rows) -> None:
+    def _decide(self, branch: Branch, keys: Rows) -> None:
         """Predict those of some keys' plans whose bounds leave it open."""
         bounds, choices = branch.bounds, branch.family.choices.zero.size
         rows, again = branch.family.with_again(keys)
@@ -208,7 +203,7 @@ class _Search:
             part = slice(start, start + SPREAD)
             self._weigh(branch, rows[part], again[part], seconds[part])
 
-    def _weigh(self, branch: _Branch, rows: Rows, again: Array, seconds: Array) -> None:
+    def _weigh(self, branch: Branch, rows: Rows, again: Array, seconds: Array) -> None:
         """The same with their memory, choice by choice."""
         needed = branch.bounds.bytes(rows, again)
         fits = needed <= self.trainer.capacity
@@ -219,47 +214,46 @@ class _Search:
         at, columns = np.nonzero(wanted)
         for start in range(0, at.size, CHUNK):
             part = slice(start, start + CHUNK)
-            before = self.forbidden
-            fitting = self._predict(branch, rows[at[part]], again[at[part]], columns[part])
-            self.fitting += fitting
-            self.too_large += int(columns[part].size) - fitting - (self.forbidden - before)
+            which, choice = at[part], columns[part]
+            self._predict(branch, rows[which], again[which], choice, taken[which, choice])
 
-    def _predict(self, branch: _Branch, rows: Rows, again: Array, columns: Rows) -> int:
-        """Predict some plans, first their memory; remember the good ones. How many fit."""
+    def _predict(
+        self, branch: Branch, rows: Rows, again: Array, columns: Rows, least: Array
+    ) -> None:
+        """Predict some plans, which take `least` seconds; remember the good ones, count them all.
+
+        First their memory: by what they really need fewer are on the front than by its bound.
+        """
         plans = branch.family.plans(rows, again, columns)
         if self.allows is not None and not (fine := self.allows(plans)).all():
             self.forbidden += int(np.count_nonzero(~fine))
-            rows, again, columns = rows[fine], again[fine], columns[fine]
+            rows, again, columns, least = rows[fine], again[fine], columns[fine], least[fine]
             if not rows.size:
-                return 0
+                return
             plans = branch.family.plans(rows, again, columns)
         memory = self.trainer.memory(plans, branch.keyed.spread(rows))
         needed = np.broadcast_to(memory.value, rows.shape)
-        high = np.broadcast_to(memory.estimate.high, rows.shape)
-        fits = high <= self.trainer.capacity
-        # Also those that only just do not fit, to say what a little more memory would bring.
-        missing = ~fits & (needed <= NEAR * self.trainer.capacity)
-        missing &= branch.bounds.seconds(rows, again) < self._best_seconds
-        open_ = np.flatnonzero(fits | missing)
+        fits = np.broadcast_to(memory.estimate.high, rows.shape) <= self.trainer.capacity
+        # Those that only just do not fit are kept, to say what a little more memory would bring.
+        near = ~fits & (needed <= NEAR * self.trainer.capacity) & (least < self._best_seconds)
+        if near.any():
+            self.misses.append(Misses(branch, rows, again, columns, least, needed).only(near))
+        matters = fits & ((least < self._limit) | self.front.matters(least, needed))
+        open_ = np.flatnonzero(matters)
+        self.too_large += int(np.count_nonzero(~fits))
+        self.slower += int(np.count_nonzero(fits)) - open_.size
         if not open_.size:
-            return 0
+            return
         plans = branch.family.plans(rows[open_], again[open_], columns[open_])
         step = self.trainer.combine(plans, branch.keyed.spread(rows[open_]))
         seconds = np.broadcast_to(step.step.value, open_.shape)
-        inside = fits[open_] & step.fits  # and what is offloaded fits the host
+        inside = np.broadcast_to(step.fits, open_.shape)  # and what is offloaded fits the host
         taken = np.where(inside, seconds, np.inf)
+        self.fitting += int(np.count_nonzero(inside))
+        self.too_large += int(np.count_nonzero(~inside))
         self.faster += int(np.count_nonzero(taken < self.at_least))
         self.front.add(taken, needed[open_], plans)
         self._remember_kinds(plans, taken)
-        self._remember_miss(plans, np.where(missing[open_], seconds, np.inf), needed[open_])
-        return int(np.count_nonzero(inside))
-
-    def _remember_miss(self, plans: Plan, seconds: Array, needed: Array) -> None:
-        """Of those that would be the fastest, the one that lacks least memory."""
-        over = np.where(seconds < self._best_seconds, needed, np.inf)
-        place = int(np.argmin(over))
-        if np.isfinite(over[place]):
-            self.misses.append((float(over[place]), float(seconds[place]), plans.pick(place)))
 
     def _remember_kinds(self, plans: Plan, taken: Array) -> None:
         open_ = np.flatnonzero(taken < self._limit)
@@ -282,17 +276,32 @@ class _Search:
         worst = times[self.most - 1] if len(times) >= self.most else np.inf
         return max(worst, self.at_least)
 
-    def _found(self, branches: list[_Branch], complete: bool) -> Found:
+    def _nearest_miss(self) -> Plan | None:
+        """Of the plans that only just do not fit and would be the fastest, the leanest."""
+        found, least = None, np.inf
+        for misses in self.misses:
+            for some in misses.leanest_first(self._best_seconds):
+                if some.needed[0] >= least:
+                    break
+                plans = some.branch.family.plans(some.rows, some.again, some.columns)
+                step = self.trainer.combine(plans, some.branch.keyed.spread(some.rows))
+                seconds = np.broadcast_to(step.step.value, some.rows.shape)
+                faster = np.flatnonzero((seconds < self._best_seconds) & (some.needed < least))
+                if faster.size:
+                    found, least = plans.pick(int(faster[0])), float(some.needed[faster[0]])
+                    break
+        return found
+
+    def _found(self, branches: list[Branch], complete: bool) -> Found:
         predict = self.trainer.predict_one
         ranked = sorted(self.kinds.values(), key=lambda row: row[0])[: self.most]
-        near = [miss for miss in self.misses if miss[1] < self._best_seconds]
+        nearest = self._nearest_miss()
         if not ranked and branches:
-            near = [min((branch.leanest() for branch in branches), key=lambda row: row[0])]
-        nearest = predict(min(near, key=lambda miss: miss[0])[-1]) if near else None
+            nearest = min((branch.leanest() for branch in branches), key=lambda row: row[0])[-1]
         return Found(
             best=tuple(predict(plan) for _, plan in ranked),
             front=tuple(predict(plan) for plan in self.front.plans),
-            nearest=nearest,
+            nearest=None if nearest is None else predict(nearest),
             legal=self.legal.count,
             refused=self.legal.refused + Counter({NOT_ALLOWED: self.forbidden}),
             too_large=self.too_large,
@@ -301,96 +310,3 @@ class _Search:
             faster=self.faster,
             complete=complete,
         )
-
-
-@dataclass(frozen=True)
-class _Branch:
-    """A family with what its keys cost, and what they take at least."""
-
-    family: Family
-    keyed: KeyedCosts
-    bounds: Bounds
-
-    @classmethod
-    def of(
-        cls,
-        family: Family,
-        keyed: KeyedCosts,
-        trainer: Trainer,
-        bounds: Callable[[Model, Family, KeyedCosts, Clock, Size], Bounds],
-    ) -> _Branch:
-        """With such bounds."""
-        m = family.keys.micro_batches(trainer.workload.global_batch)
-        model = trainer.as_trained(family.keys)
-        return cls(family, keyed, bounds(model, family, keyed, trainer.clock, m))
-
-    def narrowed(self, rows: Rows, trainer: Trainer) -> _Branch:
-        """Some of its keys, with tight bounds."""
-        which = None if self.keyed.which is None else self.keyed.which[rows]
-        keyed = KeyedCosts(self.keyed.costs, which)
-        return self.of(self.family.only(rows), keyed, trainer, bounds_of)
-
-    @cached_property
-    def seconds(self) -> Array:
-        """That each key takes at least: where nothing runs again."""
-        rows = np.arange(self.family.keys.count)
-        return self.bounds.seconds(rows, np.zeros(rows.size))
-
-    @cached_property
-    def least(self) -> float:
-        """That any of them takes at least."""
-        return float(self.seconds.min())
-
-    def legal_again(self, rows: Rows, wanted: Array) -> Array:
-        """The next legal number of recomputed layers that is not below the wanted one."""
-        only = self.family.only_again
-        if only:
-            legal = np.append(np.sort(np.array(only)), max(only))
-            return legal[np.searchsorted(legal[:-1], wanted)]
-        return np.where(wanted < self.family.most_again[rows], np.maximum(wanted, 1.0), np.inf)
-
-    def leanest(self) -> tuple[float, float, Plan]:
-        """The plan of the family that needs least memory by its bound."""
-        rows = np.arange(self.family.keys.count)
-        again = self.legal_again(rows, np.full(rows.size, np.inf))
-        least = self.bounds.bytes(rows, again)
-        row, column = np.unravel_index(int(np.argmin(least)), least.shape)
-        plan = self.family.plans(rows[[row]], again[[row]], np.array([column]))
-        return float(least[row, column]), np.inf, plan.pick(0)
-
-
-def _in_order(branches: list[_Branch], capacity: float) -> Iterator[tuple[_Branch, Rows]]:
-    """Keys of all families, a handful at a time, those that may be fastest first."""
-    handfuls: list[tuple[float, int, _Branch, Rows]] = []
-    for branch in branches:
-        again = branch.bounds.fewest_again(capacity)
-        rows = np.arange(again.size)
-        least = np.where(np.isfinite(again), branch.bounds.seconds(rows, again), np.inf)
-        order = np.argsort(least)
-        for start in range(0, order.size, KEYS):
-            some = order[start : start + KEYS]
-            handfuls.append((float(least[some[0]]), len(handfuls), branch, some))
-    for _, _, branch, rows in sorted(handfuls, key=lambda handful: handful[:2]):
-        yield branch, rows
-
-
-def _outlines(trainer: Trainer, families: tuple[Family, ...]) -> Iterator[_Branch]:
-    """Families of one structure are priced together, once for each distinct shape of work."""
-    together: dict[tuple[object, ...], list[Family]] = {}
-    for family in families:
-        key = tuple(getattr(family.keys, name) for name in STRUCTURE)
-        together.setdefault(key, []).append(family)
-    for alike in together.values():
-        columns = {
-            name: np.concatenate(
-                [np.broadcast_to(getattr(f.keys, name), np.shape(f.keys.pp)) for f in alike]
-            )
-            for name in SHAPING
-        }
-        keyed = trainer.keyed_costs(alike[0].keys.but(**columns))
-        start = 0
-        for family in alike:
-            end = start + family.keys.count
-            which = None if keyed.which is None else keyed.which[start:end]
-            yield _Branch.of(family, KeyedCosts(keyed.costs, which), trainer, outline_of)
-            start = end

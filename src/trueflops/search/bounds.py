@@ -4,10 +4,13 @@ passed over.
 Seconds: no stage is faster than its own kernels, nor than its host issues them; the power cap
 slows them by what its law's first step says, with an update beside them as long as any. With the
 slowest stage L, the mean stage U, m micro-batches, p stages and v pieces each (schedule.py)
-    1f1b, gpipe  step ≥ (m − 1/v)·L + p·U/v
-    others       step ≥ m·L, dualpipe m·U: their bubbles can vanish
-and where replicas exchange something for every micro-batch (ZeRO-2: gradients; ZeRO-3: these, and
-weights twice) step ≥ m · that: it hides behind compute or is waited for (communication.py).
+    1f1b, gpipe   step ≥ (m − 1/v)·L + p·U/v
+    zb-h1, zb-h2  step ≥ (m − 1)·x + p·U − k·(x − G), k = min(2(p−1), m), or 3(p−1)
+    zb-v          step ≥ m·U + (p−1)·(3/2·G − x)
+    dualpipe      step ≥ m·L + p·D + pairs · max(D − own compute, 0), D: the experts' all-to-all
+for the least x ≥ L, with step ≥ m·x: the slowest stage as it really runs, of which G at least is no
+weight gradient. Where replicas exchange something for every micro-batch (ZeRO-2: gradients; ZeRO-3:
+these, and weights twice) step ≥ m · that: it hides behind compute or is waited for.
 Bytes: weights, optimizer states and activations in flight, each as divided or offloaded, are all
 there when the last forward ends. tests/test_search.py holds both against every prediction.
 """
@@ -25,13 +28,14 @@ from trueflops.clock import Clock, PowerLaw
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
-from trueflops.predict.costs import KeyedCosts, PieceCost
+from trueflops.predict.costs import AXES, KeyedCosts, PieceCost
 from trueflops.predict.pipeline import USEFUL, exposed_shares
-from trueflops.predict.schedule import in_flight
+from trueflops.predict.schedule import in_flight, pairs
 from trueflops.predict.stages import Stages, mean_stage, representative_stages
 from trueflops.search.families import Choices, Family, Rows
 from trueflops.sizes import Array, Size, distinct, summed
 
+EARLY: Final = tuple(phase for phase in USEFUL if phase != "backward_weight")
 PASSES: Final = 8.0  # over the states, in one update, at most
 
 
@@ -46,6 +50,28 @@ class _Line:
         """Where such a share of each stage's layers does."""
         start = self.none[:, rows]
         return start + share * (self.every[:, rows] - start)
+
+
+@dataclass(frozen=True)
+class _Early:
+    """What no weight gradient is of the stages of a zero-bubble schedule, as `Bounds` has all."""
+
+    device: _Line
+    host: _Line
+    clocked: _Line
+
+    def at(self, share: Array, rows: Rows, capped: Array) -> Array:
+        """Seconds at least, [stage, key]; the cap slows what follows the clock by so much."""
+        each = np.maximum(self.device.at(share, rows), self.host.at(share, rows))
+        return (each + capped * self.clocked.at(share, rows))[:-1]
+
+
+@dataclass(frozen=True)
+class _Dispatched:
+    """The experts' all-to-all of a micro-batch, and the kernels that it can hide behind."""
+
+    sent: _Line
+    beside: _Line
 
 
 @dataclass(frozen=True)
@@ -69,22 +95,47 @@ class Bounds:
     expert_ways: Array  # [key]: ranks of each replica that hold the same expert
     exchanged: Array  # [layout, choice]: seconds of what replicas exchange for every micro-batch
     layout: Rows  # [key]: which of these is its own
+    early: _Early | None  # of schedules that move weight gradients; None: of an outline
+    dispatched: _Dispatched | None  # of dualpipe
 
     def seconds(self, rows: Rows, again: Array) -> Array:
         """At least."""
         share = self._share(rows, again)
         each = np.maximum(self.device.at(share, rows), self.host.at(share, rows))
         joules, clocked = self.joules.at(share, rows), self.clocked.at(share, rows)
-        each = each + self.power.least_added(joules, clocked, each + self.update[rows])
+        added = self.power.least_added(joules, clocked, each + self.update[rows])
+        each = each + added
         mean = each[-1]
         slowest = np.maximum(np.max(each[:-1], axis=0), mean)
         m, schedule = self.micro_batches[rows], self.keys.schedule
-        if schedule == "dualpipe":
-            return m * mean
-        if schedule not in ("gpipe", "1f1b"):
-            return m * slowest
         pp, vpp = _of(self.keys.pp, rows), _of(self.keys.vpp, rows)
-        return (m - 1.0 / vpp) * slowest + pp * mean / vpp
+        if schedule in ("gpipe", "1f1b"):
+            return (m - 1.0 / vpp) * slowest + pp * mean / vpp
+        if self.dispatched is not None:
+            return m * slowest + self._waited(rows, share)
+        if self.early is None:
+            return m * slowest
+        early = np.min(self.early.at(share, rows, added / np.maximum(clocked, 1e-300)), axis=0)
+        return np.maximum(m * slowest, self._with_bubble(rows, slowest, mean, early))
+
+    def _waited(self, rows: Rows, share: Array) -> Array:
+        """For the all-to-all of dualpipe's mean stage: alone, and in pairs that it outlasts."""
+        if self.dispatched is None:
+            return np.zeros(rows.size)
+        sent = self.dispatched.sent.at(share, rows)[-1]
+        longer = np.maximum(sent - self.dispatched.beside.at(share, rows)[-1], 0.0)
+        keys = self.keys.take(rows)
+        return keys.pp * sent + pairs(keys, self.micro_batches[rows]) * longer
+
+    def _with_bubble(self, rows: Rows, slowest: Array, mean: Array, early: Array) -> Array:
+        """Of zero-bubble schedules, whose weight gradients fill some of it (schedule.py)."""
+        m, others = self.micro_batches[rows], _of(self.keys.pp, rows) - 1.0
+        if self.keys.schedule == "zb-v":
+            return m * (m * mean + 1.5 * others * early) / (m + others)
+        filled = np.minimum((2.0 if self.keys.schedule == "zb-h1" else 3.0) * others, m)
+        whole = (others + 1.0) * mean + filled * early
+        slope = m - 1.0 - filled
+        return np.where(slope >= 0.0, slope * slowest + whole, m * whole / (1.0 + filled))
 
     def chosen_seconds(self, rows: Rows, seconds: Array) -> Array:
         """The same under every choice: [row, choice]."""
@@ -148,7 +199,8 @@ def outline_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m:
     """The same as if all stages were the mean one: seconds are bounds still, only less tight; bytes
     are no bounds, but say which plans to try first.
     """
-    return _bounds(model, family, keyed, clock, m, mean_stage(model, family.keys))
+    mean = mean_stage(model, family.keys)
+    return replace(_bounds(model, family, keyed, clock, m, mean), early=None)
 
 
 def _bounds(
@@ -174,8 +226,11 @@ def _bounds(
         own = piece.of(phase, exposed) + lost * piece.clocked(phase)
         return own + clock.host.gap * piece.kernels.get(phase, 0.0)
 
-    def line(of: Callable[[PieceCost, str], Size]) -> _Line:
-        once = [summed(of(piece, phase) for phase in USEFUL) for piece in pieces]
+    def host(piece: PieceCost, phase: str) -> Size:
+        return piece.host.get(phase, 0.0)
+
+    def line(of: Callable[[PieceCost, str], Size], phases: Sequence[str] = USEFUL) -> _Line:
+        once = [summed(of(piece, phase) for phase in phases) for piece in pieces]
         again = [0.0, *(of(block, "recompute") for block in costs.blocks), 0.0]
         none = passed.sum(once)
         return _Line(none, none + passed.sum(again))
@@ -192,12 +247,20 @@ def _bounds(
     return Bounds(
         exchanged=np.zeros((1, family.choices.zero.size)),
         layout=np.zeros(count, np.intp),
+        early=_Early(*(line(of, EARLY) for of in (device, host, PieceCost.clocked)))
+        if keys.schedule.startswith("zb")
+        else None,
+        dispatched=_Dispatched(
+            line(lambda piece, phase: piece.of_cause(phase, "ep")), line(_computed)
+        )
+        if keys.bidirectional
+        else None,
         keys=keys,
         choices=family.choices,
         micro_batches=np.broadcast_to(np.asarray(m, np.float64), count),
         layers=np.vstack([stages.all_layers, np.broadcast_to(model.layers / keys.pp, count)]),
         device=line(device),
-        host=line(lambda piece, phase: piece.host.get(phase, 0.0)),
+        host=line(host),
         clocked=line(PieceCost.clocked),
         joules=line(lambda piece, phase: piece.joules.get(phase, 0.0)),
         update=np.broadcast_to(_longest_update(dense + experts, keys, clock) / m, count),
@@ -231,31 +294,48 @@ class _Weighed:
 def _exchanged(
     model: Model, keys: Plan, keyed: KeyedCosts, choices: Choices, clock: Clock
 ) -> tuple[Array, Rows]:
-    """Of the dense parameters of a mean stage, once for each distinct layout of ranks."""
+    """Of the parameters of a mean stage, once for each distinct layout of ranks."""
     degrees = ("tp", "cp", "pp", "ep", "etp")
     layouts, layout = distinct([_of(getattr(keys, n), np.arange(keys.count)) for n in degrees])
-    first = np.unique(layout, return_index=True)[1]
-    dense: Size = 0.0
-    for piece, times in keyed.costs.pieces(model):
-        dense = dense + times * _spread(piece.dense_parameters, keyed.which)
-    tied = _spread(keyed.costs.head.tied_parameters, keyed.which)
-    held = np.broadcast_to((dense - tied) / keys.pp, keys.count)[first][:, None]
     if keys.engine != "ddp" or not np.any(choices.zero >= 2):
         return np.zeros((len(layouts), choices.zero.size)), layout
-    tp, cp = layouts[:, 0][:, None], layouts[:, 1][:, None]
-    group = choices.dp_shard * cp
+    first = np.unique(layout, return_index=True)[1]
+
+    def held(of: Callable[[PieceCost], Size]) -> Array:
+        """Of a mean stage, [layout, 1]."""
+        whole: Size = 0.0
+        for piece, times in keyed.costs.pieces(model):
+            whole = whole + times * _spread(of(piece), keyed.which)
+        return np.broadcast_to(whole / keys.pp, keys.count)[first][:, None]
+
+    tied = _spread(keyed.costs.head.tied_parameters, keyed.which) / keys.pp
+    dense = held(lambda piece: piece.dense_parameters)
+    dense = dense - np.broadcast_to(tied, keys.count)[first][:, None]
+    experts = held(lambda piece: piece.expert_parameters)
+    tp, cp, _, ep, etp = (layouts[:, column][:, None] for column in range(len(degrees)))
+    sharing = Plan(tp=tp, cp=cp, ep=ep, etp=etp).expert_ways(choices.dp_shard)
 
     def taken(kind: CollectiveKind, each: float) -> Array:
-        sent = np.broadcast_to(held * each, group.shape)
-        flat = clock.collective(
-            kind, group.ravel(), sent.ravel(), np.broadcast_to(tp, group.shape).ravel()
-        )
-        return np.asarray(flat.seconds).reshape(group.shape)
+        def sent(group: Size, held: Array, stride: Array) -> Array:
+            ranks, payload, apart = np.broadcast_arrays(group, held * each, stride)
+            flat = clock.collective(kind, ranks.ravel(), payload.ravel(), apart.ravel())
+            return np.asarray(flat.seconds, np.float64).reshape(ranks.shape)
+
+        whole = sent(choices.dp_shard * cp, dense, tp)
+        if np.any(experts):
+            whole = whole + sent(sharing, experts, ep * etp)
+        return whole
 
     scatter = taken(CollectiveKind.REDUCE_SCATTER, BYTES[keys.summed_dtype])
     gather = taken(CollectiveKind.ALL_GATHER, keys.gathered_bytes)
     whole = scatter + np.where(choices.zero >= 3, 2.0 * gather, 0.0)
     return np.where(choices.zero >= 2, whole, 0.0), layout
+
+
+def _computed(piece: PieceCost, phase: str) -> Size:
+    """Seconds of kernels, without communication inside layers."""
+    own = (s for (at, cause), s in piece.seconds.items() if at == phase and cause not in AXES)
+    return summed(own)
 
 
 def _longest_update(parameters: Size, keys: Plan, clock: Clock) -> Size:
