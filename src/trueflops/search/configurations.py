@@ -139,10 +139,10 @@ def _at_any_load(
             refused.update(limits.missed(nearest))
             late.append(nearest)
     found.sort(key=lambda each: -_rate(each[1]))
-    refined: list[Point] = []
-    for plan, point in found[:REFINED]:
-        refined.append(busiest(server, limits, by_plan[plan]) or point)
-    return [*refined, *(point for _, point in found[REFINED:])]
+    first = found[:REFINED]
+    refined = busiest(server, limits, [by_plan[plan] for plan, _ in first])
+    best = (loaded or point for loaded, (_, point) in zip(refined, first, strict=True))
+    return [*best, *(point for _, point in found[REFINED:])]
 
 
 def _rate(point: Point) -> float:

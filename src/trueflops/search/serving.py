@@ -11,6 +11,7 @@ import numpy as np
 from trueflops.errors import TrueflopsError
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Point, Server, ServingPoint
+from trueflops.predict.serving.passes import Shape
 from trueflops.predict.serving.pools import batches_up_to
 from trueflops.sizes import divisors
 
@@ -82,15 +83,21 @@ def prepare_plans(server: Server, plans: list[Plan], batches: Iterable[int] | No
     asked, passes = server.workload, server.passes
     read = float(asked.input)
     passes.prepare((plan, 1.0, read, 0.0) for plan in plans)
-    shapes = []
+    shapes: list[Shape] = []
     for plan in plans:
-        most, room = server.memory.of(plan, passes.costs(plan, 1.0, read, 0.0), 1)[2:]
         replicas = max(int(server.cluster.count // (plan.tp * plan.pp)), 1)
         loads = [ceil(asked.concurrency / replicas)] if batches is None else batches
-        for batch in loads:
-            running = min(batch, room, server.engine.most_sequences) if most else batch
-            shapes += server.shapes(plan, running)
+        shapes += _shapes(server, plan, loads)
     passes.prepare(shapes)
+
+
+def _shapes(server: Server, plan: Plan, loads: Iterable[int]) -> Iterator[Shape]:
+    """Passes of a plan with so many requests in every replica, of which some may wait."""
+    reading = server.passes.costs(plan, 1.0, float(server.workload.input), 0.0)
+    most, room = server.memory.of(plan, reading, 1)[2:]
+    for batch in loads:
+        running = min(batch, room, server.engine.most_sequences) if most else batch
+        yield from server.shapes(plan, running)
 
 
 def search_serving(server: Server, limits: Limits, most: int = 5) -> list[ServingPoint]:
@@ -146,22 +153,42 @@ def at_batch(server: Server, plan: Plan, batch: int) -> ServingPoint:
     return server.asked(load).predict(plan)
 
 
-def busiest(server: Server, limits: Limits, points: list[ServingPoint]) -> ServingPoint | None:
-    """Of one plan at growing loads, the largest load that keeps the limits; None if none does.
+@dataclass
+class _Bracket:
+    """A plan's largest load that was seen to keep the limits, and a load that may not."""
+
+    best: ServingPoint
+    beyond: int
+
+    @property
+    def middle(self) -> int | None:
+        """The next load to try; None where both are as close as a sixteenth."""
+        low, high = self.best.batch, self.beyond
+        return (low + high) // 2 if high - low > max(low // 16, 1) else None
+
+
+def busiest(
+    server: Server, limits: Limits, every: list[list[ServingPoint]]
+) -> list[ServingPoint | None]:
+    """Of each plan at growing loads, the largest load that keeps the limits; None if none does.
 
     Both times grow with the load, so that it lies between the last that keeps them and the next.
+    All plans take a step at once, so that their passes are priced together.
     """
-    kept = [point for point in points if limits.met(point)]
-    if not kept:
-        return None
-    best = max(kept, key=lambda point: point.batch)
-    beyond = [point.batch for point in points if point.batch > best.batch]
-    low, high = best.batch, min(beyond, default=best.batch)
-    while high - low > max(low // 16, 1):  # as close as a sixteenth
-        middle = (low + high) // 2
-        point = at_batch(server, best.plan, middle)
-        if limits.met(point):
-            best, low = point, middle
-        else:
-            high = middle
-    return best
+    found: list[_Bracket | None] = []
+    for points in every:
+        kept = [point for point in points if limits.met(point)]
+        best = max(kept, key=lambda point: point.batch, default=None)
+        beyond = [point.batch for point in points if best and point.batch > best.batch]
+        found.append(_Bracket(best, min(beyond, default=best.batch)) if best else None)
+    open_ = [each for each in found if each]
+    while loads := [(each, load) for each in open_ if (load := each.middle) is not None]:
+        passes = (_shapes(server, each.best.plan, [load]) for each, load in loads)
+        server.passes.prepare(shape for shapes in passes for shape in shapes)
+        for each, load in loads:
+            point = at_batch(server, each.best.plan, load)
+            if limits.met(point):
+                each.best = point
+            else:
+                each.beyond = load
+    return [each.best if each else None for each in found]

@@ -51,10 +51,10 @@ class Cache:
     def of(cls, model: Model, plan: Plan, engine: Engine, bits: float) -> Cache:
         """The layers of the stage that has most of them, windows as the engine keeps them."""
         found: Counter[tuple[int, float]] = Counter()
-        for index in model.pattern:
+        for index, layers in Counter(model.pattern).items():
             attention = model.blocks[index].attention
             window = 0 if engine.windows == "whole" else attention.window
-            found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += 1
+            found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += layers
         kinds = [
             Kind(ceil(layers / int(plan.pp)), size, window)
             for (window, size), layers in found.items()
