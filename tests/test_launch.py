@@ -22,7 +22,7 @@ from trueflops.interop.launch import TOOLS, Asked, framework_of, read_launch, us
 from trueflops.interop.launch.settings import canonical
 from trueflops.interop.launch.texts import from_flags, from_yaml, to_yaml
 from trueflops.plan import possible
-from trueflops.predict.stages import deal
+from trueflops.plan.pieces import deal
 
 WHERE = tf.cluster("2x8xH100")
 WORK = tf.Training(seq=4096, global_batch=64, tokens=1e9)
@@ -39,6 +39,9 @@ DEGREES: list[dict[str, Any]] = [
     {"cp": 2, "cp_kind": "all-to-all", "tp": 2, "sp": True, "dp_shard": 4},
     {"pp": 2, "dp_shard": 8},
     {"pp": 4, "vpp": 2, "tp": 2, "sp": True, "dp_shard": 2},
+    {"pp": 4, "vpp": 3, "dp_shard": 4},
+    {"pp": 4, "vpp": 2, "first_stage_layers": 7, "last_stage_layers": 7, "dp_shard": 4},
+    {"pp": 4, "vpp": 4, "last_stage_layers": 5, "dp_replicate": 4},
     {"pp": 4, "first_stage_layers": 7, "last_stage_layers": 7, "dp_replicate": 4},
     {"pp": 4, "last_stage_layers": 5, "dp_shard": 4},
     {"pp": 4, "first_stage_layers": 9, "dp_shard": 4},
@@ -181,6 +184,7 @@ REFUSED = [
     ("nemo", {"implementation": "eager", "dp_replicate": 16}, "--implementation eager"),
     ("torchtitan", {"zero": 1, "dp_shard": 16}, "--zero 2 or 3"),
     ("torchtitan", {"schedule": "zb-h1", "pp": 2, "zero": 3, "dp_shard": 8}, "--schedule zb-h1"),
+    ("torchtitan", {"pp": 4, "vpp": 3, "zero": 3, "dp_shard": 4}, "32 in 12 pieces"),
     ("torchtitan", {"optimizer": "muon", "dp_replicate": 16}, "--optimizer muon"),
     ("torchtitan", {"cp_kind": "all-to-all", "cp": 2, "zero": 3, "dp_shard": 8}, "--cp-kind"),
     ("deepspeed", {"pp": 2, "dp_replicate": 8}, "--pp 2"),
@@ -249,6 +253,40 @@ class TestOtherPeoplesFiles:
     def read(self, tmp_path: Path, name: str, text: str, count: int = 64) -> Any:
         (tmp_path / name).write_text(text)
         return read_launch(tmp_path / name, tf.read_model("Llama-3.1-70B"), count)
+
+    def stages(self, tmp_path: Path, flags: str) -> tuple[int, int, int]:
+        """Interleaving, first and last stage of 126 layers on 16 stages, as Llama 3 405B ran."""
+        text = f"x --micro-batch-size 1 --pipeline-model-parallel-size 16 {flags}"
+        (tmp_path / "run.sh").write_text(text)
+        plan = read_launch(tmp_path / "run.sh", tf.read_model("Llama-3.1-405B"), 128).plan
+        names = ("vpp", "first_stage_layers", "last_stage_layers")
+        return tuple(int(plan[name]) for name in names)  # type: ignore[return-value]
+
+    def test_ends_that_count_as_layers_are_read(self, tmp_path: Path) -> None:
+        """Interleaved or not, the first and the last stage have a layer less."""
+        split = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+        assert self.stages(tmp_path, split) == (1, 7, 7)
+        pieces = "--num-virtual-stages-per-pipeline-rank 8"
+        assert self.stages(tmp_path, f"{split} {pieces}") == (8, 7, 7)
+        assert deal(126, 16, 8, 7, 7) == deal(126, 16, 8) == [0, *[1] * 126, 0]
+        with pytest.raises(BadInput, match="126 layers even over 16 stages"):
+            self.stages(tmp_path, "--account-for-loss-in-pipeline-split")
+
+    def test_layouts_of_interleaved_stages_are_read(self, tmp_path: Path) -> None:
+        def layout(text: str) -> tuple[int, int, int]:
+            return self.stages(tmp_path, f'--pipeline-model-parallel-layout "{text}"')
+
+        assert layout("E|(t|)*126L") == (8, 0, 0)
+        assert layout("Et*3|(tttt|)*30ttt,L") == (2, 0, 0)
+        # Stage 1 has a layer less than those between, where we deal it to the last of them.
+        assert layout("Et*3|t*3|(tttt|)*29t*4L") == (2, 0, 8)
+        assert layout("Ett|t*5|(tttt|)*29t*3L") == (2, 6, 7)
+        for wrong, why in (
+            ("Ett|(tttt|)*30tttL", "126 layers, not 125"),
+            ("Et*6|t*6|(tttt|)*24(ttt|)*5t*3L", "even but for the first and the last"),
+        ):
+            with pytest.raises(BadInput, match=why):
+                layout(wrong)
 
     def test_a_script_with_variables_and_arrays(self, tmp_path: Path) -> None:
         text = (

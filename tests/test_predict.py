@@ -10,9 +10,10 @@ import pytest
 from trueflops.catalog import cluster
 from trueflops.model import Model, read_model
 from trueflops.plan import BYTES, Plan
+from trueflops.plan.pieces import deal
 from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
 from trueflops.predict.schedule import SlowestStage, bubble_seconds, in_flight
-from trueflops.predict.stages import deal, representative_stages
+from trueflops.predict.stages import representative_stages
 from trueflops.profile import Curve, from_datasheet, profile_of
 from trueflops.runtime.terms import Estimate, leaf, total
 from trueflops.search import what_would_fit

@@ -25,8 +25,8 @@ from trueflops.interop.launch import (
 from trueflops.interop.launch.settings import canonical
 from trueflops.language import ENGLISH, say, speaking
 from trueflops.model import Model
+from trueflops.plan.pieces import deal
 from trueflops.predict import TrainingStep
-from trueflops.predict.stages import deal
 from trueflops.search import Space
 
 _DEGREES: Final = ("tp", "pp", "cp", "dp", "dp_replicate", "dp_shard")

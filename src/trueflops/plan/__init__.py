@@ -8,7 +8,7 @@ tuning.py the same of adapters
 guesses.py  what nobody said of a run, and what else it may have been
 words.py  a plan in the words of its flags
 file.py   a plan in a JSON file
-shares.py which part of every weight a rank holds
+shares.py which part of every weight a rank holds; pieces.py: which layers a stage has
 """
 
 from trueflops.plan.plan import BYTES as BYTES

@@ -18,9 +18,9 @@ from trueflops.graph.ir import Collective
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
+from trueflops.plan.pieces import deal
 from trueflops.plan.shares import Share, block_shares, embedding_shares, head_shares
 from trueflops.predict.costs import training_pass
-from trueflops.predict.stages import deal
 from trueflops.workload import Training
 
 COUNT_BYTES: Final = 8  # of one number of rows, an int64, that ranks of ep tell one another

@@ -7,11 +7,11 @@ distributed/distributed_data_parallel_config.py, optimizer/optimizer_config.py.
 
 from __future__ import annotations
 
-import re
 from math import inf, isfinite
 from typing import Any, Final
 
 from trueflops.errors import BadInput
+from trueflops.interop.launch.core_stages import read_stages, stage_settings
 from trueflops.interop.launch.settings import Asked, Said, Settings, refused
 from trueflops.plan import Plan
 
@@ -57,10 +57,6 @@ DEGREES: Final = {
     "etp": "model.expert_tensor_parallel_size",
     "micro_batch": "train.micro_batch_size",
 }
-FIRST: Final = "model.num_layers_in_first_pipeline_stage"
-LAST: Final = "model.num_layers_in_last_pipeline_stage"
-LAYOUT: Final = "model.pipeline_model_parallel_layout"
-VPP: Final = "model.virtual_pipeline_model_parallel_size"
 _CP_KINDS: Final = {"p2p": "ring", "a2a": "all-to-all"}
 _DISPATCH: Final = {"alltoall": "all-to-all", "flex": "deduplicated"}
 _OPTIMIZERS: Final = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
@@ -82,7 +78,6 @@ def core_settings(tool: str, asked: Asked) -> Settings:
         "train.train_iters": asked.steps,
         "model.sequence_parallel": plan.sp,
         "model.cp_comm_type": _word(_CP_KINDS, plan.cp_kind) if plan.cp > 1 else None,
-        VPP: int(plan.vpp) if plan.vpp > 1 else None,
         "model.attention_backend": "auto" if plan.flash else "unfused",
         "model.fp32_residual_connection": plan.residual_dtype == "fp32",
     }
@@ -92,22 +87,8 @@ def core_settings(tool: str, asked: Asked) -> Settings:
         said["model.moe_token_dispatcher_type"] = _word(_DISPATCH, plan.dispatch)
         if plan.dispatch == "deduplicated":
             said["model.moe_flex_dispatcher_backend"] = "deepep"
-    said |= _stages(tool, asked)
+    said |= stage_settings(tool, asked)
     return said | _recomputed(tool, plan) | _narrow(tool, plan) | _shared(tool, plan)
-
-
-def _stages(tool: str, asked: Asked) -> Settings:
-    """Layers of the ends, or a layout where the stages between do not come out even."""
-    plan, layers = asked.plan, asked.model.layers
-    ends = [int(n) for n in (plan.first_stage_layers, plan.last_stage_layers)]
-    between = int(plan.pp) - sum(1 for n in ends if n)
-    said: Settings = {FIRST: ends[0] or None, LAST: ends[1] or None, LAYOUT: None}
-    if not between or (layers - sum(ends)) % between == 0:
-        return said
-    if len(asked.stages) != plan.pp:
-        raise BadInput(f"--emit {tool}: {layers} layers are not even over pp {plan.pp:g}")
-    layout = "|".join(f"t*{count}" for count in asked.stages)
-    return {FIRST: None, LAST: None, LAYOUT: f"E{layout}L"}
 
 
 def _recomputed(tool: str, plan: Plan) -> Settings:
@@ -193,8 +174,10 @@ def _word(words: dict[str, Any], value: Any) -> str:
 # ── and back ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def core_plan(said: Said, accelerators: int) -> dict[str, Any]:
-    """The fields of a plan that settings of megatron-core say, as its defaults have them if not."""
+def core_plan(said: Said, layers: int, accelerators: int) -> dict[str, Any]:
+    """The fields of a plan of so many layers that settings of megatron-core say, as its defaults
+    have them if not.
+    """
     plan: dict[str, Any] = {name: said.whole(key, 1) for name, key in DEGREES.items()}
     if said.get(DEGREES["etp"]) is None:  # validate_args: experts are split as the rest is
         plan["etp"] = plan["tp"] if plan["ep"] > 1 or said.get("model.num_moe_experts") else 1
@@ -208,36 +191,10 @@ def core_plan(said: Said, accelerators: int) -> dict[str, Any]:
         "residual_dtype": "fp32" if said.switch("model.fp32_residual_connection") else "",
         "loss": "fused" if said.switch("model.cross_entropy_loss_fusion") else "plain",
     }
-    plan |= _read_stages(said, plan["pp"])
+    plan |= read_stages(said, layers, plan["pp"])
     for unused in ("model.moe_flex_dispatcher_backend", "model.cross_entropy_fusion_impl"):
         said.get(unused)
     return plan | _read_recomputed(said, plan["vpp"]) | _read_shared(said, plan, accelerators)
-
-
-def _read_stages(said: Said, stages: int) -> dict[str, Any]:
-    """Interleaving and the layers of the ends, by themselves or in a layout."""
-    plan = {
-        "vpp": said.whole(VPP, 1),
-        "first_stage_layers": said.whole(FIRST, 0),
-        "last_stage_layers": said.whole(LAST, 0),
-    }
-    if (layout := said.get(LAYOUT)) is None:
-        return plan
-    whole = re.sub(r"\(([^)]+)\)\*(\d+)", _repeated, str(layout).replace(",", ""))
-    counts = [re.sub(r"(.)\*(\d+)", _repeated, piece).count("t") for piece in whole.split("|")]
-    if len(counts) % stages:
-        raise said.wrong(LAYOUT, f"pieces for each of {stages} stages")
-    plan["vpp"] = len(counts) // stages
-    for first, last in ((0, 0), (1, 0), (0, 1), (1, 1)):  # whether an end is a case of its own
-        rest = counts[first : len(counts) - last] or [0]
-        if max(rest) - min(rest) <= 1 and not (plan["vpp"] > 1 and first + last):
-            ends = first * counts[0], last * counts[-1]
-            return plan | {"first_stage_layers": ends[0], "last_stage_layers": ends[1]}
-    raise said.wrong(LAYOUT, "stages that are even but for the first and the last")
-
-
-def _repeated(found: re.Match[str]) -> str:
-    return found[1] * int(found[2])
 
 
 def _read_recomputed(said: Said, vpp: int) -> dict[str, Any]:

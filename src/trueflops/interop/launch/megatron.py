@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from trueflops.interop.launch.core import (
-    FIRST,
     IMPLIES,
-    LAST,
-    LAYOUT,
     STATES,
-    VPP,
     computed_in,
     core_plan,
     core_settings,
     held_in,
 )
+from trueflops.interop.launch.core_stages import FIRST, LAST, LAYOUT, VPP
 from trueflops.interop.launch.megatron_model import model_flags
 from trueflops.interop.launch.settings import (
     Asked,
@@ -86,7 +83,9 @@ def write(asked: Asked) -> Written:
     check_implied(NAME, asked.plan, IMPLIES, STATES)
     settings = {_flag(key): value for key, value in core_settings(NAME, asked).items()}
     layout = _flag(LAYOUT)
-    settings[layout] = settings[layout] and f'"{settings[layout]}"'  # bash would read it as a pipe
+    if settings[layout]:
+        settings[layout] = f'"{settings[layout]}"'  # bash would read it as a pipe
+        settings[_flag(VPP)] = None
     in_fp32 = settings.pop(_flag(_IN_FP32))
     if asked.plan.gradient_dtype == "fp16":
         in_fp32 = None  # what --fp16 sums in unless told otherwise
@@ -142,7 +141,7 @@ def read(said: Said, model: Model, accelerators: int) -> Found:
     if core.switch("model.recompute_activations"):
         changed = {**core.values, "model.recompute_granularity": "selective"}
         core = Said(core.where, changed, core.lines, core.spelt, core.asked)
-    plan = core_plan(core, accelerators)
+    plan = core_plan(core, core.whole("model.num_layers", model.layers), accelerators)
     plan["compute"] = computed_in(core)
     plan["parameter_dtype"] = plan["gradient_dtype"] = held_in(plan["compute"])
     wide = core.switch("model.accumulate_allreduce_grads_in_fp32")

@@ -90,7 +90,7 @@ def _with_precision(core: Settings, asked: Asked) -> Settings:
 def read(said: Said, model: Model, accelerators: int) -> Found:
     """What the overrides say; what they leave out is as megatron-core has it, not as the recipe."""
     core = _as_core(said)
-    plan = core_plan(core, accelerators)
+    plan = core_plan(core, core.whole("model.num_layers", model.layers), accelerators)
     plan["compute"] = computed_in(core)
     plan["parameter_dtype"] = plan["gradient_dtype"] = held_in(plan["compute"])
     if core.switch("ddp.grad_reduce_in_fp32", usual=True):

@@ -192,7 +192,8 @@ def from_flags(text: str, where: str) -> Said:
         if found := _ASSIGNED.match(bare):
             variables[found[1]] = found[2]
             continue
-        for word in re.sub(r"(?<![\w/])[()\\]|[()\\](?=\s|$)", " ", bare).split():
+        # Inside a word brackets are the word's own: a layout such as E|(tt|)*4L.
+        for word in re.sub(r"(?<![^\s=$])[()\\]|[()\\](?=\s|$)", " ", bare).split():
             name, equals, value = word.partition("=")
             subcommand = _SUBCOMMAND.fullmatch(word)
             if word.startswith("--") and len(word) > 2:

@@ -28,6 +28,11 @@ def stage_settings(tool: str, asked: Asked) -> Settings:
         raise refused(tool, "schedule", plan.schedule, own)
     name = "GPipe" if plan.schedule == "gpipe" else "1F1B"
     pieces = int(plan.pp * plan.vpp)
+    if plan.vpp > 1 and (layers % pieces or plan.first_stage_layers or plan.last_stage_layers):
+        raise BadInput(
+            f"--emit {tool}: interleaved stages are of equally many layers there, and {layers} in "
+            f"{pieces} pieces are not; take another --vpp, or --emit megatron"
+        )
     less = _less(tool, asked)
     return {
         f"{_P}schedule": name if plan.vpp == 1 else f"Interleaved{name}",

@@ -67,10 +67,12 @@ def usual_of(tool: str, framework: str) -> Mapping[str, Any]:
 def writable(tool: str, framework: str, model: Model, plans: Plan) -> NDArray[np.bool_]:
     """Which of many plans a tool can be told, as far as their numbers decide it."""
     name = tool_of(tool, framework)
-    pieces = np.asarray(plans.pp * plans.vpp)
-    given = np.asarray(plans.first_stage_layers) + np.asarray(plans.last_stage_layers)
-    even = (np.asarray(plans.vpp) == 1) | ((model.layers % pieces == 0) & (given == 0))
-    return np.broadcast_to(even & _told(name, framework, plans), plans.count)
+    told = _told(name, framework, plans)
+    if name not in (megatron.NAME, nemo.NAME):  # these have a word for every piece
+        pieces = np.asarray(plans.pp * plans.vpp)
+        given = np.asarray(plans.first_stage_layers) + np.asarray(plans.last_stage_layers)
+        told = told & ((np.asarray(plans.vpp) == 1) | ((model.layers % pieces == 0) & (given == 0)))
+    return np.broadcast_to(told, plans.count)
 
 
 def _told(name: str, framework: str, plans: Plan) -> NDArray[np.bool_]:
