@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from trueflops.plan import Plan, check_plan
 from trueflops.predict import Trainer
 from trueflops.predict.costs import KeyedCosts
 from trueflops.profile import profile_of
+from trueflops.profile.frameworks import frameworks, switches
 from trueflops.search import OFFLOADS, Found, Limits, Space, legal_plans, search_plans
 from trueflops.search.best import surely_too_large
 from trueflops.search.bounds import bounds_of
@@ -173,6 +176,57 @@ def test_uneven_stages_are_tried() -> None:
         "Llama-3.2-1B", "4xH100", 2048, 64, Space(pp=(4,), vpp=(1,), schedule=("1f1b",))
     )
     assert 0 < found.best[0].plan.last_stage_layers < 4
+
+
+SWITCHED = [(name, field) for name in frameworks(serving=False) for field in switches(name)]
+
+
+@pytest.mark.parametrize(("framework", "field"), SWITCHED)
+@pytest.mark.parametrize(("name", "on", "seq", "batch", "space"), SPACES)
+def test_switches_that_a_search_turns_on_never_cost(
+    name: str, on: str, seq: int, batch: int, space: Space, framework: str, field: str
+) -> None:
+    asked = trainer(name, on, seq, batch, framework)
+    legal = legal_plans(asked.model, asked.workload, asked.cluster, space)
+    gained = 0
+    for family in legal.families[::5]:
+        plans = family.all().take(slice(None, None, 7))
+        off, on_ = (asked.predict(plans.but(**{field: value})) for value in (False, True))
+        assert np.all(on_.step.value <= np.asarray(off.step.value) * (1 + 1e-12))
+        assert np.all(on_.memory.value == off.memory.value)
+        gained += int(np.count_nonzero(np.asarray(on_.step.value) < np.asarray(off.step.value)))
+    assert gained
+
+
+class TestSwitches:
+    """What Megatron-LM has off unless asked for."""
+
+    words = ("train", "Llama-3.2-1B", "--on", "2x8xA100", "--framework", "megatron", "--tp", "1,2")
+
+    def ask(self, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+        assert main([*self.words, "--pp", "1", "--json", *more]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    def test_a_search_takes_them_and_says_so(self, capsys: pytest.CaptureFixture[str]) -> None:
+        taken, left = self.ask(capsys), self.ask(capsys, "--no-overlap")
+        assert (taken["plan"]["overlap"], left["plan"]["overlap"]) == (True, False)
+        assert taken["step"]["seconds"] < left["step"]["seconds"]
+        assert any("--no-overlap leaves it so" in note for note in taken["notes"])
+        assert not any("overlap" in note for note in left["notes"])
+
+    def test_muon_has_none(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert not self.ask(capsys, "--optimizer", "muon", "--zero", "0")["plan"]["overlap"]
+
+    def test_what_was_found_goes_out_and_back(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        found = self.ask(capsys, "--emit", "megatron", str(tmp_path))
+        assert "--overlap-grad-reduce" in (tmp_path / "run.sh").read_text()
+        back = [*self.words[:4], "--from", str(tmp_path / "run.sh"), "--json"]
+        assert main(back) == 0
+        read = json.loads(capsys.readouterr().out)
+        assert read["plan"]["overlap"]
+        assert read["step"]["seconds"] == pytest.approx(found["step"]["seconds"], rel=1e-9)
 
 
 class TestChips:

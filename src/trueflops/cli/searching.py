@@ -18,7 +18,7 @@ from trueflops.cli.replies import give
 from trueflops.language import say
 from trueflops.plan import Plan
 from trueflops.predict import Trainer
-from trueflops.profile.frameworks import USUAL, habits, lacking, schedules
+from trueflops.profile.frameworks import USUAL, habits, lacking, schedules, switches
 from trueflops.report.progress import Waiting
 from trueflops.search import OFFLOADS, Found, Progress, Space, search_plans
 from trueflops.search.best import states_bytes
@@ -58,6 +58,22 @@ def space_of(options: argparse.Namespace, base: Plan, chip: Accelerator) -> Spac
         offload=_offloads(options, base),
         base=base,
     )
+
+
+def switched_on(options: argparse.Namespace, base: Plan) -> tuple[Plan, list[str]]:
+    """The plan with what its framework has a switch for and no flag decides: it only helps."""
+    names = [n for n in switches(options.framework or USUAL) if getattr(options, n) is None]
+    if base.optimizer == "muon":  # Megatron's sums its gradients when all are there
+        names = []
+    notes = [
+        say(
+            "{name} on, which {framework} has off: it costs nothing; --no-{name} leaves it so",
+            name=name,
+            framework=options.framework,
+        )
+        for name in names
+    ]
+    return base.but(**dict.fromkeys(names, True)), notes
 
 
 def _values(options: argparse.Namespace, name: str) -> tuple[Any, ...]:

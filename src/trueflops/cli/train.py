@@ -30,7 +30,14 @@ from trueflops.cli.question import (
     software_of,
 )
 from trueflops.cli.replies import Trained, give
-from trueflops.cli.searching import look, notes_of, say_none_fits, space_of, why_none_fits
+from trueflops.cli.searching import (
+    look,
+    notes_of,
+    say_none_fits,
+    space_of,
+    switched_on,
+    why_none_fits,
+)
 from trueflops.errors import BadInput
 from trueflops.files import check_writable
 from trueflops.language import mark, say
@@ -112,6 +119,8 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
         step = widened(trainer, trainer.predict_one(plan), guesses)
         notes += [str(guess) for guess in guesses]
         return Answer(trainer, options, notes, software, *paid, launch), step, None
+    base, why = switched_on(options, base)
+    notes += why
     space = launch.limited(space_of(launch.searching(options), base, where.accelerator))
     found, why = look(trainer, space, options.top)
     if not found.legal and not surely_too_large(trainer, space):  # flags break a rule: say which

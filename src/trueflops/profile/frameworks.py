@@ -35,8 +35,8 @@ _WORDS: Final = (
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "vector_bytes",
     "vector_bandwidth", "vector_codes", "unpacks", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
-    "vendors", "lacks", "schedules", "like", "fitted", "unfitted", "held_by", "communicators",
-    "cached", "unshared",
+    "vendors", "lacks", "schedules", "switches", "like", "fitted", "unfitted", "held_by",
+    "communicators", "cached", "unshared",
 )  # fmt: skip
 
 
@@ -110,6 +110,11 @@ def lacking(framework: str) -> tuple[str, ...]:
 def schedules(framework: str) -> tuple[str, ...]:
     """The pipeline schedules that it has; empty where nothing is said."""
     return tuple(_section(framework).get("schedules", ()))
+
+
+def switches(framework: str) -> tuple[str, ...]:
+    """Fields of a plan that are off there unless asked for, and that only help."""
+    return tuple(_section(framework).get("switches", ()))
 
 
 def chosen_by(framework: str, source: str) -> set[str]:
