@@ -23,6 +23,7 @@ DTYPES: Final = (
     "fp64",
     "fp64_tensor",
     "fp32",
+    "fp32_tensor",
     "tf32",
     "fp16",
     "bf16",
@@ -157,9 +158,11 @@ class Accelerator:
         return bool(self.values.get(f"peak.{dtype}"))
 
     def peak_flop_per_second(self, dtype: str) -> float:
-        """The dense peak. A dtype without a path is an error that names those with one."""
+        """The dense peak of products, by matrix units where these have a rate of their own. A dtype
+        without a path is an error that names those with one.
+        """
         path = f"peak.{dtype}"
-        value = self.values.get(path)
+        value = self.values.get(f"{path}_tensor") or self.values.get(path)
         if value:
             return value
         have = [d for d in DTYPES if self.computes(d)]

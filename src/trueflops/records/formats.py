@@ -17,7 +17,7 @@ class Format(NamedTuple):
 
 FORMATS: Final[Mapping[str, Format]] = {
     "fp64": Format(8, 8, ("fp64_tensor", "fp64")),
-    "fp32": Format(4, 4, ("fp32",)),
+    "fp32": Format(4, 4, ("fp32_tensor", "fp32")),
     "tf32": Format(4, 4, ("tf32",)),
     "bf16": Format(2, 2, ("bf16",)),
     "fp16": Format(2, 2, ("fp16",)),
