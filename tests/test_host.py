@@ -25,11 +25,14 @@ from trueflops.graph.program import compile_program
 from trueflops.graph.variants import EagerKernel, ProductKernel
 from trueflops.model import read_model
 from trueflops.plan import Plan
+from trueflops.predict import Trainer
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import price_events
+from trueflops.predict.hooks import hooked
 from trueflops.profile import CurveKey, Profile, of_host, profile_of
 from trueflops.profile.host_speed import USUAL_LOOP_SECONDS
 from trueflops.records.recording import Call, Recording
+from trueflops.workload import Training
 
 CLOCK = Clock(cluster("H200"), profile_of(cluster("H200").accelerator, "plain"))
 HOST = CLOCK.host
@@ -220,3 +223,18 @@ def test_each_expert_is_a_launch_and_a_hook_under_megatron() -> None:
         hooks = 8 * law["ddp"] if op.kind is Kind.WGRAD else 0.0
         taken = host.node_seconds(op, "forward")
         assert taken == pytest.approx(law["modules"] + 7 * law["launch"] + hooks)
+
+
+def test_zero3_fetches_modules_and_reduces_weights() -> None:
+    """GPT-2's layer has eight weights with a bias each: sixteen gradients, eight modules."""
+    where = cluster("8xH100")
+    profile = profile_of(where.accelerator, "deepspeed")
+    trainer = Trainer(read_model("GPT-2"), Training(1024, 8, 8192.0), where, profile)
+    plan = Plan(dp_shard=8, zero=3, implementation="eager")
+    costs = trainer.keyed_costs(plan).spread()
+    bare, law = costs.blocks[0], trainer.clock.host.law
+    around = hooked(costs, plan, trainer.clock).blocks[0]
+    added = {phase: around.host[phase] - bare.host[phase] for phase in ("forward", "backward")}
+    reduced = 16 * (law["zero3_backward"] - law["zero3_forward"])
+    assert added["forward"] == pytest.approx(8 * law["zero3_forward"])
+    assert added["backward"] == pytest.approx(8 * law["zero3_forward"] + reduced)

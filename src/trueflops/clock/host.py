@@ -39,12 +39,14 @@ def host_class(op: Op) -> str:
 
 
 class Hooks(NamedTuple):
-    """Seconds of host work by phase: for each weight, and for each unit of a layer.
+    """Seconds of host work by phase: for each weight, for each module that has one, and for each
+    unit of a layer.
 
     Measured in a world of one: benchmarks/framework_hosts.py, truth/h200/framework_hosts.csv.
     """
 
     of_weight: Mapping[str, Size]
+    of_module: Mapping[str, Size]
     of_unit: Mapping[str, Size]
 
 
@@ -154,19 +156,21 @@ class HostLaw:
         torch      DDP: a hook a weight as its gradient is made. FSDP: a layer is one unit, gathered
                    before its forward and again before its backward, and scattered after it
         deepspeed  ZeRO-1 and 2: a hook a weight as its gradient is made. ZeRO-3: modules fetch and
-                   release their weights before and after each forward and backward
+                   release their weights, a bias with its weight, before and after each forward and
+                   backward (runtime/zero/parameter_offload.py, _register_deepspeed_module). What a
+                   backward takes beyond that is the hook of each gradient (zero/stage3.py)
         """
         stage, law = np.asarray(zero), self.law
         if self.framework["hooks_deepspeed"]:
             fetched = np.where(stage >= 3, law["zero3_forward"], 0.0)
-            made = np.choose(
-                stage.astype(int), (0.0, law["zero1"], law["zero2"], law["zero3_backward"])
-            )
-            return Hooks({"forward": fetched, "recompute": fetched, "backward": made}, {})
+            reduced = law["zero3_backward"] - law["zero3_forward"]
+            made = np.choose(stage.astype(int), (0.0, law["zero1"], law["zero2"], reduced))
+            modules = dict.fromkeys(("forward", "recompute", "backward"), fetched)
+            return Hooks({"backward": made}, modules, {})
         if self.framework["hooks_torch"]:
             half = np.where(shared & (stage >= 2), law["fsdp_unit"] / 2.0, 0.0)
             made = np.where(shared & (stage < 2), law["ddp"], 0.0)
-            return Hooks({"backward": made}, {"forward": half, "backward": half})
+            return Hooks({"backward": made}, {}, {"forward": half, "backward": half})
         return None
 
     def between_calls(self, views: float, modules: float) -> float:

@@ -40,6 +40,7 @@ class PieceCost(Priced):
     frozen_expert_bytes: Size
     weight_bytes: Size  # in the width they are stored in
     weight_tensors: Size  # how many weights those are
+    weight_modules: Size  # and how many modules hold them: a bias lies beside its weight
     trained_tensors: Size  # and how many of them are trained
     tied_parameters: Size  # of the dense ones: a head's share of the embedding's table
     tied_bytes: Size  # the same where that table is frozen
@@ -258,6 +259,7 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         frozen_expert_bytes=total_bytes(tuple(w for w in frozen if w.has("experts"))),
         weight_bytes=total_bytes(graph.weights),
         weight_tensors=float(len(graph.weights)),
+        weight_modules=float(sum(not w.name.endswith(".bias") for w in graph.weights)),
         trained_tensors=float(len(trained)),
         tied_parameters=summed(w.elements for w in table if w in trained),
         tied_bytes=summed(w.bytes for w in table if w in frozen),

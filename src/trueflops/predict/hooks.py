@@ -20,6 +20,7 @@ def hooked(costs: Costs, plan: Plan, clock: Clock) -> Costs:
     def with_hooks(piece: PieceCost) -> PieceCost:
         host = {
             phase: seconds + piece.weight_tensors * hooks.of_weight.get(phase, 0.0)
+            + piece.weight_modules * hooks.of_module.get(phase, 0.0)
             + hooks.of_unit.get(phase, 0.0)
             for phase, seconds in piece.host.items()
         }  # fmt: skip
