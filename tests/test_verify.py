@@ -332,6 +332,24 @@ class TestReading:
             assert (case.plan.flash, case.attention) == (flash, kernel), said
         assert read_case(run_of(attention_kernel="fa2", flash_attention="n"), "a").plan.flash
 
+    def test_a_named_release_of_torch_says_which_attention_it_takes(self) -> None:
+        for framework, kernel in (
+            ("PyTorch 2.4.1 DDP + torch.compile", "fa2"),
+            ("PyTorch 2.5.0 DDP", "cudnn"),
+            ("torch 2.5.1", "fa2"),
+            ("PyTorch 2.11 DDP", "cudnn"),
+            ("PyTorch DDP", ""),
+        ):
+            row = run_of(framework=framework, flash_attention="y")
+            assert read_case(row, "a").attention == kernel, framework
+            assert read_case({**row, "attention": "sdpa"}, "a").attention == "", framework
+
+    def test_a_loss_inside_of_a_compiled_model_is_fused(self) -> None:
+        row = run_of(framework="PyTorch DDP + torch.compile", loss_kernel="plain")
+        assert read_case(row, "a").plan.loss == "plain"
+        row |= {"source": "KellerJordan/modded-nanogpt records/x", "notes": "autocast bf16"}
+        assert read_case(row, "a").plan.loss == "fused"
+
     def test_a_stated_kernel_is_the_one_that_runs(self) -> None:
         cells = {"framework": "Megatron-LM", "seq_len": "32768", "global_batch": "8"}
         predictor = Predictor(best_known)

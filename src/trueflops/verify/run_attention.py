@@ -2,11 +2,13 @@
 the column `attention`, which else has the structure (MLA, GQA).
 
 A row that states nothing runs its framework's kernels, or an unfused attention if it is older than
-any other (`flash_attention`, `year`).
+any other (`flash_attention`, `year`). Where it names the release of PyTorch that it ran, attention
+is what torch's own function chose then.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +25,13 @@ KERNELS: Final = {
     **dict.fromkeys(("efficient", "mem-efficient", "memory-efficient", "xformers"), "efficient"),
 }
 """Names that frameworks and papers use, and the profile's name of that kernel."""
+RELEASE: Final = re.compile(r"\b(?:py)?torch ?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?\b")
+FIRST_WITH_CUDNN: Final = (2, 5, 0)
+"""On Hopper torch 2.5.0 takes cuDNN's attention; 2.5.1 put it last (pytorch pull request 138522,
+cherry-picked for that release)."""
+CUDNN_AGAIN: Final = (2, 11, 0)
+"""Brings the cuDNN from which on it comes first (sdp_utils.cpp, check_prefer_cudnn_attention: above
+9.15; huggingface/transformers pull request 48163 says of which release)."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,18 @@ def read_attention(row: Row) -> AttentionRun:
             return AttentionRun(flash=False)
         if said in FUSED or said in KERNELS:
             return AttentionRun(flash=True, kernel=KERNELS.get(said, ""))
+    kernel = _of_release(text(row, "framework"))
     said = text(row, "flash_attention").casefold()
     if said in ("n", "no", "false", "0"):
         return AttentionRun(flash=False)
     recent = int(number(row, "year") or 9999) >= FIRST_WITH_FLASH
-    return AttentionRun(flash=said in ("y", "yes", "true", "1") or recent)
+    return AttentionRun(flash=said in ("y", "yes", "true", "1") or recent, kernel=kernel)
+
+
+def _of_release(framework: str) -> str:
+    """Which kernel scaled_dot_product_attention takes on a Hopper in the release that is named."""
+    said = RELEASE.search(framework.casefold())
+    if said is None:
+        return ""
+    release = tuple(int(part or 0) for part in said.groups())
+    return "cudnn" if release == FIRST_WITH_CUDNN or release >= CUDNN_AGAIN else "fa2"

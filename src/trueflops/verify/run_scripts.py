@@ -30,6 +30,9 @@ SCRIPTS: Final = (
     # vuiseng9/megatron-tutorials, Makefile: calls scripts/2-*.sh with SP at its default, 0.
     Script(("megatron-tutorials 02-tp-sp.md", "weak scaling"), {"sp": False}),
     Script(("megatron-tutorials 02-tp-sp.md", "strong scaling"), {"sp": False}),
+    # KellerJordan/modded-nanogpt, train_gpt2.py as each record's log has it: torch.compile takes
+    # the whole model, whose forward ends with the loss.
+    Script(("kellerjordan/modded-nanogpt", "autocast"), {"loss": "fused"}),
     # deepspeedai/DeepSpeedExamples, training/bf16_master_weight/configs/*.json
     Script(("training/bf16_master_weight",), {"reduce_bucket": 5e7}),
     # FlagOpen/FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json
