@@ -350,6 +350,12 @@ class TestReading:
         row |= {"source": "KellerJordan/modded-nanogpt records/x", "notes": "autocast bf16"}
         assert read_case(row, "a").plan.loss == "fused"
 
+    def test_torchtitan_compiles_its_loss_in_some_releases(self) -> None:
+        page = "torchao docs/source/workflows/training.md @36027d82d1"
+        for chip, loss in (("H100", "plain"), ("B200 (power limited)", "fused")):
+            row = run_of(framework="torchtitan + torchao", accelerator=chip, source=page)
+            assert read_case(row, "a").plan.loss == loss, chip
+
     def test_a_stated_kernel_is_the_one_that_runs(self) -> None:
         cells = {"framework": "Megatron-LM", "seq_len": "32768", "global_batch": "8"}
         predictor = Predictor(best_known)

@@ -33,6 +33,10 @@ SCRIPTS: Final = (
     # KellerJordan/modded-nanogpt, train_gpt2.py as each record's log has it: torch.compile takes
     # the whole model, whose forward ends with the loss.
     Script(("kellerjordan/modded-nanogpt", "autocast"), {"loss": "fused"}),
+    # pytorch/ao, that page: its H100 ran torchtitan 0.0.2 and PyTorch 2.7.0a0 of early 2025, and
+    # torchtitan did not compile its loss from e8977b007 (December 2024) until bbb1b616e (April
+    # 2025); its MI300X and B200 ran releases of August, which do (components/loss.py).
+    Script(("torchao docs/source/workflows/training.md", "h100"), {"loss": "plain"}),
     # deepspeedai/DeepSpeedExamples, training/bf16_master_weight/configs/*.json
     Script(("training/bf16_master_weight",), {"reduce_bucket": 5e7}),
     # FlagOpen/FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json
@@ -46,7 +50,7 @@ SCRIPTS: Final = (
 
 
 def _script(row: Row) -> Script:
-    said = f"{text(row, 'source')} {text(row, 'notes')}".casefold()
+    said = " ".join(text(row, column) for column in ("source", "accelerator", "notes")).casefold()
     return next((s for s in SCRIPTS if all(word in said for word in s.words)), Script(()))
 
 
