@@ -356,6 +356,11 @@ class TestReading:
             row = run_of(framework="torchtitan + torchao", accelerator=chip, source=page)
             assert read_case(row, "a").plan.loss == loss, chip
 
+    def test_compiled_litgpt_reads_no_mask(self) -> None:
+        assert framework_key("LitGPT + Lightning Thunder (sdpa)", compiled="y") == "compiled"
+        assert framework_key("LitGPT / Fabric, eager", compiled="n") == "transformers"
+        assert framework_key("HF Trainer", compiled="y") == "transformers-compiled"
+
     def test_a_stated_kernel_is_the_one_that_runs(self) -> None:
         cells = {"framework": "Megatron-LM", "seq_len": "32768", "global_batch": "8"}
         predictor = Predictor(best_known)

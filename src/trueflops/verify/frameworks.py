@@ -32,6 +32,9 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("primus",), "megatron"),
     (("foundry",), "composer"),
     (("composer",), "composer"),
+    # Compiled, and unlike Hugging Face's its attention gets no mask as a tensor (litgpt/model.py,
+    # CausalSelfAttention: is_causal where there is none).
+    (("litgpt", "thunder"), "compiled"),
     *(((word,), HUGGING_FACE) for word in _LIKE_HUGGING_FACE),
     (("fsdp",), "fsdp"),
     (("compil",), "compiled"),
