@@ -356,6 +356,15 @@ class TestReading:
             row = run_of(framework="torchtitan + torchao", accelerator=chip, source=page)
             assert read_case(row, "a").plan.loss == loss, chip
 
+    def test_a_script_that_names_the_stage_alone_does_not_overlap(self) -> None:
+        page = "deepspeedai/DeepSpeedExamples training/autotuning/hf/README.md @45b4b7156c"
+        for framework, sharing, overlaps in (
+            ("HF Trainer + DeepSpeed", "ZeRO-1", False),
+            ("HF Trainer DDP", "DDP", True),
+        ):
+            row = run_of(framework=framework, source=page, zero_or_fsdp=sharing)
+            assert read_case(row, "a").plan.overlap is overlaps, framework
+
     def test_compiled_litgpt_reads_no_mask(self) -> None:
         assert framework_key("LitGPT + Lightning Thunder (sdpa)", compiled="y") == "compiled"
         assert framework_key("LitGPT / Fabric, eager", compiled="n") == "transformers"

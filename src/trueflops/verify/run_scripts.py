@@ -39,6 +39,10 @@ SCRIPTS: Final = (
     Script(("torchao docs/source/workflows/training.md", "h100"), {"loss": "plain"}),
     # deepspeedai/DeepSpeedExamples, training/bf16_master_weight/configs/*.json
     Script(("training/bf16_master_weight",), {"reduce_bucket": 5e7}),
+    # deepspeedai/DeepSpeedExamples, training/autotuning/hf/dsconfigs/ds_config_fp16_z1.json: the
+    # stage alone. Without overlap_comm DeepSpeed reduces beside the backward from stage 3 on
+    # (deepspeed/runtime/zero/config.py; constants.py in 2021).
+    Script(("training/autotuning/hf", "zero-1"), {"overlap": False}),
     # FlagOpen/FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json
     Script(("llama2_7b-deepspeed",), {"reduce_bucket": 1e7}),
     # FlagOpen/FlagPerf, training/benchmarks/llama3_{8,70}B/megatron/pretrain_llama3.sh: neither
@@ -50,7 +54,8 @@ SCRIPTS: Final = (
 
 
 def _script(row: Row) -> Script:
-    said = " ".join(text(row, column) for column in ("source", "accelerator", "notes")).casefold()
+    columns = ("source", "accelerator", "zero_or_fsdp", "notes")
+    said = " ".join(text(row, column) for column in columns).casefold()
     return next((s for s in SCRIPTS if all(word in said for word in s.words)), Script(()))
 
 
