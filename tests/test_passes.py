@@ -216,3 +216,14 @@ def test_unfused_attention_is_as_many_kernels_as_its_code_calls(model: str, code
     called = [name for name in counted.names if name != laid_out]
     core = [op for op in written(model) if op.part == "core" and op.kind is not Kind.DROPOUT]
     assert len(core) == len(called), called
+
+
+@pytest.mark.parametrize(("model", "products"), [("GPT-2", 1), ("OPT-125M", 3)])
+def test_packed_projections_are_one_product(model: str, products: int) -> None:
+    """GPT-2's `c_attn` makes queries, keys and values; OPT has a projection for each."""
+    program = compile_program(read_model(model), Plan(implementation="eager"), Pass(1.0, 512.0))
+    names = ("attention.q", "attention.k", "attention.v")
+    ops = [op for op in program.blocks[0].forward if isinstance(op, Op)]
+    found = [op for op in ops if op.kind is Kind.MATMUL and op.name in names]
+    assert len(found) == products
+    assert sum(len(op.outputs) for op in found) == 3

@@ -157,7 +157,8 @@ class HostLaw:
                    before its forward and again before its backward, and scattered after it
         deepspeed  ZeRO-1 and 2: a hook a weight as its gradient is made. ZeRO-3: modules fetch and
                    release their weights, a bias with its weight, before and after each forward and
-                   backward (runtime/zero/parameter_offload.py, _register_deepspeed_module). What a
+                   backward (runtime/zero/parameter_offload.py, _register_deepspeed_module; weights
+                   of fewer than 1e5 numbers stay, stage3_param_persistence_threshold). What a
                    backward takes beyond that is the hook of each gradient (zero/stage3.py)
         """
         stage, law = np.asarray(zero), self.law

@@ -31,6 +31,7 @@ class Attention:
     chunked: bool = False  # the window does not slide: it is the chunk the query lies in
     rope: bool = True
     qkv_bias: bool = False
+    packed: bool = False  # one weight makes queries, keys and values, as the family's code has it
     out_bias: bool = False
     qk_norm: Literal["none", "head", "width", "unweighted"] = "none"
     sinks: bool = False

@@ -250,6 +250,7 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         else:
             dense = dense + weight.elements
     table = [w for w in graph.weights if graph.name == "head" and w.name == "embedding.tokens"]
+    tensors = _tensors(graph)
     return PieceCost(
         **{field.name: getattr(priced, field.name) for field in fields(Priced)},
         dense_parameters=dense,
@@ -258,14 +259,22 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         frozen_bytes=total_bytes(tuple(w for w in frozen if not w.has("experts"))),
         frozen_expert_bytes=total_bytes(tuple(w for w in frozen if w.has("experts"))),
         weight_bytes=total_bytes(graph.weights),
-        weight_tensors=float(len(graph.weights)),
-        weight_modules=float(sum(not w.name.endswith(".bias") for w in graph.weights)),
+        weight_tensors=float(len(tensors)),
+        weight_modules=float(sum(not name.endswith(".bias") for name in tensors)),
         trained_tensors=float(len(trained)),
         tied_parameters=summed(w.elements for w in table if w in trained),
         tied_bytes=summed(w.bytes for w in table if w in frozen),
         kept_bytes=total_bytes(graph.kept_tensors),
         working_bytes=_working_bytes(graph),
     )
+
+
+def _tensors(graph: Graph) -> list[str]:
+    """Weights as the family's code holds them: those that are packed into one have its name."""
+    ops = [node for node in graph.forward if isinstance(node, Op) and "packed" in node.facts]
+    packed = {w.name for op in ops for w in op.weights}
+    packed -= {name for op in ops for name in (op.name, f"{op.name}.bias")}
+    return [weight.name for weight in graph.weights if weight.name not in packed]
 
 
 def _working_bytes(graph: Graph) -> Size:

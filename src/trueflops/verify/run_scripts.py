@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trueflops.model import Model
+from trueflops.model import Block, Model
 from trueflops.records.tables import Row
 from trueflops.verify.cells import text, whole
 
@@ -24,6 +24,7 @@ class Script:
     words: tuple[str, ...]
     plan: Mapping[str, Any] = field(default_factory=dict)
     bare: bool = False  # Megatron-LM without the flags that would make a Llama of its GPT
+    packed: bool = False  # one weight, with a bias, makes queries, keys and values
 
 
 SCRIPTS: Final = (
@@ -37,8 +38,12 @@ SCRIPTS: Final = (
     # torchtitan did not compile its loss from e8977b007 (December 2024) until bbb1b616e (April
     # 2025); its MI300X and B200 ran releases of August, which do (components/loss.py).
     Script(("torchao docs/source/workflows/training.md", "h100"), {"loss": "plain"}),
-    # deepspeedai/DeepSpeedExamples, training/bf16_master_weight/configs/*.json
-    Script(("training/bf16_master_weight",), {"reduce_bucket": 5e7}),
+    # deepspeedai/DeepSpeedExamples, training/bf16_master_weight: configs/*.json, and train.py,
+    # which calls torch's MultiheadAttention: it has one in_proj_weight, and is asked for its
+    # weights as well, so that it lays scores out (torch/nn/functional.py: need_weights).
+    Script(("training/bf16_master_weight",), {"reduce_bucket": 5e7, "flash": False}, packed=True),
+    # huggingface.co/Qwen/Qwen-7B, modeling_qwen.py: QWenAttention has one c_attn, with a bias.
+    Script(("qwenlm/qwen readme.md",), packed=True),
     # deepspeedai/DeepSpeedExamples, training/autotuning/hf/dsconfigs/ds_config_fp16_z1.json: the
     # stage alone. Without overlap_comm DeepSpeed reduces beside the backward from stage 3 on
     # (deepspeed/runtime/zero/config.py; constants.py in 2021).
@@ -66,7 +71,10 @@ def scripted_plan(row: Row) -> Mapping[str, Any]:
 
 def scripted_model(row: Row, model: Model) -> Model:
     """The model as the script of a row builds it."""
-    if not _script(row).bare:
+    script = _script(row)
+    if script.packed:
+        return replace(model, blocks=tuple(map(_packed, model.blocks)))
+    if not script.bare:
         return model
     blocks = tuple(
         replace(
@@ -79,3 +87,7 @@ def scripted_model(row: Row, model: Model) -> Model:
         for block in model.blocks
     )
     return replace(model, blocks=blocks, tied=True, learned_positions=whole(row, "seq_len") or 0)
+
+
+def _packed(block: Block) -> Block:
+    return replace(block, attention=replace(block.attention, packed=True, qkv_bias=True))

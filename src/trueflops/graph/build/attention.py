@@ -30,7 +30,8 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
     q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim), bits=bits)
     k = at.tensor("k", ("kv_heads", a.kv_heads), ("head_dim", a.head_dim), bits=bits)
     v = at.tensor("v", ("kv_heads", a.kv_heads), ("value_dim", a.value_dim), bits=bits)
-    at.linear(["attention.q", "attention.k", "attention.v"], x, [q, k, v])
+    one = {"packed": 1.0} if a.packed else {}
+    at.linear(["attention.q", "attention.k", "attention.v"], x, [q, k, v], **one)
     if a.qk_norm != "none":
         q, k = at.norm("attention.q_norm", q), at.norm("attention.k_norm", k)
     if a.rope:

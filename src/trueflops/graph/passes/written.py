@@ -72,9 +72,13 @@ def write_out(
 
 
 def _products(op: Op) -> list[Op]:
-    """A product for each weight; an input that several read gets the sum of their gradients."""
+    """A product for each weight; an input that several read gets the sum of their gradients.
+
+    Some families pack the projections of attention into one weight: GPT-2's `c_attn`, MPT's `Wqkv`,
+    `query_key_value` of BLOOM, Falcon and GPT-NeoX.
+    """
     pairs = products_of(op)
-    if len(pairs) == 1:
+    if len(pairs) == 1 or "packed" in op.facts:
         return [op]
     return [
         op.changed(name=weights[0].name, outputs=made, weights=weights) for made, weights in pairs

@@ -13,7 +13,7 @@ def gpt2(c: Config, name: str) -> Model:
     hidden, heads = c.size("n_embd", "hidden_size"), c.size("n_head", "num_attention_heads")
     dim = head_dim(c, hidden, heads)
     block = Block(
-        Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True),
+        Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True, packed=True),
         Ffn(
             c.size("n_inner", default=4 * hidden),
             gated=False,
@@ -77,7 +77,7 @@ def bloom(c: Config, name: str) -> Model:
     hidden, heads = c.size("hidden_size", "n_embed"), c.size("n_head", "num_attention_heads")
     dim = head_dim(c, hidden, heads)
     block = Block(
-        Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True),
+        Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True, packed=True),
         Ffn(4 * hidden, gated=False, bias=True, activation="gelu"),
         None,
         norm="layer",
@@ -102,7 +102,7 @@ def gpt_neox(c: Config, name: str) -> Model:
     hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     dim, bias = head_dim(c, hidden, heads), c.flag("attention_bias", default=True)
     block = Block(
-        Attention(heads, heads, dim, dim, qkv_bias=bias, out_bias=bias),
+        Attention(heads, heads, dim, dim, qkv_bias=bias, out_bias=bias, packed=True),
         Ffn(c.size("intermediate_size"), gated=False, bias=True, activation="gelu"),
         None,
         norm="layer",
@@ -166,6 +166,7 @@ def falcon(c: Config, name: str) -> Model:
             dim,
             dim,
             rope=not c.flag("alibi", default=False),
+            packed=True,
             qkv_bias=bias,
             out_bias=bias,
         ),
@@ -198,7 +199,7 @@ def mpt(c: Config, name: str) -> Model:
     if c.has("attn_config"):
         kv = kv_heads(c.nested("attn_config"), heads, "kv_n_heads")
     block = Block(
-        Attention(heads, kv, dim, dim, rope=False),
+        Attention(heads, kv, dim, dim, rope=False, packed=True),
         Ffn(c.size("expansion_ratio", default=4) * hidden, gated=False, activation="gelu"),
         None,
         norm="layer",
