@@ -115,9 +115,9 @@ Where an aim is not reached:
   which nothing is known (one and the same machine issues calls at half its speed on another day),
   V100s of 2021 run an eager GPT-2 slower than our laws of later kernels, "B200 (power limited)"
   does not say to what. Laws were chosen with these sources in view, numbers not.
-- *Full fine-tunes*: 50 rows of one source are off by 9 %, three of another (ZeRO-3, 256 to 1,024
-  tokens) by a quarter.
-- *Published peak memory*: one source, whose same job reports 47.7, 39.1 and 33.7 GiB on 3 chips.
+- *Full fine-tunes*: 50 rows of one source are off by 9 %, three of ZeRO-3 on short sequences by 10;
+  NeMo's, whose interleaving is not published, and fp32 on two MI100 by 16 to 27.
+- *Published peak memory*: one source, whose same job reports 39.1 and 33.7 GiB on two chips.
   What tensors take is known to 1 % (truth/captured); what an allocator keeps beyond them is not.
 - *Published inference runs*: two campaigns dominate the mean, one whose first tokens take ten times
   any queue (InferenceX-experimental), one of limited slots and cached prefixes (4x3090-archive);
