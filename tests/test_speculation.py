@@ -290,3 +290,34 @@ class TestSparsity:
         assert "has no 2:4 sparsity: use --weights bf16" in " ".join(
             capsys.readouterr().err.split()
         )
+
+
+def test_flash_attention_2_walks_over_the_cache_alone_where_it_verifies() -> None:
+    """It splits the cache for one query alone: else 64 rows of a head stay on one unit."""
+    past, drafted = 131072.0, 4
+    server = server_of("Llama-3.1-8B", "RTX 3090", "vllm")
+    by, plan = speculator_of(server, "ngram", drafted=drafted)
+    chip, attention = server.passes.clock.silicon, server.model.blocks[0].attention
+    flop = server.model.layers * past * 64.0 * 4.0 * attention.head_dim
+    alone = flop / (chip.peak("bf16") / chip.units)
+    assert float(by.step(plan, 1.0, past).value) > alone
+    assert float(by.plain(plan, 1.0, past).value) < alone  # one token: keys are split
+    # FlashAttention-3 splits them for several, and other engines run other kernels.
+    for where, engine in (("H100", "vllm"), ("RTX 3090", "sglang")):
+        other, plan = speculator_of(server_of("Llama-3.1-8B", where, engine), "ngram", drafted=4)
+        one, several = (float(t(plan, 1.0, past).value) for t in (other.plain, other.step))
+        assert several < 1.5 * one
+
+
+def test_each_query_head_reads_the_cache_for_itself_on_metal() -> None:
+    """Bytes that its units load, not those of the memory, decide how a long text slows tokens."""
+    cluster = tf.cluster("M2-Ultra")
+    profile = tf.profile_of(cluster.accelerator, "llama.cpp")
+    model = read_model("Qwen3-30B-A3B")
+    server = Server(model, Serving(1, 1, 1), cluster, profile, engine=engine_of("llama.cpp"))
+    short, long = (
+        float(server.asked(Serving(n, 2, 1)).decode(Plan()).value) for n in (16384, 32768)
+    )
+    chip, attention = server.passes.clock.silicon, model.blocks[0].attention
+    loaded = model.layers * 16384.0 * attention.heads * 2.0 * attention.head_dim * 2.0
+    assert long - short > loaded / (32.0 * chip.units * chip.hertz) * 0.9

@@ -8,7 +8,10 @@ A prompt is cut into blocks of queries, each of which walks over the keys it may
               + pairs visited · drawing / units      with dropout, a random number for each pair
 A decode step streams the cache once, split over sequences, key heads and stretches of keys
 (flash-decoding), and multiplies groups of queries padded to a tensor core's 16 rows. Where several
-tokens of a sequence are verified at once, their queries are rows of the same group.
+tokens of a sequence are verified at once, their queries are rows of the same group. Of kernels that
+do otherwise a profile says so (OTHERWISE):
+    loads  = queries · heads · keys · 2(d + dᵥ) / (bytes a cycle · units)   each reads for itself
+    serial = keys · rows · 2(d + dᵥ) / (P/units)    a block of queries walks over all keys alone
 """
 
 from __future__ import annotations
@@ -26,6 +29,15 @@ HEAD_DIMS: Final = (64.0, 128.0, 192.0, 256.0, 512.0)
 KEY_BLOCK: Final = 128.0
 SPLIT_KEYS: Final = 256.0  # a decode kernel gives each unit at least so many keys
 TENSOR_ROWS: Final = 16.0  # rows of a tensor core's smallest product
+WIDE_BYTES: Final = 2.0  # of a number; what narrow ones save in loads, widening them takes
+# Unit and meaning of what a profile may say of a decode step's kernels: facts, not fitted.
+OTHERWISE: Final = {
+    "query_bytes": (
+        "B/cycle",
+        "bytes a unit loads a cycle, where each query head reads for itself",
+    ),
+    "serial_rows": ("rows", "of a block of verified tokens that walks over all keys alone"),
+}
 
 
 class AttentionWork(NamedTuple):
@@ -132,12 +144,27 @@ def decode_limits(work: AttentionWork, chip: Silicon, p: Values) -> Limits:
     pairs = w.batch * w.kv_heads
     flop = pairs * w.queries * w.seen * 2.0 * (w.head_dim + w.value_dim) * at.group
     compute = flop / (chip.peak(work.dtype) * p["efficiency"] * at.busy)
-    return Limits(compute, memory, 0.0, p["start_cycles"] / chip.hertz)
+    if "query_bytes" in p:
+        loaded = w.batch * w.queries * w.heads * w.seen * (w.head_dim + w.value_dim) * WIDE_BYTES
+        compute = loaded / (p["query_bytes"] * chip.units * chip.hertz)
+    serial = _walked_alone(work, chip, p) if "serial_rows" in p else 0.0
+    return Limits(compute, memory, serial, p["start_cycles"] / chip.hertz)
+
+
+def _walked_alone(work: AttentionWork, chip: Silicon, p: Values) -> Array:
+    """Seconds of blocks of verified tokens that are not cut along the keys; of one token none."""
+    w, rows = work.shape, p["serial_rows"]
+    waves = np.ceil(w.batch * w.heads * np.ceil(w.queries / rows) / chip.units)
+    flop = w.seen * rows * 2.0 * (w.head_dim + w.value_dim)
+    return np.where(
+        np.asarray(w.queries) > 1.0, waves * flop / (chip.peak(work.dtype) / chip.units), 0.0
+    )
 
 
 def _decode(work: AttentionWork, chip: Silicon, p: Values) -> Array:
     each = decode_limits(work, chip, p)
-    return np.asarray(each.start + together(p["sharpness"], each.memory, each.compute))
+    limits = (each.memory, each.compute, each.serial)
+    return np.asarray(each.start + together(p["sharpness"], *limits))
 
 
 def _prompt_features(work: AttentionWork, chip: Silicon) -> Array:

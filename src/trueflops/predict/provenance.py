@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from trueflops.clock import Clock
+from trueflops.clock.attention import OTHERWISE
 from trueflops.clock.matmul import VECTOR
 from trueflops.clock.works import law_of
 from trueflops.graph import Op
@@ -127,7 +128,8 @@ def kernel_provenance(kernel: KernelExplained) -> Provenance:
     """Of one explained kernel: its law in full."""
     choice = kernel.choice
     law, curve = law_of(choice.key), choice.curve
-    known = {**VECTOR, **{name: (p.unit, p.meaning) for name, p in law.parameters.items()}}
+    told = {**VECTOR, **OTHERWISE}
+    known = {**told, **{name: (p.unit, p.meaning) for name, p in law.parameters.items()}}
     parameters = tuple(
         PricedParameter(name, value, *known.get(name, ("", "")), name in curve.at_bounds)
         for name, value in curve.values.items()

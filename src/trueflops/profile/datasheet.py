@@ -61,7 +61,7 @@ def profile_of(
     if given is not None:
         best = best.having(given.lent("given")).named(given.name)
     own_kind = on_vendor(framework, chip.vendor)
-    return corrected(under(_with_joules(best, chip), own_kind, _half_sums(chip), without))
+    return corrected(under(_with_joules(best, chip), own_kind, _half_sums(chip), without, chip))
 
 
 def from_datasheet(chip: Accelerator) -> Profile:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops import units
+from trueflops.catalog import Accelerator
 from trueflops.catalog.facts import read_toml
 from trueflops.errors import UnknownName
 from trueflops.profile.keys import PRODUCTS, CurveKey
@@ -23,6 +24,7 @@ USUAL: Final = "usual"  # that trains, where none is named
 DISPATCHES: Final = ("calls", "generated", "modules")  # how PyTorch issues kernels: clock/host.py
 HELD_BY: Final = ("torch", "fsdp1", "fsdp2", "deepspeed", "megatron")  # predict/held/
 HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: clock/host.py
+OTHERWISE: Final = ("query_bytes", "serial_rows")  # of a decode step's kernels: clock/attention.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
     "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
@@ -36,7 +38,7 @@ _WORDS: Final = (
     "vector_bandwidth", "vector_codes", "unpacks", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
     "vendors", "lacks", "schedules", "switches", "like", "fitted", "unfitted", "held_by",
-    "communicators", "cached", "unshared",
+    "communicators", "cached", "unshared", "on", "query_bytes", "serial_rows",
 )  # fmt: skip
 
 
@@ -135,17 +137,23 @@ def _section(framework: str) -> dict[str, Any]:
 
 
 def under(
-    profile: Profile, framework: str = USUAL, half_sums: float = 1.0, without: str = ""
+    profile: Profile,
+    framework: str = USUAL,
+    half_sums: float = 1.0,
+    without: str = "",
+    chip: Accelerator | None = None,
 ) -> Profile:
     """The profile of a chip under a framework: its curves with the framework's settings.
 
     `half_sums` is how much faster than at its listed peak the chip multiplies with fp16 sums;
+    `chip` the one whose profile it is, where settings of chips apart count;
     `without` leaves out settings that were chosen with runs of this source alone.
     """
     left_out, section = chosen_by(framework, without), _section(framework)
     kept = {name: value for name, value in section.items() if name not in left_out}
     known = {name: v for name, v in section.get("unfitted", {}).items() if name in left_out}
     said = {**_settings()[USUAL], **kept, **known}
+    said |= _on_chip(said, chip)
     numbers = {name: _number(said[name]) for name in _OF_THE_STEP}
     numbers |= {f"by_{how}": float(said.get("dispatches") == how) for how in DISPATCHES}
     numbers |= {f"hooks_{whose}": float(said.get("hooks") == whose) for whose in HOOKS}
@@ -177,6 +185,7 @@ def under(
         if fallback := profile.curves.get(CurveKey(kind, cache8=True, kernel=said["odd_heads"])):
             why = f"{framework} has no faster kernel for such heads"
             curves[CurveKey(kind, cache8=True, odd_heads=True)] = fallback.because(why)
+    curves |= _decoding(profile.having(curves), said, framework)
     if "vector_rows" in said:
         speed = said["matmul_speed"] * half_sums if isfinite(half_sums) else 1.0
         few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
@@ -204,6 +213,30 @@ def under(
                 free = replace(cast, values={"start_cycles": 0.0, "bandwidth": 1.0})
                 curves[key] = free.because(f"{framework} casts inside the kernel before")
     return profile.having(curves)
+
+
+def _on_chip(said: dict[str, Any], chip: Accelerator | None) -> dict[str, Any]:
+    """What a framework does otherwise on chips of a vendor, or of a CUDA compute capability."""
+    found: dict[str, Any] = {}
+    capability = chip.architecture.compute_capability if chip else None
+    for row in said.get("on", []) if chip else []:
+        told = {name: value for name, value in row.items() if name not in ("vendor", "capability")}
+        of_vendor = "vendor" in row and chip is not None and row["vendor"] == chip.vendor
+        if of_vendor or (capability and capability[0] in row.get("capability", [])):
+            found |= told
+    return found
+
+
+def _decoding(profile: Profile, said: dict[str, Any], framework: str) -> dict[CurveKey, Curve]:
+    """Kernels of a decode step that share it out otherwise than most: clock/attention.py."""
+    own: dict[str, float] = {name: float(said[name]) for name in OTHERWISE if name in said}
+    return {
+        key: replace(curve, values={**curve.values, **own}).because(
+            f"{framework}: {', '.join(own)}"
+        )
+        for key, curve in profile.curves.items()
+        if own and key.kind == "attention_decode"
+    }
 
 
 def attending_by(profile: Profile, kernel: str, why: str) -> Profile:
