@@ -478,3 +478,17 @@ def test_scales_of_blocks_and_native_int4_are_told_apart() -> None:
     assert weight_format("fp8", "", dense, h200) == "fp8"
     assert weight_format("int4_wo", "", dense, h200) == "int4"
     assert weight_format("int4_wo", "", kimi, h200) == "int4-experts"
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "full", "billions"),
+    [("Qwen3.6-27B", 64, 16, 27), ("Qwen3.5-9B", 32, 8, 9), ("Qwen3-Next-80B-A3B-FP8", 48, 12, 80)],
+)
+def test_a_hybrid_has_the_layers_that_are_published(
+    name: str, layers: int, full: int, billions: float
+) -> None:
+    model = model_of(name)
+    growing = [i for i in model.pattern if not model.blocks[i].attention.window]
+    assert (model.layers, len(growing)) == (layers, full)
+    assert {model.blocks[i].attention.head_dim for i in growing} == {256}
+    assert model.parameter_count == pytest.approx(billions * 1e9, rel=0.03)

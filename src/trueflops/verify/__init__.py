@@ -13,6 +13,7 @@ inference.py   published tokens per second and latencies; serving.py: points of 
                harness.py: how these were measured; latency.py: percentiles under a stated load
 speculative.py published speed-ups by drafts
   served_model.py a model by its name            stand_in.py     one of which only the size is known
+  hybrids.py     published layers of hybrids
   run_format.py  free text to formats and engine run_lengths.py  lengths that a data set states
   pools.py       rows of prefill and decode on workers of their own
   deployment.py  a model on a server, each load predicted once

@@ -5,7 +5,9 @@ layers, heads and experts follow from it by the proportions of the Llama 3 and Q
     hidden : layers = 128 : 1, heads of 128, 8 key/value heads, 128 Ki vocabulary, gated FFN
 Of a hybrid, three layers in four keep a state of fixed size instead of a cache that grows
 (Qwen3-Next and Qwen3.5, config.json: full_attention_interval 4, heads of 128 × 128 in fp32): they
-stand as attention over a window whose cache is as large.
+stand as attention over a window whose cache is twice that, since a state is read and written
+back. Where a hybrid's layers are published
+(hybrids.py), they are taken as they are; feed-forward layers hold what they leave of the size.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Final
 
 from trueflops.model.architecture import Block, Model
 from trueflops.model.layers import Attention, Experts, Ffn
+from trueflops.verify import hybrids
 
 FAMILY: Final = "stand-in"
 VOCABULARY: Final = 131072
@@ -33,6 +36,8 @@ POSITIONS: Final = 1_000_000
 @cache
 def stand_in(name: str, parameters: float, active: float, hybrid: bool = False) -> Model:
     """Build a dense model, or a mixture of experts where clearly fewer parameters are active."""
+    if hybrid and (known := hybrids.layers_of(name)) is not None:
+        return _published(name, active, known)
     if active < MIXTURE * parameters:
         return _mixture(name, parameters, active, hybrid)
     hidden, tied = _hidden(parameters), parameters < 4.0 * VOCABULARY * _hidden(parameters)
@@ -94,20 +99,44 @@ def _attention_parameters(attention: Attention, hidden: int) -> int:
     return 2 * hidden * HEAD * (attention.heads + attention.kv_heads)
 
 
+def _published(name: str, active: float, of: hybrids.Layers) -> Model:
+    """Published layers; a feed-forward layer or shared expert has what else a token passes."""
+    attention = Attention(of.heads, of.kv_heads, hybrids.HEAD, hybrids.HEAD)
+    held = 2 * of.hidden * hybrids.HEAD * (of.heads + of.kv_heads)
+    left = (active - 2.0 * of.vocab * of.hidden) / of.layers - held
+    one = 3 * of.hidden  # numbers of a layer for each of its width
+    experts, ffn = of.experts, None
+    if experts:
+        shared = left / one - experts.per_token * experts.width
+        experts = replace(experts, shared_width=max(round(shared / 128), 1) * 128)
+    else:
+        ffn = Ffn(max(round(left / one / 256), 1) * 256, gated=True)
+    state = of.state_heads * HEAD * HEAD * 4
+    block = Block(attention, ffn, experts)
+    return _assembled(name, of.hidden, of.vocab, block, of.layers, False, state)
+
+
 def _model(name: str, hidden: int, block: Block, layers: int, tied: bool, hybrid: bool) -> Model:
+    state = block.attention.heads * HEAD * HEAD * 4 if hybrid else 0
+    return _assembled(name, hidden, VOCABULARY, block, layers, tied, state)
+
+
+def _assembled(
+    name: str, hidden: int, vocab: int, block: Block, layers: int, tied: bool, state: int
+) -> Model:
+    """Blocks of one kind; with a state of so many bytes three in four are linear layers."""
     blocks: tuple[Block, ...] = (block,)
-    if hybrid:
+    if state:
         kept = block.attention
-        state_bytes = kept.heads * HEAD * HEAD * 4
-        window = state_bytes // (2 * kept.kv_heads * HEAD * 2)
+        window = 2 * state // (kept.cache_width * 2)  # read, and written back
         blocks = (replace(block, attention=replace(kept, window=window)), block)
-    pattern = tuple(int(hybrid and at % FULL_EVERY == FULL_EVERY - 1) for at in range(layers))
+    pattern = tuple(int(state > 0 and at % FULL_EVERY == FULL_EVERY - 1) for at in range(layers))
     note = "a stand-in of this size: its layers were not published, or are not in the catalog"
     return Model(
         name=name,
         family=FAMILY,
         hidden=hidden,
-        vocab=VOCABULARY,
+        vocab=vocab,
         blocks=blocks,
         pattern=pattern,
         tied=tied,

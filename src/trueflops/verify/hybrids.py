@@ -1,0 +1,42 @@
+"""Layers of hybrids that are published: three in four keep a state of fixed size, no cache.
+
+In: a checkpoint's name. Out: its Layers, of which stand_in.py builds a model whose linear layers
+stand as attention over a window. Sources: THUDM/slime scripts/models/*.sh, which train from these
+checkpoints; of Qwen3.5-9B the config.json that paiml.github.io/aprender quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from trueflops.model.layers import Experts
+
+HEAD: Final = 256  # numbers of a head of full attention, in all of them
+
+
+class Layers(NamedTuple):
+    """How many, how wide, with which heads; of a mixture its experts but for the shared one."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    state_heads: int  # of a linear layer, each with a state of 128 × 128
+    vocab: int
+    experts: Experts | None = None
+
+
+# Qwen3.6 and later releases of one size have the layers of Qwen3.5's.
+_PUBLISHED: Final[tuple[tuple[str, Layers], ...]] = (
+    (r"Qwen3\.[5-9]-9B", Layers(32, 4096, 16, 4, 32, 248320)),
+    (r"Qwen3\.[5-9]-27B", Layers(64, 5120, 24, 4, 48, 248320)),
+    (r"Qwen3\.[5-9]-35B-A3B", Layers(40, 2048, 16, 2, 32, 248320, Experts(256, 8, 512))),
+    (r"Qwen3\.[5-9]-397B-A17B", Layers(60, 4096, 32, 2, 64, 248320, Experts(512, 10, 1024))),
+    (r"Qwen3-Next-80B-A3B", Layers(48, 2048, 16, 2, 32, 151936, Experts(512, 10, 512))),
+)  # fmt: skip
+
+
+def layers_of(name: str) -> Layers | None:
+    """Of the checkpoint, None where they are not known."""
+    return next((own for word, own in _PUBLISHED if re.match(word, name, re.IGNORECASE)), None)
