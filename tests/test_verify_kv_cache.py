@@ -138,3 +138,26 @@ def test_a_checkpoint_may_ask_for_its_cache(judge: Judge) -> None:
         _of(judge(row.format(release)), "kv_tokens").predicted for release in ("0.13.0", "0.14.0")
     )
     assert after == pytest.approx(2 * before, rel=1e-3)
+
+
+def test_dense_layers_of_sglang_stay_split_where_attention_is_not(judge: Judge) -> None:
+    """Of DeepSeek-V3 on 16 ranks: three dense layers, 58 shared experts, and the head."""
+    row = "a,log,{0},0.4.6,DeepSeek-V3,fp8,auto,H100,80,16,1,{1},,0.8,,,,50.0,,,,,,,,"
+    whole, spread = (
+        _of(judge(row.format("sglang", dp)), "weight_bytes").predicted for dp in ("", "16")
+    )
+    queries, values, output = 1536 * 128 * 192, 512 * 128 * 256, 128 * 128 * 7168
+    attention = 61 * (queries + values + output)  # latents are on every rank in either case
+    embedding = 2 * 129280 * 7168
+    assert spread - whole == pytest.approx((attention + embedding) * 15 / 16, rel=0.01)
+
+
+def test_engines_that_tensorrt_built_hold_tables_twice_and_a_decoders_buffers(judge: Judge) -> None:
+    row = "a,log,trtllm,{0},Qwen2.5-0.5B,bf16,auto,RTX A4000,16,1,1,,,0.9,,,{1},0.9,,,,,,100000,,"
+    old, new = (judge(row.format(release, 2048)) for release in ("0.15", "1.0"))
+    table = 151936 * 896 * 2.0
+    weights = [_of(found, "weight_bytes").predicted for found in (old, new)]
+    assert weights[0] - weights[1] == pytest.approx(table, rel=0.01)
+    less = _of(judge(row.format("0.15", 1024)), "kv_tokens").predicted
+    held = (less - _of(old, "kv_tokens").predicted) * 24 * 2 * 128 * 2.0
+    assert held == pytest.approx(0.9 * 1024 * 151936 * 27.0, rel=0.02)

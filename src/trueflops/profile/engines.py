@@ -57,6 +57,8 @@ class Engine:
     latent_align: int  # bytes that a token's latent is rounded up to
     checkpoint_cache: bool  # whether a checkpoint that asks for an fp8 cache gets it unasked
     absorbs: bool  # whether products of latent attention's projections are kept beside them
+    ties: bool  # whether a table that embedding and head share is held once
+    dense_over_all: bool  # whether replicas of attention share dense layers, as they do experts
     two_batches: bool  # whether half of a batch computes while the other goes to its experts
     staggered: bool  # whether stages of a pipeline work on different requests at once
     source: str

@@ -67,6 +67,9 @@ _USUAL_BY_MEMORY: Final = {
 FIRST: Final = "0.7"  # the last release of vLLM whose first engine was the usual one
 CHUNKED_FROM: Final = 32768  # tokens of a context above which vLLM's first engine reads in chunks
 CHUNK: Final = 2048
+LOADING: Final = 0.1 * GIBI
+"""What is printed as weights is the difference of free memory before and after loading: rounded up
+to the allocator's segments, and with what libraries take meanwhile (assumed)."""
 UNSTATED: Final = 0.8  # spread of a trial pass where max_num_seqs is not given
 
 
@@ -117,7 +120,10 @@ def _answers(row: Row, profiles: Profiles) -> Iterator[tuple[Quantity, float, Es
     parts = {part.name: part for part in start.memory.fixed(start.plan, start.reading)}
     if "weights_gib" in printed:
         known = parts["weights"].estimate
-        spreads = {"padding": start.memory.spread("weights")}
+        spreads = {
+            "padding": start.memory.spread("weights"),
+            "loading": LOADING / float(known.value),
+        }
         yield (
             "weight_bytes",
             printed["weights_gib"] * GIBI,

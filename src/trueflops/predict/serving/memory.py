@@ -173,10 +173,29 @@ class ServerMemory:
         layers = sum(n * float(p.weight_bytes) for p, n in reading.pieces(self.passes.model))
         ends = [float(reading.embedding.weight_bytes), float(reading.head.weight_bytes)]
         layers -= sum(ends)
-        tied = float(reading.head.tied_parameters) * self.passes.bits / 8.0
+        over = self._dense_ranks(plan)
+        layers -= self._dense(plan) * (1.0 - 1.0 / over)
+        tied = float(reading.head.tied_parameters) * self.engine.ties * self.passes.bits / 8.0
+        if not tied:
+            ends[1] /= over
         held = sum(ends) - tied if stages == 1.0 else max(ends)
         towers = self.towers * self.passes.bits / 8.0 / float(plan.tp)
         return layers / stages + held + towers + self._absorbed(plan) / stages
+
+    def _dense_ranks(self, plan: Plan) -> float:
+        """Replicas of attention over which dense layers, shared experts and the head are split."""
+        over = float(plan.ep * plan.etp) / float(plan.tp)
+        return max(over, 1.0) if self.engine.dense_over_all else 1.0
+
+    def _dense(self, plan: Plan) -> float:
+        """Bytes of dense layers and shared experts, on a rank of a replica."""
+        model, width = self.passes.model, 0.0
+        for block in (model.blocks[index] for index in model.pattern):
+            if block.ffn:
+                width += block.ffn.width * (3.0 if block.ffn.gated else 2.0)
+            if block.experts:
+                width += block.experts.shared_width * (3.0 if block.experts.gated else 2.0)
+        return width * model.hidden / float(plan.tp) * self.passes.weights.weight_bits / 8.0
 
     def _absorbed(self, plan: Plan) -> float:
         """Products of MLA's projections that some releases keep beside them.

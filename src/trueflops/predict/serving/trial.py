@@ -27,8 +27,10 @@ def trial_bytes(model: Model, plan: Plan, engine: Engine) -> float:
     tokens = float(engine.step_tokens)
     forward = max(_block_width(model, block, plan, tokens) for block in model.blocks)
     rows = min(engine.most_sequences, engine.step_tokens)
-    sampling = tokens * model.hidden * WIDE + rows * model.vocab * engine.sampler_bytes
-    return max(tokens * forward * WIDE, sampling)
+    logits = rows * model.vocab * engine.sampler_bytes
+    if engine.pool == "free":  # TensorRT-LLM's decoder keeps its buffers beside those of a pass
+        return tokens * forward * WIDE + logits
+    return max(tokens * forward * WIDE, tokens * model.hidden * WIDE + logits)
 
 
 def _block_width(model: Model, block: Block, plan: Plan, tokens: float) -> float:
