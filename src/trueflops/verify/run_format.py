@@ -35,10 +35,12 @@ _ENGINES: Final = {
     "gpt-fast": "gpt-fast",
 }
 # Releases before which an engine ran otherwise: vLLM's CUDA graphs came with 0.2.6 in December
-# 2023, llama.cpp's int8 tensor cores and fused attention by default for prompts after June 2024.
+# 2023, llama.cpp's int8 tensor cores and fused attention by default for prompts after June 2024;
+# all of ExLlamaV3's releases of 2025 are 0.0.
 _BEFORE: Final = {
     "vllm": ("vllm-0.2", 2023.96, (0, 2, 6)),
     "llama.cpp": ("llama.cpp-2023", 2024.44, ()),
+    "exllamav3": ("exllamav3-0", 2026.0, (1, 0, 0)),
 }
 _MONTHS: Final = (
     "jan",

@@ -17,7 +17,7 @@ FRAMEWORKS: Final = (
 )  # fmt: skip
 ENGINES: Final = (
     "vllm", "sglang", "trt-llm", "llama.cpp", "mlx", "exllama", "exllamav3", "lmdeploy", "mlc",
-    "gpt-fast", "vllm-0.2", "llama.cpp-2023",
+    "gpt-fast", "vllm-0.2", "llama.cpp-2023", "exllamav3-0",
 )  # fmt: skip
 
 
