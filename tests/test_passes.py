@@ -141,6 +141,22 @@ def test_backward_tokens_of_experts_are_sent_once_a_node_too() -> None:
     assert float(deduplicated.value) < 0.75 * float(plain.value)
 
 
+def test_engines_gather_tokens_before_they_are_copied_to_experts() -> None:
+    """Replicated attention over experts that all ranks split: a token travels once, not 8 times."""
+    model, plan = read_model("DeepSeek-V3"), Plan(dp_replicate=8, etp=8)
+    sent = {}
+    for training in (True, False):
+        block = compile_program(model, plan, Pass(1, 512, training=training)).blocks[-1]
+        sent[training] = [
+            float(node.payload.bytes)
+            for node in block.forward
+            if isinstance(node, Collective) and node.axis == "etp"
+        ]
+    tokens = 8 * 512 * model.hidden * 2.0
+    assert sent[False] == pytest.approx([tokens, tokens])
+    assert sent[True] == pytest.approx([8.0 * tokens, 8.0 * tokens])
+
+
 @pytest.mark.parametrize("implementation", ["library", "eager", "compiled"])
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_tensor_and_sequence_parallelism_halve_what_a_layer_keeps(

@@ -127,6 +127,7 @@ def _lower(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Progr
         ep=plan.ep,
         etp=plan.etp,
         copies_once=float(chosen) if plan.dispatch == "deduplicated" else 0.0,
+        gathered_once=1.0 if run.training else float(max(chosen, 1)),
     )
     if weights is None and run.training and plan.compute in NARROW:
         weights = format_named(NARROW[plan.compute])

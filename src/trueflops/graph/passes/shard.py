@@ -36,6 +36,10 @@ class Degrees:
     ep: Size = 1
     etp: Size = 1
     copies_once: float = 0.0  # experts a token is sent to, where one copy a node is forwarded there
+    gathered_once: float = 1.0
+    """Experts a token is sent to, where ranks that split every expert gather the tokens before they
+    are copied and sum the answers before they return, as serving engines do (SGLang's dp_gather and
+    dp_scatter, vLLM's allgather_reducescatter); Megatron gathers the copies: 1."""
 
     @property
     def token_replicas(self) -> Size:
@@ -152,9 +156,15 @@ class _Sharder:
         sent = self._emit(
             CollectiveKind.ALL_TO_ALL, "ep", self.by.ep, source, source, sent, copies=copies
         )
+        whole = self._once(local)
         return self._sorted(
-            self._emit(CollectiveKind.ALL_GATHER, "etp", self.by.etp, local, sent, local), ".sorted"
+            self._emit(CollectiveKind.ALL_GATHER, "etp", self.by.etp, whole, sent, local), ".sorted"
         )
+
+    def _once(self, t: Tensor) -> Tensor:
+        """What is sent of it where a token travels once, and not once for each of its experts."""
+        once = self.by.gathered_once if np.all(self.by.ep == 1) else 1.0
+        return replace(t, dims=tuple((n, s / once if n == "routed" else s) for n, s in t.dims))
 
     def _sorted(self, t: Tensor, suffix: str) -> Tensor:
         """What arrives by rank is sorted by expert, and back again: one more pass over all rows."""
@@ -169,7 +179,10 @@ class _Sharder:
         back, part = self._renamed(t, "token", ".returned"), self._sorted(source, ".unsorted")
         if self.by.sp:
             summed = self._renamed(t, "token", ".answer")
-            part = self._emit(CollectiveKind.REDUCE_SCATTER, "etp", self.by.etp, part, part, summed)
+            whole = self._once(part)
+            part = self._emit(
+                CollectiveKind.REDUCE_SCATTER, "etp", self.by.etp, whole, part, summed
+            )
         return self._emit(CollectiveKind.ALL_TO_ALL, "ep", self._expert_span(), back, part, back,
                           copies=self.by.copies_once)  # fmt: skip
 
