@@ -15,9 +15,10 @@ from trueflops.catalog import accelerator
 from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.profile import Engine, engine_of, engine_on
+from trueflops.serve.front import Front
 from trueflops.serve.load import Lengths, Requests, arrivals, draw_requests
 from trueflops.serve.outcome import outcome
-from trueflops.serve.scheduler import Front, serve
+from trueflops.serve.scheduler import serve
 from trueflops.serve.simulated import Deployed
 from trueflops.serve.step_clock import StepClock
 from trueflops.serve.trace_file import read_requests
@@ -150,10 +151,32 @@ def test_a_cached_prefix_is_not_read_again() -> None:
     assert part == pytest.approx(whole / 2.0, rel=0.05)
 
 
-def test_a_front_takes_requests_one_by_one() -> None:
+def test_a_front_shares_itself_among_the_requests_it_has() -> None:
+    front = Front(each=1.0)
+    assert front.taken_in([0.0, 5.0]) == [1.0, 6.0]
+    assert front.taken_in([0.0, 0.0, 0.0]) == [3.0, 3.0, 3.0]
+    assert front.taken_in([0.0, 0.5]) == [1.5, 2.0]  # half of one alone, then both by turns
+
+
+def test_of_a_burst_none_is_served_before_all_were_taken_in() -> None:
     requests = fixed(100, 1.0, 1.0)
     served = serve(requests, made_up_clock(), engine(), ROOM, Front(each=0.05, lag=0.2))
-    assert served.first.max() == pytest.approx(100 * 0.05 + 0.2, abs=0.01)
+    assert served.first.min() > 100 * 0.05 + 0.2
+    one_by_one = fixed(100, 1.0, 1.0, users=1)
+    served = serve(one_by_one, made_up_clock(), engine(), ROOM, Front(each=0.05, lag=0.2))
+    assert np.max(served.first - served.sent) < 0.05 + 0.2 + 0.02
+
+
+def test_what_is_set_aside_falls_while_an_engine_writes() -> None:
+    """A burst finds an idle engine, which sets 0.7 of the outputs aside: 10 of 10 + 0.7 · 100."""
+    cautious = engine(reserve=0.0, reserve_at_first=0.7, reserve_steps=50, block=1)
+    served = serve(fixed(40, 10.0, 100.0), made_up_clock(), cautious, 800.0)
+    at_once = np.count_nonzero(served.started == served.started.min())
+    assert at_once == 10
+    bold = serve(fixed(40, 10.0, 100.0), made_up_clock(), engine(block=1), 800.0)
+    assert np.count_nonzero(bold.started == bold.started.min()) == 40
+    # After 50 steps nothing is set aside, and others come in before the first have ended.
+    assert np.sort(served.started)[10] < served.ended.min()
 
 
 def test_gaps_between_arrivals_have_the_rate_and_the_burstiness() -> None:

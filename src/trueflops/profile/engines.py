@@ -19,6 +19,7 @@ from trueflops.units import GIBI
 
 _DATA: Final = Path(__file__).parent / "data" / "engines.toml"
 USUAL: Final = "serving"  # where none is named, or nothing is known of it
+BOLDER: Final = 0.3  # SGLang's schedule_conservativeness where attention is replicated
 MANY_RANKS: Final = 4  # from which SGLang captures graphs of larger batches
 _NUMBER: Final = re.compile(r"\d{1,9}")
 
@@ -44,6 +45,8 @@ class Engine:
     policy: Policy
     chunked: bool  # whether a prompt may be read in parts
     reserve: float  # of what a request may still write, cache set aside when it is let in
+    reserve_at_first: float  # the same of an idle engine: it falls to `reserve` within …
+    reserve_steps: int  # … so many decode steps
     ahead: int  # steps that are issued before the one which runs has ended (async scheduling)
     poll: int  # decode steps between two looks at what has come in
     waiting_ratio: float  # of those that write: fewer that wait do not stop them …
@@ -111,9 +114,30 @@ def engine_on(name: str, chip: Accelerator, release: str = "") -> Engine:
     return engine.but(shares=tuple((n, _share(said, row, memory, n, release)) for n in ranks))
 
 
+def sharing_experts(engine: Engine, chip: Accelerator, ranks: int, replicas: int) -> Engine:
+    """SGLang with --enable-dp-attention: `replicas` of its `ranks` have attention of their own.
+
+    A chunk is divided among them, admission is bolder, and more memory is left for what is padded:
+    3 MiB for each request of each graph, and half as much again for graphs of more than 300
+    (server_args.py, _handle_data_parallelism and _handle_gpu_memory_settings).
+    """
+    memory = (chip.get("memory.capacity") or 0.0) / GIBI
+    row = next(r for r in _described()[engine.name]["by_memory"] if memory >= r["least_gib"])
+    graphs = row["graphs"][ranks >= MANY_RANKS]
+    padded = graphs * replicas * (4.5 if graphs > 300 else 3.0) / 1024
+    share = round(engine.share(ranks) - padded / memory, 3)
+    return engine.but(
+        step_tokens=max(engine.step_tokens // replicas, 1),
+        memory_share=share,
+        shares=(),
+        reserve=BOLDER * engine.reserve,
+        reserve_at_first=BOLDER * engine.reserve_at_first,
+    )
+
+
 def _is_of(row: dict[str, Any], memory: float, chip: str, release: str) -> bool:
     """Whether a row is of so many GiB on that chip in that release."""
-    if release and _number(release) < _number(row.get("since", "")):
+    if is_before(release, row.get("since", "")):
         return False
     return memory >= row["least_gib"] and not any(n in chip for n in row.get("not_on", []))
 
@@ -124,11 +148,16 @@ def release_on(name: str, day: str) -> str:
     return next((f"{o['before']}rc" for o in older if day < str(o["date"])), "")
 
 
+def is_before(release: str, other: str) -> bool:
+    """Whether a release is older than another one; of one that is not stated nothing is known."""
+    return bool(release) and _number(release) < _number(other)
+
+
 def _older(said: dict[str, Any], release: str) -> dict[str, Any]:
     """What a release has otherwise than the newest; empty text is the newest."""
     found: dict[str, Any] = {}
     for older in sorted(said.get("older", []), key=lambda o: _number(o["before"]), reverse=True):
-        if release and _number(release) < _number(older["before"]):
+        if is_before(release, older["before"]):
             found |= {key: older[key] for key in older if key in Engine.__annotations__}
     return found
 
@@ -137,7 +166,7 @@ def _share(
     said: dict[str, Any], row: dict[str, Any], memory: float, ranks: int, release: str
 ) -> float:
     """What SGLang keeps for weights and cache: 1 − reserved / memory, or a table by ranks."""
-    older = (r for r in said["share_by"] if release and _number(release) < _number(r["before"]))
+    older = (r for r in said["share_by"] if is_before(release, r["before"]))
     rule: dict[str, Any] = next(older, {})
     if "by_ranks" in rule:
         return float(next(share for least, share in rule["by_ranks"] if ranks >= least))

@@ -22,6 +22,7 @@ import numpy as np
 from trueflops.errors import BadInput
 from trueflops.language import say
 from trueflops.profile import Engine
+from trueflops.serve.front import NO_FRONT, Front
 from trueflops.serve.load import Requests
 from trueflops.serve.step_clock import StepClock
 from trueflops.sizes import Array
@@ -39,19 +40,7 @@ class Steps:
     cached: Array  # tokens
 
 
-@dataclass(frozen=True)
-class Front:
-    """What lies between a client and the scheduler: HTTP, tokenising, detokenising.
-
-    One process takes requests one after another, `each` seconds for one; answers reach their
-    client `lag` later than the scheduler gave them.
-    """
-
-    each: float = 0.0
-    lag: float = 0.0
-
-
-NO_FRONT: Final = Front()
+LOOKS: Final = 10  # decode steps after which room that grows step by step is looked at again
 
 
 @dataclass(frozen=True)
@@ -104,7 +93,9 @@ class _Replica:
     last_read: int = 0  # the tick at which prompts were read last
     cached: float = 0.0  # tokens in the cache of those that write
     held: float = 0.0  # tokens of all that were admitted, blocks filled up
-    claimed: float = 0.0  # held, with what the engine sets aside for what they may write
+    prompts: float = 0.0  # tokens of all that were admitted, as they were then, blocks filled up
+    outputs: float = 0.0  # tokens that they were to write: a share of it is set aside
+    idle_until: int = 0  # the tick before which nothing was under way
     preempted: int = 0
     stalled: float = 0.0  # since the last decode step, while prompts were read
     queue: deque[int] = field(default_factory=deque)
@@ -133,8 +124,12 @@ class _Replica:
         arrivals = asked.arrival.tolist()
         users = asked.users or many
         self.coming: list[tuple[float, int]] = []
-        for when, request in sorted((arrivals[i], i) for i in range(min(users, many))):
-            self._send(when, request)
+        first = sorted((arrivals[i], i) for i in range(min(users, many)))
+        taken = self.front.taken_in([when for when, _ in first])
+        for (when, request), at in zip(first, taken, strict=True):
+            self.sent[request] = when
+            heappush(self.coming, (at, request))
+        self.front_free = taken[-1]
         self.behind = deque((arrivals[i], i) for i in range(users, many))
 
     def run(self) -> Served:
@@ -186,7 +181,7 @@ class _Replica:
                 return chunks
             chunks.append((request, take))
             budget -= take
-        queue, room = self.queue, self.room
+        queue, room, reserve = self.queue, self.room, self._reserve()
         while queue and budget > 0 and self.writing + len(self.reading) < engine.most_sequences:
             request = queue[0]
             known = min(self.known[request], self.need[request] - 1.0)
@@ -194,20 +189,27 @@ class _Replica:
             if take > budget and (not engine.chunked or budget < 1.0) and chunks:
                 break
             blocks = self.need[request] + self.slack
-            claim = blocks + engine.reserve * self.left[request]
-            if max(self.held + blocks, self.claimed + claim) > room and (
-                self.writing or self.reading
-            ):
+            claimed = self.prompts + blocks + reserve * (self.outputs + self.left[request])
+            if max(self.held + blocks, claimed) > room and (self.writing or self.reading):
                 break
             queue.popleft()
             self.held += blocks
-            self.claimed += claim
+            self.prompts += blocks
+            self.outputs += self.left[request]
             self.done[request] = known
             self.started[request] = min(self.started[request], self.now)
             self.reading.append(request)
             chunks.append((request, min(take, budget) if engine.chunked else take))
             budget -= take
         return chunks
+
+    def _reserve(self) -> float:
+        """The share of what is still to be written that the engine sets aside by now."""
+        engine, steps = self.engine, self.engine.reserve_steps
+        if not steps:
+            return engine.reserve
+        left = max(1.0 - (self.ticks - self.idle_until) / steps, 0.0)
+        return engine.reserve + left * (engine.reserve_at_first - engine.reserve)
 
     def _read(self, chunks: list[tuple[int, float]], mixed: bool) -> None:
         tokens = pairs = 0.0
@@ -267,6 +269,8 @@ class _Replica:
         while self.ends[0][2] != self.attempt[self.ends[0][1]] or not self.alive[self.ends[0][1]]:
             heappop(self.ends)
         most = self.ends[0][0] - self.ticks
+        if self.queue and self._reserve() > self.engine.reserve:  # room grows as less is set aside
+            most = min(most, LOOKS)
         if held_back:
             most = min(most, self.last_read + self.engine.waiting_steps - self.ticks)
         if (
@@ -324,11 +328,11 @@ class _Replica:
         self.writing -= 1
         self.cached -= tokens
         self.held -= tokens + self.slack
-        blocks = self.need[request] + self.slack
-        begun = self.output[request] - (self.need[request] - self.input[request])
-        self.claimed -= blocks + self.engine.reserve * begun
+        self.prompts -= self.need[request] + self.slack
+        self.outputs -= self.output[request] - (self.need[request] - self.input[request])
         if not self.writing and not self.reading:
-            self.cached = self.held = self.claimed = 0.0  # of rounding
+            self.cached = self.held = self.prompts = self.outputs = 0.0  # of rounding
+            self.idle_until = self.ticks
 
     def _preempt(self) -> None:
         """Send the newest request back to the head of the queue, to be read again."""

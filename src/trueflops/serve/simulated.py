@@ -12,16 +12,17 @@ import numpy as np
 from trueflops.plan import Plan
 from trueflops.predict import Server
 from trueflops.profile import Engine
+from trueflops.serve.front import Front
 from trueflops.serve.load import Requests
 from trueflops.serve.outcome import Outcome, outcome
-from trueflops.serve.scheduler import Front, Served, serve
+from trueflops.serve.scheduler import Served, serve
 from trueflops.serve.step_clock import StepClock, step_clock
 from trueflops.workload import Serving
 
-EACH: Final = 0.004
-"""Seconds that the one process of a server's front takes for a request: HTTP, JSON, tokenising. A
-vLLM 0.11 that could read far more took in 248 short requests a second (gpustack's performance lab,
-gpt-oss-20b on an H100)."""
+EACH: Final = 0.003
+"""Seconds that the one process of a server's front takes for a request: HTTP, JSON, tokenising. Of
+a thousand sent at once to vLLM 0.11 the first answers come after 1.5 s (gpt-oss-20b) and 4.5 s
+(Qwen3-235B), both on an H100 (gpustack's performance lab); other models were not looked at."""
 
 
 class Deployed:
