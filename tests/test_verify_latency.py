@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trueflops.profile import engine_of
+from trueflops.catalog import accelerator
+from trueflops.profile import engine_of, engine_on
+from trueflops.profile.engines import sharing_experts
 from trueflops.records.tables import read_table
 from trueflops.serve.load import Lengths, draw_requests
+from trueflops.verify.conversations import LEAST, LONGEST, conversations
 from trueflops.verify.findings import Findings, ServerRow
 from trueflops.verify.harness import harness_of, repeated
 from trueflops.verify.profiles import profiles_from
@@ -109,3 +112,52 @@ def test_prompts_that_come_round_are_found_if_all_have_room(room: float, hits: i
     again = repeated(draw_requests(500, *lengths, users=8), 100, 8, 16, room)
     assert int(np.count_nonzero(again.cached)) == hits
     assert again.cached.max() in (0.0, 1984.0)
+
+
+def test_conversations_have_the_means_that_were_printed_and_many_short_outputs() -> None:
+    drawn = conversations(1000, 217.0, 198.0)
+    assert drawn is not None
+    prompts, outputs = drawn
+    assert prompts.mean() == pytest.approx(217.0, rel=0.01)
+    assert outputs.mean() == pytest.approx(198.0, rel=0.01)
+    assert outputs.min() == LEAST
+    assert 0.05 < np.mean(outputs < 10.0) < 0.25  # users' messages, of which half have up to 28
+    assert prompts.max() < 1.2 * LONGEST
+
+
+@pytest.mark.parametrize(("read", "written"), [(128, 4), (2000, 100), (1000, 2000)])
+def test_lengths_that_no_conversation_has_are_all_alike(
+    tmp_path: Path, read: int, written: int
+) -> None:
+    assert conversations(1000, read, written) is None
+    said = row("a").replace("random", "Other cases").replace("1000,100,", f"{read},{written},")
+    alike = row("bb").replace("1000,100,", f"{read},{written},")
+    found = judge(tmp_path, said, alike)
+    assert predicted(found, "a", "tpot_seconds") == predicted(found, "bb", "tpot_seconds")
+
+
+def test_a_release_without_triton_kernels_runs_mxfp4_by_marlin(tmp_path: Path) -> None:
+    file = tmp_path / "releases.csv"
+    rows = [
+        f"{version},vllm,openai/gpt-oss-20b,{ONE},,random,inf,,200,1000,100,{n},90,200,8,,,v{version}"
+        for n, version in enumerate(("0.11.0", "0.12.0"), start=100)
+    ]
+    file.write_text("\n".join([f"{HEADER},engine_version", *rows]) + "\n")
+    found = verify_tables([read_table(file)], profiles_from(None))
+    older, newer = (predicted(found, v, "ttft_seconds") for v in ("0.11.0", "0.12.0"))
+    assert older > 1.3 * newer
+
+
+def test_replicated_attention_divides_a_chunk_and_leaves_less_cache() -> None:
+    chip = accelerator("H200")
+    usual = engine_on("sglang", chip)
+    shared = sharing_experts(usual, chip, 8, 8)
+    assert shared.step_tokens == 1024
+    # 512 graphs · 8 · 4.5 MiB are 18 GiB of 141
+    assert usual.share(8) - shared.memory_share == pytest.approx(18.0 / 141.0, abs=0.002)
+
+
+def test_a_model_that_does_not_fit_as_stated_stands_apart(tmp_path: Path) -> None:
+    large = row("a").replace("Qwen/Qwen3-8B", "Qwen/Qwen3-235B-A22B")
+    apart = {r.about.apart for r in judge(tmp_path, large).rows if isinstance(r.about, ServerRow)}
+    assert apart == {"weights that leave no room for a request as stated"}

@@ -83,13 +83,14 @@ class Deployment:
     speculation: Speculation | None = None
     power_watts: float | None = None  # to which an operator limited each accelerator
     link: str = ""  # between the accelerators of a node, where not the usual one
+    engine: Engine | None = None  # as it was set; None: the newest release, as it comes
 
     @property
     def key(self) -> tuple[object, ...]:
         """What tells deployments apart, cheap to compare: models and chips have unique names."""
         own = (self.layout, self.weights, self.cache_bits, self.framework)
         drafts = self.speculation and self.speculation.key
-        machine = (self.chip.name, self.power_watts, self.link)
+        machine = (self.chip.name, self.power_watts, self.link, self.engine)
         return (self.model.name, self.model.parameter_count, *machine, *own, drafts)
 
 
@@ -167,7 +168,7 @@ class Bench:
                 self._profile_of(run),
                 weights=run.weights,
                 cache_bits=run.cache_bits,
-                engine=engine_on(run.framework, run.chip),
+                engine=run.engine or engine_on(run.framework, run.chip),
                 speculation=run.speculation,
             )
             self._servers[run.key] = server, run.layout.plan(run.model, server.dtype)

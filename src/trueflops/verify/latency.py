@@ -13,15 +13,18 @@ from typing import Final
 
 import numpy as np
 
+from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, TrueflopsError
 from trueflops.predict.released import served_weights
 from trueflops.profile import Engine
+from trueflops.profile.engines import engine_on, is_before, release_on, sharing_experts
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
 from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.serve.outcome import Outcome
 from trueflops.units import read_number
-from trueflops.verify.cells import count, measured, require, text, whole
+from trueflops.verify.cells import count, measured, number, require, text, whole
+from trueflops.verify.conversations import conversations
 from trueflops.verify.deployment import Bench, Deployment, Layout
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
 from trueflops.verify.harness import repeated
@@ -33,10 +36,6 @@ from trueflops.workload import Serving
 COLUMNS: Final = ("engine", "model", "accelerator", "dataset", "request_rate", "ttft_mean_ms")
 MILLI: Final = 1e-3
 STEADY: Final = 1e4  # shape of gamma gaps that are all alike: a constant rate
-# Of conversations, as vLLM's benchmark samples ShareGPT: lengths are spread over two decades, a
-# prompt has at most 1024 tokens (vllm/benchmarks/datasets.py, is_valid_sequence).
-SHAREGPT: Final = 1.0
-LONGEST_PROMPT: Final = 1024.0
 _COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
     ("ttft_seconds", "ttft_mean_ms"),
     ("ttft_median_seconds", "ttft_median_ms"),
@@ -47,6 +46,10 @@ _COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
 )
 _CHIPS: Final = re.compile(r"^(?:A single|(\d{1,5})\s*[x×])\s+", re.IGNORECASE)
 _AROUND: Final = re.compile(r"\b(?:NVIDIA|GPUs?|NPUs?|on a single node)\b|\.$", re.IGNORECASE)
+_NUMBERED: Final = re.compile(r"\d\.\d")
+_DAY: Final = re.compile(r"/(20\d\d)-?(\d\d)-?(\d\d)-")  # of a run, in the path of its results
+HOPPER: Final = (9, 0)
+TRITON_KERNELS: Final = "0.11.1"
 _TWICE: Final = re.compile(r"two stream chunks per token", re.IGNORECASE)
 _REPEATED: Final = re.compile(r"(\d{1,6}) prompts x (\d{1,6}) users")
 
@@ -83,18 +86,17 @@ def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Ite
     point = bench.point(run, load)
     room = float((point.most_requests or per_replica.most_at_once) * load.context)
     room = max(room, float(np.max(requests.input + requests.output)))
-    engine = _engine(row, point.engine)
     if again := _REPEATED.search(text(row, "notes")):  # inference-perf sends the same prompts again
         distinct = int(again[1]) * int(again[2])
-        per_replica = repeated(per_replica, distinct, distinct, engine.block, room)
-    seen = bench.outcome(run, per_replica, engine, room)
+        per_replica = repeated(per_replica, distinct, distinct, point.engine.block, room)
+    seen = bench.outcome(run, per_replica, point.engine, room)
     named = text(row, "engine")
     about = ServerRow(
         backend=named or "server",
         model=text(row, "model").rpartition("/")[2],
         system=run.chip.name,
         framework=run.framework,
-        apart=_why_apart(row, copied),
+        apart=_why_apart(row, copied, fits=point.most_requests > 0),
         unknown_software="" if knows_engine(named) else named or "(none named)",
         stated=True,
     )
@@ -110,8 +112,10 @@ def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Ite
         yield Finding(where, name, about, of, value * MILLI, *limits)
 
 
-def _why_apart(row: Row, copied: bool) -> str:
+def _why_apart(row: Row, copied: bool, fits: bool) -> str:
     """Why a row is shown but does not count; empty of one that does."""
+    if not fits:
+        return "weights that leave no room for a request as stated"
     if copied:
         return "same figures for another chip"
     if not knows_engine(text(row, "engine")):
@@ -162,11 +166,42 @@ def _run(row: Row) -> Deployment:
     if not stated and _tag(row):
         weights = weight_format(_tag(row), "", model, chip)
     framework = framework_of(text(row, "engine"))
-    bits = cache_bits(_word(flags, "kv-cache-dtype").replace("auto", ""))
-    return Deployment(model, chip, Layout(tp, pp, dp, ep, experts_tp), weights, bits, framework)
+    release = _release(row, framework)
+    layout = Layout(tp, pp, dp, ep, experts_tp)
+    return Deployment(
+        model,
+        chip,
+        layout,
+        _as_run(weights, framework, release, chip),
+        cache_bits(_word(flags, "kv-cache-dtype").replace("auto", "")),
+        framework,
+        engine=_engine(row, engine_on(framework, chip, release), chip, layout),
+    )
 
 
-def _engine(row: Row, usual: Engine) -> Engine:
+def _release(row: Row, framework: str) -> str:
+    """The engine's release: as printed, else the one of the day that the source names."""
+    printed = text(row, "engine_version")
+    if _NUMBERED.search(printed):
+        return printed
+    day = _DAY.search(text(row, "source"))
+    return release_on(framework, "-".join(day.groups())) if day else ""
+
+
+def _as_run(weights: str, framework: str, release: str, chip: Accelerator) -> str:
+    """The format by whose kernels an engine runs weights of this one.
+
+    vLLM multiplies MXFP4 by Marlin, as it does int4, where it has no Triton kernels for it: before
+    Hopper, and in releases without triton_kernels (its issue 26582; 0.11.1 brings its own).
+    """
+    if framework != "vllm" or weights != "mxfp4-experts":
+        return weights
+    capability = chip.architecture.compute_capability or HOPPER
+    older = is_before(release, TRITON_KERNELS)
+    return "int4-experts" if older or capability < HOPPER else weights
+
+
+def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engine:
     """The engine as the row or its launch command sets it."""
     flags = text(row, "flags")
     budget = whole(row, "max_num_batched_tokens") or _flag(
@@ -178,6 +213,13 @@ def _engine(row: Row, usual: Engine) -> Engine:
     engine = usual.but(
         step_tokens=budget or usual.step_tokens, most_sequences=most or usual.most_sequences
     )
+    if "enable-dp-attention" in flags and layout.replicas > 1:
+        engine = sharing_experts(engine, chip, layout.tp * layout.replicas, layout.replicas)
+    share = number(row, "gpu_memory_utilization") or _share(flags)
+    if share:
+        engine = engine.but(memory_share=share, shares=())
+    if "async-scheduling" in flags:
+        engine = engine.but(ahead=1)
     return engine.but(policy="mixed") if "enable-mixed-chunk" in flags else engine
 
 
@@ -188,21 +230,17 @@ def _requests(row: Row) -> Requests:
         raise BadInput("num_prompts and completed are empty")
     rate = text(row, "request_rate")
     talks = not re.search(r"random|shared_prefix|synthetic", text(row, "dataset"), re.IGNORECASE)
-    lengths = [_lengths(require(row, f"{side}_len_mean"), talks) for side in ("input", "output")]
+    read, written = (require(row, f"{side}_len_mean") for side in ("input", "output"))
     requests = draw_requests(
         many,
-        *lengths,
+        Lengths(read, 1.0, 1.0),
+        Lengths(written, 1.0, 1.0),
         rate=np.inf if rate in ("", "inf") else read_number(rate),
         burstiness=STEADY if "constant rate" in text(row, "notes") else 1.0,
         users=whole(row, "concurrency"),
     )
-    if talks:
-        return replace(requests, input=np.minimum(requests.input, LONGEST_PROMPT))
-    return requests
-
-
-def _lengths(mean: float, talks: bool) -> Lengths:
-    return Lengths(mean, sigma=SHAREGPT) if talks else Lengths(mean, 1.0, 1.0)
+    drawn = conversations(many, read, written) if talks else None
+    return replace(requests, input=drawn[0], output=drawn[1]) if drawn else requests
 
 
 def _flag(flags: str, *names: str) -> int | None:
@@ -211,6 +249,12 @@ def _flag(flags: str, *names: str) -> int | None:
         if found := re.search(rf"(?<![\w-])--?{name}[= ](\d{{1,9}})\b", flags):
             return int(found[1])
     return None
+
+
+def _share(flags: str) -> float | None:
+    """Of the memory, that a launch command lets the engine fill."""
+    found = re.search(r"--(?:gpu-memory-utilization|mem-fraction-static)[= ](0?\.\d{1,9})", flags)
+    return float(found[1]) if found else None
 
 
 def _word(flags: str, name: str) -> str:
