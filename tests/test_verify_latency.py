@@ -161,3 +161,10 @@ def test_a_model_that_does_not_fit_as_stated_stands_apart(tmp_path: Path) -> Non
     large = row("a").replace("Qwen/Qwen3-8B", "Qwen/Qwen3-235B-A22B")
     apart = {r.about.apart for r in judge(tmp_path, large).rows if isinstance(r.about, ServerRow)}
     assert apart == {"weights that leave no room for a request as stated"}
+
+
+def test_a_token_among_prompts_is_known_less_well_than_a_decode_step(tmp_path: Path) -> None:
+    """Of a burst it is not known how many prompts a scheduler reads between two tokens."""
+    found = judge(tmp_path, row("a"), row("bb", users="2"))
+    width = {r.id: r.high / r.predicted for r in found.rows if r.quantity == "tpot_seconds"}
+    assert width["a"] > 1.04 * width["bb"]

@@ -15,11 +15,14 @@ import numpy as np
 
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, TrueflopsError
+from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
+from trueflops.predict.serving.server import BATCHING_ERROR
 from trueflops.profile import Engine
 from trueflops.profile.engines import engine_on, is_before, release_on, sharing_experts
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
+from trueflops.runtime import Estimate, total
 from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.serve.outcome import Outcome
 from trueflops.units import read_number
@@ -106,8 +109,7 @@ def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Ite
             value = _derived(row) if of == "tpot_seconds" else None
         if value is None:
             continue
-        closed = point.ttft if of.startswith("ttft") else point.tpot
-        e = closed.times(_seen(of, seen) / float(closed.value))
+        e = _estimate(of, _seen(of, seen), point)
         limits = float(e.value), float(e.low), float(e.high)
         yield Finding(where, name, about, of, value * MILLI, *limits)
 
@@ -136,6 +138,25 @@ def _seen(of: Quantity, outcome: Outcome) -> float:
     if "median" in of:
         return spread.at(50.0)
     return spread.at(99.0) if "p99" in of else spread.mean
+
+
+def _estimate(of: Quantity, seconds: float, point: ServingPoint) -> Estimate:
+    """What the simulation gave, with the interval of what it is made of.
+
+    What a token takes beyond a decode step is others' prompts, and how many of them a scheduler
+    reads in between is known as well as how full it keeps its batch.
+    """
+    if of.startswith("ttft"):
+        return point.ttft.times(seconds / float(point.ttft.value))
+    writing = min(float(point.decode.value), seconds)
+    reading = seconds - writing
+    return total(
+        "tpot",
+        point.decode.scaled(writing / float(point.decode.value)),
+        point.prefill.scaled(reading / float(point.prefill.value)),
+        cause="batching",
+        spread=BATCHING_ERROR * reading / seconds,
+    ).estimate
 
 
 def _run(row: Row) -> Deployment:
