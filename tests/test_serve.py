@@ -14,6 +14,7 @@ import trueflops as tf
 from trueflops.catalog import accelerator
 from trueflops.cli import main
 from trueflops.errors import BadInput
+from trueflops.predict.serving import Speculation
 from trueflops.profile import Engine, engine_of, engine_on
 from trueflops.serve.front import Front
 from trueflops.serve.load import Lengths, Requests, arrivals, draw_requests
@@ -79,6 +80,26 @@ def test_a_full_server_reaches_what_the_closed_form_says(
     served = serve(requests, deployed.clock(requests, users), deployed.engine, ROOM)
     steady = outcome([served]).tokens_per_second
     assert steady == pytest.approx(float(point.tokens_per_second.value), rel=0.03)
+
+
+def test_drafts_are_simulated_too() -> None:
+    """A token takes its share of a step that verifies; SGLang runs 48 requests with them."""
+    where, model = tf.cluster("8xH200"), tf.read_model("DeepSeek-V3")
+    profile = tf.profile_of(where.accelerator, "sglang")
+    seen = {}
+    for drafts in (None, Speculation.of(model, "mtp", drafted=1)):
+        server = tf.Server(
+            model, tf.Serving(1024, 512, 16), where, profile, weights="fp8_block",
+            engine=engine_on("sglang", where.accelerator), speculation=drafts,
+        )  # fmt: skip
+        plan = tf.Plan(tp=8, etp=8)
+        requests = draw_requests(320, Lengths(1024.0), Lengths(512.0), users=16)
+        deployed = Deployed(server, plan)
+        seen[drafts is not None] = deployed.outcome(requests).tpot.mean
+        closed = float(server.predict(plan).tpot.value)
+        assert seen[drafts is not None] == pytest.approx(closed, rel=0.05)
+    assert deployed.engine.most_sequences == 48
+    assert seen[True] < 0.85 * seen[False]
 
 
 def test_books_balance_with_a_cache_that_is_too_small() -> None:

@@ -168,3 +168,14 @@ def test_a_token_among_prompts_is_known_less_well_than_a_decode_step(tmp_path: P
     found = judge(tmp_path, row("a"), row("bb", users="2"))
     width = {r.id: r.high / r.predicted for r in found.rows if r.quantity == "tpot_seconds"}
     assert width["a"] > 1.04 * width["bb"]
+
+
+def test_drafts_of_a_launch_command_are_simulated_and_stand_apart(tmp_path: Path) -> None:
+    name = "deepseek-ai/DeepSeek-V3"
+    plain = row("a", users="4", on=EIGHT.replace("H100", "H200")).replace("Qwen/Qwen3-8B", name)
+    drafts = "x --speculative-algorithm EAGLE --speculative-num-steps 1"
+    said = plain.replace("a,vllm", "bb,vllm").replace("8.1,,", f"8.2,{drafts},")
+    found = judge(tmp_path, plain, said)
+    with_drafts, without = (predicted(found, n, "tpot_seconds") for n in ("bb", "a"))
+    assert with_drafts < 0.8 * without
+    assert {r.id for r in found.rows if not r.scored} == {"bb"}

@@ -83,11 +83,17 @@ def _decode(
     powers = 2.0 ** np.arange(int(np.ceil(np.log2(max(most, 2)))) + 1)
     batches = np.unique(np.minimum(powers, max(most, 2)))
     each = np.maximum(batches / float(plan.pp), 1.0)  # a stage has a share of them at a time
-    past = np.repeat([short, long], len(batches))
-    costs = server.passes.costs(plan, np.tile(each, 2), 1.0, past)
-    tokens = np.tile(batches, 2)
-    timed = server.passes.time("decode step", costs, plan, graphs=True, tokens=tokens)
-    near, far = np.split(np.asarray(timed.value), 2)
+    if (drafts := server.speculator) is not None:  # a token's share of a step that verifies some
+        near, far = (
+            np.array([float(drafts.token(plan, n, past).value) for n in each.tolist()])
+            for past in (short, long)
+        )
+    else:
+        past = np.repeat([short, long], len(batches))
+        costs = server.passes.costs(plan, np.tile(each, 2), 1.0, past)
+        tokens = np.tile(batches, 2)
+        timed = server.passes.time("decode step", costs, plan, graphs=True, tokens=tokens)
+        near, far = np.split(np.asarray(timed.value), 2)
     slope = np.maximum((far - near) / (batches * (long - short)), 0.0)
     start = np.maximum(near - slope * batches * short, 0.0)
     counts = np.arange(most + 1.0)

@@ -15,8 +15,10 @@ import numpy as np
 
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, TrueflopsError
+from trueflops.model import Model
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
+from trueflops.predict.serving import Speculation
 from trueflops.predict.serving.server import BATCHING_ERROR
 from trueflops.profile import Engine
 from trueflops.profile.engines import engine_on, is_before, release_on, sharing_experts
@@ -53,6 +55,13 @@ _NUMBERED: Final = re.compile(r"\d\.\d")
 _DAY: Final = re.compile(r"/(20\d\d)-?(\d\d)-?(\d\d)-")  # of a run, in the path of its results
 HOPPER: Final = (9, 0)
 TRITON_KERNELS: Final = "0.11.1"
+_OWN_MODULES: Final = re.compile(
+    r"--speculative-config\b.*[\"']method[\"']: ?[\"'](?:deepseek_)?mtp"
+    r"|--speculative-algorithm[= ](?:EAGLE|NEXTN|MTP)\b"
+)
+_DRAFTED: Final = re.compile(
+    r"(?:num_speculative_tokens[\"']: ?|speculative-num-steps[= ])(\d{1,2})\b"
+)
 _TWICE: Final = re.compile(r"two stream chunks per token", re.IGNORECASE)
 _REPEATED: Final = re.compile(r"(\d{1,6}) prompts x (\d{1,6}) users")
 
@@ -196,8 +205,20 @@ def _run(row: Row) -> Deployment:
         _as_run(weights, framework, release, chip),
         cache_bits(_word(flags, "kv-cache-dtype").replace("auto", "")),
         framework,
+        _speculation(flags, model),
         engine=_engine(row, engine_on(framework, chip, release), chip, layout),
     )
+
+
+def _speculation(flags: str, model: Model) -> Speculation | None:
+    """Drafts of the model's own modules, where the launch command asks for them.
+
+    SGLang calls them EAGLE too, and needs no draft model for that.
+    """
+    if "draft-model" in flags or not _OWN_MODULES.search(flags):
+        return None
+    drafted = _DRAFTED.search(flags)
+    return Speculation.of(model, "mtp", drafted=int(drafted[1]) if drafted else 0)
 
 
 def _release(row: Row, framework: str) -> str:

@@ -58,8 +58,6 @@ def _answers(where: str, name: str, row: Row, bench: Bench) -> list[Finding]:
         prefill, decode = pools_of(row, run.model)
         doubtful, load = False, replace(load, concurrency=requests_of(row))
         predicted = _as_predicted(bench.pooled(run, prefill, decode, load))
-    elif run.speculation:  # the simulation knows no drafts
-        predicted = _as_predicted(bench.point(run, load))
     else:
         predicted = _simulated(run, load, bool(text(row, "measured_on")), bench)
     backend = text(row, "backend")
