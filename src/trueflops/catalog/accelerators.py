@@ -120,7 +120,7 @@ class Accelerator:
     @property
     def is_cpu(self) -> bool:
         """Whether it is a host's own processor, which runs what it issues itself."""
-        return self.architecture.name == CPU
+        return self.architecture.processor
 
     def dimension(self, path: str) -> str | None:
         """The SI unit of a fact, by its suffix in the code; "" of a plain number, None: a text."""
@@ -363,7 +363,7 @@ def accelerator_measured(
     return Accelerator(
         name=printable(name, 60),
         vendor="",
-        architecture=Architecture(kind),
+        architecture=Architecture(kind, processor=kind == CPU),
         year=0,
         form="measured",
         status="measured",

@@ -36,6 +36,7 @@ class Architecture:
 
     name: str
     family: str = ""  # the generation: chips of one draw power alike and run the same kernels
+    processor: bool = False  # a host's own, which runs what it issues itself
     unit: str = ""  # what compute.units counts: SM, CU …
     compute_capability: tuple[int, int] | None = None  # CUDA's; None: not a CUDA device
     fma_per_clock: Mapping[str, float] = field(default_factory=dict)  # per unit and dtype, dense
@@ -70,7 +71,7 @@ def _decode(name: str, table: Mapping[str, Any]) -> Architecture:
         if raw["like"] not in table or "like" in table[raw["like"]]:
             raise BadCatalog(f"{where}: like = {raw['like']!r} must be an entry without a like")
         raw = {**table[raw["like"]], **{key: raw[key] for key in raw if key != "like"}}
-    if unknown := raw.keys() - {"family", _FMA, *_FACTS}:
+    if unknown := raw.keys() - {"family", "processor", _FMA, *_FACTS}:
         raise BadCatalog(f"{where}: unknown key {', '.join(sorted(unknown))}")
     facts = {key: Fact.decode(raw[key], f"{where}: {key}") for key in _FACTS if key in raw}
     fma = {key: raw[_FMA][key] for key in raw.get(_FMA, {}) if key not in ("origin", "source")}
@@ -85,6 +86,7 @@ def _decode(name: str, table: Mapping[str, Any]) -> Architecture:
     return Architecture(
         name,
         raw["family"],
+        raw.get("processor", False),
         unit=said.get("unit", ""),
         compute_capability=(int(major), int(minor)) if major else None,
         fma_per_clock=fma,

@@ -38,7 +38,7 @@ def visible_bytes(chip: Accelerator) -> float:
     there = chip.need("memory.capacity")
     if chip.vendor == "Apple":
         return there * (2.0 / 3.0 if there <= APPLE_SMALL else 0.75)
-    if chip.vendor not in ("NVIDIA", "AMD"):
+    if chip.is_cpu or chip.vendor not in ("NVIDIA", "AMD"):
         return there
     kept, share = NVIDIA_KEEPS if chip.vendor == "NVIDIA" else AMD_KEEPS
     if chip.whole in _WITH_INLINE_ECC:

@@ -55,9 +55,9 @@ def check_wishes(options: argparse.Namespace) -> None:
 
 
 def chips_of(text: str) -> list[Accelerator]:
-    """All chips of the catalog, or those that are named."""
+    """All chips of the catalog but for hosts' own, or those that are named."""
     if text == ANY:
-        return list(accelerators())
+        return [chip for chip in accelerators() if not chip.is_cpu]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if _COUNTED.match(name):

@@ -171,9 +171,11 @@ def answer_of(
 
 
 def choose(options: argparse.Namespace) -> list[Accelerator]:
-    """The chips named, or all that ship, narrowed by vendor and year."""
+    """The chips named, or all that ship but for hosts' own, narrowed by vendor and year."""
     chips = [accelerator(name) for name in options.chips] or [
-        chip for chip in accelerators() if options.all or chip.status == "shipping"
+        chip
+        for chip in accelerators()
+        if not chip.is_cpu and (options.all or chip.status == "shipping")
     ]
     if options.vendor is not None:
         vendors = {chip.vendor.casefold(): chip.vendor for chip in accelerators()}

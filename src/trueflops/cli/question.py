@@ -253,7 +253,7 @@ def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> S
                 instead=instead,
             )
         )
-    return Software(real, options.framework is not None, about(real))
+    return Software(real, options.framework is not None, about(real, chip))
 
 
 def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:

@@ -52,8 +52,10 @@ class PowerLaw:
             return 0.0
         each = self.law.values.get(f"joules_{dtype}")
         if each is None:  # as much at its peak as bf16 at its own
-            peaks = [self.chip.peak_flop_per_second(d) for d in ("bf16", dtype)]
-            each = self.law["joules_bf16"] * peaks[0] / peaks[1]
+            each = self.law["joules_bf16"]
+            if each:  # 0 of a chip without bf16, of which nothing is known
+                peaks = [self.chip.peak_flop_per_second(d) for d in ("bf16", dtype)]
+                each *= peaks[0] / peaks[1]
         return each * flop
 
     def memory_joules(self, moved_bytes: Size) -> Size:

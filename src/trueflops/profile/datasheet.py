@@ -73,9 +73,11 @@ def _half_sums(chip: Accelerator) -> float:
     """How much faster than at its listed peak a chip multiplies when sums are kept in fp16.
 
     GeForce cards halve their rate for fp32 sums; a Hopper reaches its peak only by instructions
-    that portable kernels do not use (mma.sync: 0.6 of it). Of others than NVIDIA's, what software
-    reaches was seen under engines that keep fp16: no limit.
+    that portable kernels do not use (mma.sync: 0.6 of it), and so does a CPU that has tiles. Of
+    others than NVIDIA's, what software reaches was seen under engines that keep fp16: no limit.
     """
+    if chip.is_cpu:
+        return chip.architecture.mma_sync_share
     if chip.vendor != "NVIDIA":
         return inf
     if chip.form == "consumer":
@@ -89,7 +91,7 @@ def _general(chip: Accelerator) -> Profile:
         for name, raw in _assumed().items()
         if name not in ("vendors", "families", "energies_of", "memories", "siblings")
     }
-    own_vendor = _assumed()["vendors"].get(chip.vendor, {})
+    own_vendor = _software_of(chip)
     if "vector_bytes" in own_vendor:
         few = curves[CurveKey("vector")]
         loads = {"vector_bytes": own_vendor["vector_bytes"]}
@@ -127,7 +129,7 @@ def _general(chip: Accelerator) -> Profile:
             curves.pop(CurveKey(kind, kernel="fa2"), None)
     if flash == 3:  # it takes heads of any size, over 8-bit caches too: no fallback runs
         curves = {key: curve for key, curve in curves.items() if key.kernel != _ANY_HEADS_KERNEL}
-    vendor = _assumed()["vendors"].get(chip.vendor, {})
+    vendor = _software_of(chip)
     why = vendor.get("why", "no loss known")
     typical = {"typical": float(vendor.get("typical", 1.0)), "error": UNTUNED_ERROR, "why": why}
     curves[CurveKey("models")] = _assumption(CurveKey("models"), typical)
@@ -137,6 +139,12 @@ def _general(chip: Accelerator) -> Profile:
         changed = replace(power, values={**power.values, **_numbers(raw)}, source=raw["why"])
         curves[_POWER] = changed.because(f"{family}: {raw['why']}")
     return Profile(f"{chip.name} by datasheet", chip.name, curves)
+
+
+def _software_of(chip: Accelerator) -> dict[str, Any]:
+    """What a vendor's libraries reach; CPUs have their own, whoever makes them."""
+    vendors: dict[str, dict[str, Any]] = _assumed()["vendors"]
+    return vendors["CPU"] if chip.is_cpu else vendors.get(chip.vendor, {})
 
 
 def _assumption(key: CurveKey, raw: dict[str, Any]) -> Curve:
@@ -187,8 +195,7 @@ def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
         return share, across.error, "measured", sources().get(cited, {}).get("citation", cited)
     if chip.vendor == "NVIDIA":
         return across["efficiency"], across.error, across.origin, ""
-    vendors = _assumed()["vendors"]
-    own = vendors.get(chip.vendor, vendors["other"])
+    own = _software_of(chip) or _assumed()["vendors"]["other"]
     return own["efficiency"], own["error"], "assumed", own["why"]
 
 

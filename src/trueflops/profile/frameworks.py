@@ -35,7 +35,7 @@ _OF_THE_STEP: Final = (
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "vector_bytes",
-    "vector_bandwidth", "vector_codes", "unpacks", "error", "why", "slack",
+    "vector_bandwidth", "vector_flop", "vector_codes", "unpacks", "error", "why", "slack",
     "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
     "vendors", "lacks", "schedules", "switches", "like", "fitted", "unfitted", "held_by",
     "communicators", "cached", "unshared", "on", "query_bytes", "serial_rows",
@@ -87,9 +87,10 @@ def serves(framework: str) -> bool:
     return bool(_section(framework).get("serves", 0))
 
 
-def about(framework: str) -> str:
-    """What a framework is, in a sentence."""
-    return str(_section(framework)["why"])
+def about(framework: str, chip: Accelerator | None = None) -> str:
+    """What a framework is, in a sentence; on some chips it runs other kernels."""
+    section = _section(framework)
+    return str((section | _on_chip(section, chip))["why"])
 
 
 def on_vendor(framework: str, vendor: str) -> str:
@@ -130,10 +131,10 @@ def _section(framework: str) -> dict[str, Any]:
     if framework not in _settings():
         raise UnknownName("framework", framework, frameworks(), f"({', '.join(frameworks())})")
     own = _settings()[framework]
-    if "like" not in own:
-        return own
-    base = _section(own["like"])
-    return {**base, **own, "habits": {**base.get("habits", {}), **own.get("habits", {})}}
+    if "like" in own:
+        base = _section(own["like"])
+        own = {**base, **own, "habits": {**base.get("habits", {}), **own.get("habits", {})}}
+    return own
 
 
 def under(
@@ -189,10 +190,12 @@ def under(
     if "vector_rows" in said:
         speed = said["matmul_speed"] * half_sums if isfinite(half_sums) else 1.0
         few = {**profile.curve("vector").values, "vector_rows": float(said["vector_rows"])}
-        few |= {k: float(said[k]) for k in ("vector_bytes", "vector_bandwidth") if k in said}
+        own_speeds = ("vector_bytes", "vector_bandwidth", "vector_flop")
+        few |= {k: float(said[k]) for k in own_speeds if k in said}
         if said.get("unpacks"):
             few["unpack"] = few["vector_bandwidth"]
-        curves |= _own_products(profile, speed, said["int8_speed"] or speed, few, framework)
+        int8_speed = said["int8_speed"] * (half_sums if chip is not None and chip.is_cpu else 1.0)
+        curves |= _own_products(profile, speed, int8_speed or speed, few, framework)
         for name, codes in said.get("vector_codes", {}).items():
             plain = curves[CurveKey("matmul")]
             packed = replace(plain, values={**plain.values, "vector_codes": float(codes)})
@@ -216,14 +219,20 @@ def under(
 
 
 def _on_chip(said: dict[str, Any], chip: Accelerator | None) -> dict[str, Any]:
-    """What a framework does otherwise on chips of a vendor, or of a CUDA compute capability."""
+    """What a framework does otherwise on chips of a vendor or of a CUDA compute capability, or on a
+    host's own processor.
+    """
     found: dict[str, Any] = {}
-    capability = chip.architecture.compute_capability if chip else None
-    for row in said.get("on", []) if chip else []:
-        told = {name: value for name, value in row.items() if name not in ("vendor", "capability")}
-        of_vendor = "vendor" in row and chip is not None and row["vendor"] == chip.vendor
-        if of_vendor or (capability and capability[0] in row.get("capability", [])):
-            found |= told
+    if chip is None:
+        return found
+    is_so = {
+        "vendor": lambda vendor: vendor == chip.vendor,
+        "capability": lambda majors: (chip.architecture.compute_capability or (0,))[0] in majors,
+        "processor": lambda is_cpu: is_cpu == chip.is_cpu,
+    }
+    for row in said.get("on", []):
+        if all(is_so[name](row[name]) for name in is_so.keys() & row.keys()):
+            found |= {name: value for name, value in row.items() if name not in is_so}
     return found
 
 
