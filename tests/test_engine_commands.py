@@ -91,7 +91,8 @@ def test_only_whole_groups_of_experts_can_be_told_to_vllm() -> None:
         ("trtllm-serve serve a/b --tp_size 8 --ep_size 8 --max_batch_size 512",
          Deployed("trt-llm", "a/b", tp=8, ep=8, max_num_seqs=512)),
         ("./build/bin/llama-server -m x.gguf -c 16384 -np 4 -ngl 99 -ctk q8_0 -sm row -ts 1,1 &",
-         Deployed("llama.cpp", "x.gguf", tp=2, cache="q8_0", max_model_len=4096, max_num_seqs=4)),
+         Deployed("llama.cpp", "x.gguf", tp=2, cache="q8_0", max_model_len=4096, max_num_seqs=4,
+                  gpu_layers=99)),
         ("N=8\nvllm serve a/b \\\n  -tp $N # eight\n", Deployed("vllm", "a/b", tp=8)),
     ],
 )  # fmt: skip

@@ -22,10 +22,12 @@ from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
 from trueflops.profile import Engine, engine_on
 from trueflops.report.serving import describe_replicas
-from trueflops.units import read_number
+from trueflops.units import GIBI, read_number
 from trueflops.workload import Serving
 
 _RELEASE: Final = re.compile(r"v?\d{1,4}(\.\d{1,6}){0,3}[\w.+-]{0,40}")
+_TYPED: Final = ("memory_share", "cpu_offload_gb")  # flags that are read as they are typed
+ALL_LAYERS: Final = 999  # as people write it
 MOST_TOKENS: Final = 2**31  # that any of these flags may ask for
 
 
@@ -143,7 +145,7 @@ class Deployment:
         flags |= {} if typed else cut
         for key, value in flags.items():
             if getattr(self.options, key) is None:
-                setattr(self.options, key, str(value) if key == "memory_share" else value)
+                setattr(self.options, key, str(value) if key in _TYPED else value)
         if self.options.framework is None:
             self.options.framework = said.engine
         where = printable(path.name)
@@ -224,7 +226,13 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
         block_size=engine.block if pooled else None,
         max_num_seqs=engine.most_sequences if pooled else point.running,
         max_num_batched_tokens=engine.step_tokens,
+        gpu_layers=_gpu_layers(point) if engine.offloads == "layers" else None,
+        cpu_offload_gb=point.offload.weight_bytes / GIBI or None if point.offload else None,
     )
+
+
+def _gpu_layers(point: ServingPoint) -> int:
+    return point.model.layers - point.offload.layers if point.offload else ALL_LAYERS
 
 
 def _as_released(point: ServingPoint) -> bool:

@@ -20,6 +20,7 @@ from trueflops.cli.loading import (
     simulate,
     simulates,
 )
+from trueflops.cli.offloading import offload_notes, offload_of
 from trueflops.cli.question import (
     check_length,
     cluster_of,
@@ -232,6 +233,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     software = software_of(options, where.accelerator, SERVING)
     engine = engine_for(options, software.name, where.accelerator)
     speculation = speculation_of(options, model)
+    offload = offload_of(options, engine, model, where)
     if copies:
         notes.append(
             say("{copies} redundant experts in every layer, counted as parameters", copies=copies)
@@ -257,12 +259,14 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
             engine=engine,
             length=length_for(options, asked),
             speculation=speculation,
+            offload=offload,
             pue=pue_of(options),
             rent=rent_of(options, where),
         )
         for each in weights
         for cache in caches_of(options, where.accelerator)
     ]
+    notes += offload_notes(options, servers[-1])
     more = {"weights_why": why, "engine": software._asdict(), "notes": notes}
     return servers, more
 

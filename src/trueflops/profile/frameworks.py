@@ -6,6 +6,7 @@ kernels as that framework has them. Never a factor of one source or one run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isfinite
@@ -225,7 +226,7 @@ def _on_chip(said: dict[str, Any], chip: Accelerator | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if chip is None:
         return found
-    is_so = {
+    is_so: dict[str, Callable[[Any], bool]] = {
         "vendor": lambda vendor: vendor == chip.vendor,
         "capability": lambda majors: (chip.architecture.compute_capability or (0,))[0] in majors,
         "processor": lambda is_cpu: is_cpu == chip.is_cpu,

@@ -224,5 +224,20 @@ def why_not(point: ServingPoint) -> str:
     return say(
         "{over} too many: the weights alone are too large. Use {advice}.",
         over=over,
-        advice=join_or(advice),
+        advice=join_or([*advice, *layers_on_host(point)]),
     )
+
+
+def layers_on_host(point: ServingPoint) -> list[str]:
+    """How many layers would fit, where the host could compute the others."""
+    layers, chip = point.layers_that_fit, point.cluster.accelerator
+    now = point.model.layers - (point.offload.layers if point.offload else 0)
+    if chip.is_cpu or not 0 < layers < min(now, point.model.layers + 1):
+        return []
+    return [
+        say(
+            "--engine llama.cpp --gpu-layers {layers}, as so many of its {all} layers fit",
+            layers=layers,
+            all=point.model.layers,
+        )
+    ]

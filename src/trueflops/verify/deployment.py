@@ -12,6 +12,7 @@ from trueflops.catalog.nodes import default_node
 from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Pool, PooledPoint, Pools, Server, ServingPoint
+from trueflops.predict.serving import Offload
 from trueflops.predict.serving.speculation import Speculation
 from trueflops.profile import Engine, Profile, engine_on
 from trueflops.records.chips import cluster_of_cut
@@ -84,13 +85,15 @@ class Deployment:
     power_watts: float | None = None  # to which an operator limited each accelerator
     link: str = ""  # between the accelerators of a node, where not the usual one
     engine: Engine | None = None  # as it was set; None: the newest release, as it comes
+    offload: Offload | None = None  # what lies in host memory
 
     @property
     def key(self) -> tuple[object, ...]:
         """What tells deployments apart, cheap to compare: models and chips have unique names."""
         own = (self.layout, self.weights, self.cache_bits, self.framework)
         drafts = self.speculation and self.speculation.key
-        machine = (self.chip.name, self.power_watts, self.link, self.engine)
+        host = self.offload and (self.offload.layers, self.offload.cpu and self.offload.cpu.name)
+        machine = (self.chip.name, self.power_watts, self.link, self.engine, host)
         return (self.model.name, self.model.parameter_count, *machine, *own, drafts)
 
 
@@ -170,6 +173,7 @@ class Bench:
                 cache_bits=run.cache_bits,
                 engine=run.engine or engine_on(run.framework, run.chip),
                 speculation=run.speculation,
+                offload=run.offload,
             )
             self._servers[run.key] = server, run.layout.plan(run.model, server.dtype)
         return self._servers[run.key]

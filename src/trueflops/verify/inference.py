@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from trueflops.catalog import accelerator
 from trueflops.errors import BadInput, TrueflopsError
 from trueflops.model import Model
-from trueflops.predict.serving import Acceptance, Speculation
+from trueflops.predict.serving import Acceptance, Offload, Speculation
+from trueflops.predict.serving.offloading import OF_A_DESKTOP
 from trueflops.profile.speculation import method_of, task_of
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
@@ -191,7 +193,17 @@ def _deployment(row: Row) -> Deployment:
     watts = float(limit[1]) if limit else None
     drafts = _speculation(row, model)
     link = pcie_of(notes)
-    return Deployment(model, chip, layout, weights, bits, engine, drafts, watts, link)
+    host = _on_host(row, model)
+    return Deployment(model, chip, layout, weights, bits, engine, drafts, watts, link, host)
+
+
+def _on_host(row: Row, model: Model) -> Offload | None:
+    """Layers that the host computes, where a row says how many accelerators have."""
+    on_accelerators = count(row, "gpu_layers", model.layers + 1)
+    if on_accelerators > model.layers:
+        return None
+    cpu = accelerator(text(row, "host_cpu") or OF_A_DESKTOP)
+    return Offload(model.layers - on_accelerators, cpu=cpu)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,25 @@ def deployment_flags(p: argparse.ArgumentParser) -> None:
         "--max-num-batched-tokens", help="tokens of one step, or of a pass of prompts", **number
     )
     engine.add_argument(
+        "--gpu-layers",
+        "--n-gpu-layers",
+        help="llama.cpp: layers on accelerators; the host computes the others (default: all)",
+        **number,
+    )
+    engine.add_argument(
+        "--cpu-offload-gb",
+        metavar="GIB",
+        default=None,
+        help="vLLM: weights of each accelerator that stay in host memory",
+    )
+    engine.add_argument(
+        "--host-cpu",
+        metavar="NAME",
+        default=None,
+        help="what computes layers that --gpu-layers leaves to the host, as EPYC-9654 "
+        "(default: the node's, else a usual one)",
+    )
+    engine.add_argument(
         "--policy",
         choices=("mixed", "prefill-first"),
         default=None,

@@ -35,7 +35,7 @@ _SAID_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType({
     "free-gpu-memory-fraction": "--memory-share", "kv-cache-free-gpu-memory-fraction":
     "--memory-share", "ctx-size": "--max-model-len", "max-batch-size": "--max-num-seqs",
     "max-running-requests": "--max-num-seqs", "chunked-prefill-size": "--max-num-batched-tokens",
-    "page-size": "--block-size", "tokens-per-block": "--block-size",
+    "ngl": "--gpu-layers", "page-size": "--block-size", "tokens-per-block": "--block-size",
     "input-len": "--input", "isl": "--input", "prompt": "--input",
     "output-len": "--output", "osl": "--output", "max-tokens": "--output",
     "precision": "--compute", "dtype": "--compute", "recomputation": "--recompute",

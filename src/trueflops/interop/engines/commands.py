@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, join_or, printable, shorten
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed, Vocabulary
+from trueflops.units import read_number
 
 WHOLE: Final = ("tp", "pp", "dp", "ep", "max_model_len", "block_size", "max_num_seqs",
                 "max_num_batched_tokens")  # fmt: skip
@@ -121,8 +122,34 @@ def _take(
         return value in words or value == "auto"
     elif field == "memory_share":
         said[field] = number(value, f"{where}: --{flag}")
+    elif field == "cpu_offload_gb":
+        return _offloaded(said, value, f"{where}: --{flag}")
+    elif field == "gpu_layers":
+        return _layers(said, value, f"{where}: --{flag}")
     else:
         said[field] = whole(value, f"{where}: --{flag}")
+    return True
+
+
+def _layers(said: dict[str, Any], value: str, what: str) -> bool:
+    """llama.cpp's count of layers on accelerators; auto, all and -1 are as many as fit."""
+    if value in ("auto", "all", "-1"):
+        return True
+    if value == "0":
+        raise BadInput(f"{what} 0: the host computes every layer; name it with --on, as EPYC-9654")
+    said["gpu_layers"] = whole(value, what)
+    return True
+
+
+def _offloaded(said: dict[str, Any], value: str, what: str) -> bool:
+    """GiB of vLLM's weights in host memory; 0 is none."""
+    try:
+        gib = read_number(value, what=what)
+    except BadInput:
+        gib = -1.0
+    if not 0.0 <= gib <= LARGEST:
+        raise BadInput(f"{what} {shorten(printable(value))!r}: not GiB from 0 on")
+    said["cpu_offload_gb"] = gib or None
     return True
 
 

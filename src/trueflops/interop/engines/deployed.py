@@ -28,6 +28,8 @@ class Deployed:
     block_size: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    gpu_layers: int | None = None  # on accelerators; the host computes the others
+    cpu_offload_gb: float | None = None  # GiB of each accelerator's weights in host memory
     ignored: tuple[str, ...] = ()  # flags that nothing here answers to
 
     @property
@@ -74,6 +76,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "block_size": ("block-size",),
             "max_num_seqs": ("max-num-seqs",),
             "max_num_batched_tokens": ("max-num-batched-tokens",),
+            "cpu_offload_gb": ("cpu-offload-gb",),
         },
         {
             "fp8": "fp8", "awq": "int4", "awq_marlin": "int4", "gptq": "int4",
@@ -145,10 +148,11 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "max_model_len": ("ctx-size", "c"),
             "max_num_seqs": ("parallel", "np"),
             "max_num_batched_tokens": ("ubatch-size", "ub"),
+            "gpu_layers": ("n-gpu-layers", "gpu-layers", "ngl"),
         },
         {},
         {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "q8_0": "q8_0", "q4_0": "q4_0"},
         ("cont-batching", "cb", "no-mmap", "mlock", "jinja", "metrics"),
-        (*_HARMLESS, "n-gpu-layers", "gpu-layers", "ngl", "cache-type-v", "ctv"),
+        (*_HARMLESS, "cache-type-v", "ctv"),
     ),
 }  # fmt: skip

@@ -39,7 +39,7 @@ _COMMANDS: Final = {
     "vllm": 'vllm serve "$MODEL"',
     "sglang": 'python3 -m sglang.launch_server --model-path "$MODEL"',
     "trt-llm": 'trtllm-serve "$MODEL"',
-    "llama.cpp": 'llama-server --model "$MODEL" --n-gpu-layers 999',
+    "llama.cpp": 'llama-server --model "$MODEL"',
 }
 _REPLICAS: Final = re.compile(r"^REPLICAS=(\d{1,6})$", re.MULTILINE)
 _CHECKPOINT: Final = re.compile(

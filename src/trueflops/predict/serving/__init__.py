@@ -3,6 +3,7 @@
 passes.py   what one pass of an engine takes
 memory.py   weights, what a pass holds, the KV cache that an engine makes of the rest
 cache.py    blocks, what a request takes of them; trial.py: a pass at its fullest
+offloading.py  layers or weights in host memory
 interleaved.py  two-batch overlap    ranks.py  those that wait for the fullest
 server.py   the steady state in closed form: TTFT, TPOT, tokens per second, dollars, joules
 pools.py    prefill and decode on workers of their own (flow.py: their closed loop)
@@ -10,6 +11,7 @@ point.py    the answer
 speculation.py  what is drafted and accepted   speculator.py  steps that verify drafts
 """
 
+from trueflops.predict.serving.offloading import Offload as Offload
 from trueflops.predict.serving.point import Point as Point
 from trueflops.predict.serving.point import Pool as Pool
 from trueflops.predict.serving.point import PooledPoint as PooledPoint

@@ -145,7 +145,8 @@ class ServerMemory:
         parts = [exact("weights", self.weights(plan, reading), "bytes")]
         if self.speculator and self.speculator.drafting:
             parts.append(exact("drafter", self.speculator.drafter_bytes(plan), "bytes"))
-        context = leaf("context", law["context"], law, "allocator", "bytes")
+        taken = 0.0 if self.passes.clock.chip.is_cpu else law["context"]
+        context = leaf("context", taken, law, "allocator", "bytes")
         match self.engine.pool:
             case "profiled":
                 parts += [self._trial(plan), buffers]
@@ -216,11 +217,24 @@ class ServerMemory:
 
     def cache(self, plan: Plan) -> Cache:
         """How the cache is laid out on one rank."""
-        return Cache.of(self.passes.model, plan, self.engine, self.passes.cache_bits)
+        return Cache.of(self.passes.held_model, plan, self.engine, self.passes.cache_bits)
 
     def cache_per_request(self, plan: Plan) -> float:
-        """Bytes of one request's keys and values on one accelerator, windows taken into account."""
-        return self.cache(plan).request_bytes(self.workload.context)
+        """Bytes of one request's keys and values in all layers, windows taken into account."""
+        whole = Cache.of(self.passes.model, plan, self.engine, self.passes.cache_bits)
+        return whole.request_bytes(self.workload.context)
+
+    def layers_that_fit(self, plan: Plan, reading: Costs, batch: int) -> int:
+        """Of the model's, those that accelerators can hold where the head and others are left
+        to the host.
+        """
+        model, ends = self.passes.model, (reading.embedding, reading.head)
+        weights = sum(n * float(p.weight_bytes) for p, n in reading.pieces(model))
+        weights -= sum(float(end.weight_bytes) for end in ends)
+        cache = self.cache_per_request(replace(plan, pp=1)) * batch
+        others = sum(float(part.value) for part in self.fixed(plan, reading)[1:])
+        each = (weights + cache) / model.layers
+        return max(int((self.capacity(plan) - others) // each), 0) * int(plan.pp)
 
     def _left(self, plan: Plan, fixed: list[Term]) -> float:
         """What is left for the cache."""

@@ -6,7 +6,7 @@ priced once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -51,6 +51,15 @@ class Passes:
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
         self._remembered: dict[tuple[object, ...], Costs] = {}
+
+    @property
+    def held_model(self) -> Model:
+        """The layers whose keys and values accelerators keep: all, unless a host has some."""
+        return self.model
+
+    def beside(self, seconds: Mapping[str, Size]) -> list[Term]:
+        """What a pass takes that accelerators do not compute: nothing, unless a host has layers."""
+        return []
 
     def _of_many_rows(self) -> Format:
         """The format of products that no matrix-vector kernel runs.
@@ -193,6 +202,7 @@ class Passes:
         )
         gap = host["graph"] if captured else self.clock.host.gap
         parts += run_closed(work, self.clock.power, gap=gap).added(self.profile)[1:]
+        parts += self.beside(seconds)
         around = host["step"] + tokens * host["token"]
         parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:

@@ -10,6 +10,7 @@ from trueflops.graph.passes import Format
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.serving.memory import KvCache
+from trueflops.predict.serving.offloading import Offload
 from trueflops.predict.serving.speculation import Speculation
 from trueflops.profile import Engine, Profile
 from trueflops.runtime import Estimate, Term
@@ -82,7 +83,9 @@ class ServingPoint(ServingAnswer):
     batch: int  # requests that one replica is asked to hold at once
     running: int  # of those, the ones whose cache there is room for; the others wait
     kv_cache: KvCache  # of one replica, as its engine prints it at start
+    layers_that_fit: int  # on the accelerators of a replica, the head and others left to the host
     gain: SpeculativeGain | None = None  # of speculative decoding, where it was asked for
+    offload: Offload | None = None  # what the host holds
 
     @property
     def usd_apart(self) -> UsdApart | None:

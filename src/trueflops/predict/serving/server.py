@@ -25,6 +25,7 @@ from trueflops.plan import Plan
 from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
 from trueflops.predict.costs import Costs
 from trueflops.predict.serving.memory import ServerMemory
+from trueflops.predict.serving.offloading import Offload, OffloadedPasses
 from trueflops.predict.serving.passes import Passes, Shape, summed_over
 from trueflops.predict.serving.point import ServingPoint, SpeculativeGain
 from trueflops.predict.serving.ranks import fullest_rank
@@ -65,6 +66,7 @@ class Server:
         engine: Engine | None = None,
         length: int | None = None,
         speculation: Speculation | None = None,
+        offload: Offload | None = None,
         pue: float = 1.0,
         rent: Price | None = None,
     ) -> None:
@@ -73,8 +75,16 @@ class Server:
         self.pue = pue
         self.engine = engine or engine_of(USUAL)
         self.length = length  # of the longest request; None: as the load has them
-        overlaps = self.engine.two_batches
-        self.passes = Passes(model, cluster, profile, weights, cache_bits, two_batches=overlaps)
+        self.offload = offload
+        self.passes = (
+            OffloadedPasses(
+                model, cluster, profile, weights, cache_bits, offload=offload, engine=self.engine
+            )
+            if offload
+            else Passes(
+                model, cluster, profile, weights, cache_bits, two_batches=self.engine.two_batches
+            )
+        )
         self.speculator = (
             Speculator(self.passes, self.engine.name, speculation) if speculation else None
         )
@@ -181,7 +191,13 @@ class Server:
             joules_per_token=watts.over(rate) if watts else None,
             price=self.rent,
             gain=self._gain(plan, running),
+            offload=self.offload,
+            layers_that_fit=self.memory.layers_that_fit(plan, self._whole(plan), batch),
         )
+
+    def _whole(self, plan: Plan) -> Costs:
+        """What a prompt costs where accelerators hold every layer."""
+        return Passes.costs(self.passes, plan, *self._prompts(1.0))
 
     def prefill(self, plan: Plan) -> Term:
         """The prefill of one request alone, without the rest of a point."""
