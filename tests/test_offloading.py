@@ -102,6 +102,14 @@ def test_cards_hold_the_weights_and_the_cache_of_their_own_layers() -> None:
     assert layers > 2.0  # the head and the table of tokens are the host's, too
 
 
+def test_llama_cpp_looks_tokens_up_in_host_memory() -> None:
+    """As its log says: 'CPU buffer size' beside all layers on CUDA0 is the table's."""
+    table = MODEL.vocab * MODEL.hidden
+    layers = (MODEL.parameter_count - 2 * table) * 4.8 / 8.0
+    head = table * 6.5625 / 8.0
+    assert float(point(0).memory["weights"].value) == pytest.approx(layers + head, rel=0.01)
+
+
 def test_replicas_of_a_node_share_its_processor() -> None:
     where = tf.cluster("2xRTX4090")
     server = Server(

@@ -180,6 +180,8 @@ class ServerMemory:
         if not tied:
             ends[1] /= over
         held = sum(ends) - tied if stages == 1.0 else max(ends)
+        if self.engine.offloads == "layers" and not self.passes.clock.chip.is_cpu:
+            held = ends[1]  # llama.cpp looks tokens up in host memory (llama-model.cpp, dev_input)
         towers = self.towers * self.passes.bits / 8.0 / float(plan.tp)
         return layers / stages + held + towers + self._absorbed(plan) / stages
 
