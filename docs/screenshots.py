@@ -39,6 +39,7 @@ VIEWS = {
     "chips": "compare?chips=H100+H200+B200+MI300X+RTX-4090&model=Llama-3.1-8B",
     "product": "explain?what=matmul&shape=4096x11008x4096&on=H100",
     "collective": "collective?kind=all_reduce&bytes=1GB&on=8xH100&steps=ring",
+    "stragglers": "stragglers?on=8xH100&step=500ms&bytes=1GB&slow_rank=1.5&jitter=10%25",
     "compare": SCENARIOS[0] + PINS,
     "drop": "drop?",
     "phone": SCENARIOS[0],

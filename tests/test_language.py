@@ -199,6 +199,7 @@ ASKED = (
     "explain attention 1x32x8x4096x128 --on H100",
     "collective all_reduce --bytes 1GB --on 2x8xH100",
     "stragglers --on 8xH100 --step 500ms --slow-rank 2x --bytes 1GB",
+    "stragglers --on 8xH100 --step 500ms --jitter 10% --timeline",
     "catalog DGX-H100",
     "catalog bf16",
     "diagnose tests/data/llama_160m_step.json.gz --on H200",

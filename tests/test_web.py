@@ -63,6 +63,11 @@ QUESTIONS: list[tuple[str, dict[str, Any], str]] = [
         {"on": "8xH100", "step": "500ms", "slow_rank": 1.5},
         "stragglers --on 8xH100 --step 500ms --slow-rank 1.5",
     ),
+    (
+        "stragglers",
+        {"on": "4xH100", "step": "20ms", "bytes": "1MB", "jitter": 0.1, "timeline": True},
+        "stragglers --on 4xH100 --step 20ms --bytes 1MB --jitter 0.1 --timeline",
+    ),
 ]
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("train", {"on": "8xH100"}),
@@ -202,11 +207,15 @@ def test_an_answer_is_written_as_json_writes_it() -> None:
         to_json({"x": {1}})
 
 
-def test_the_catalog_is_asked_by_name(client: TestClient) -> None:
-    """Its overview says where profiles lie on the server."""
-    reply = client.post("/api/catalog", json={})
-    assert reply.status_code == 422
-    assert "/api/options" in reply.json()["error"]
+def test_the_catalog_s_overview_tells_no_path_of_the_server(
+    client: TestClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = client.post("/api/catalog", json={}).json()["answer"]
+    assert main(["catalog", "--json"]) == 0
+    assert answer == json.loads(capsys.readouterr().out)
+    assert [name for names in answer["kinds"].values() for name in names] == answer["names"]
+    assert set(answer["profiles"].values()) <= {"shipped", "yours"}
+    assert "/" not in "".join(answer["profiles"])
 
 
 def test_what_may_be_asked_exists() -> None:

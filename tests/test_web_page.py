@@ -28,9 +28,10 @@ SERVED = "#infer?model=Llama-3.1-8B&on=1xH100&tp=1&lang=en"
 CHIPS = "#compare?chips=H100+MI300X+RTX-4090&lang=en"
 PRODUCT = "#explain?what=matmul&shape=4096x11008x4096&on=H100&lang=en"
 RING = "#collective?kind=all_reduce&bytes=1GB&on=8xH100&steps=ring&lang=en"
+SLOW = "#stragglers?on=8xH100&step=500ms&bytes=1GB&slow_rank=2&jitter=10%25&lang=en"
 DROP = "#drop?lang=en"
 VIEWS = {"train": SMALL, "infer": SERVED, "compare": CHIPS, "explain": PRODUCT,
-         "collective": RING, "drop": DROP}  # fmt: skip
+         "collective": RING, "stragglers": SLOW, "drop": DROP}  # fmt: skip
 SMALL_WORDS = ("train", "Llama-3.1-8B", "--on", "16xH100", "--seq", "4096", "--global-batch", "64",
                "--pp", "2", "--zero", "1", "--tp")  # fmt: skip
 
@@ -111,7 +112,7 @@ def derived(answer: Any) -> Iterator[float]:
     for part in (ops, *(ops.get(name, {}) for name in ("decode", "prefill"))):
         for op in part.get("ops", ()):
             yield op["flop"] / op["seconds"]
-    if "timeline" in answer:
+    if "held" in answer.get("timeline", {}):
         for stage, held in zip(answer["stages"], answer["timeline"]["held"], strict=True):
             parts = {part["name"]: part["bytes"] for part in stage["parts"]}
             yield stage["bytes"] - parts["activations"] + max(held["activation_bytes"])
@@ -180,6 +181,20 @@ def test_a_refusal_is_the_command_line_s_sentence(page: Page, address: str) -> N
     assert said in " ".join(page.locator("[role=alert] .refusal").inner_text().split())
 
 
+def test_an_address_of_no_view_opens_the_first(page: Page, address: str) -> None:
+    """Whatever JavaScript's objects inherit is no view either."""
+    visit(page, address + "#toString?x=1&lang=en")
+    assert page.locator("#views [aria-current=page]").inner_text() == "Train"
+
+
+def test_a_field_keeps_its_name_in_every_language(page: Page, address: str) -> None:
+    """'on' is the key of a question here; on a switch it is a word."""
+    visit(page, address + "#train?model=Llama-3.1-8B&on=../secret&tp=1&lang=zh")
+    said = page.locator("[role=alert] .refusal").inner_text()
+    assert said.startswith("'on'：'../secret' 不是目录里的名称")
+    assert page.locator("#spoken").inner_text() in said
+
+
 def test_the_language_switches_and_stays_in_the_address(page: Page, address: str) -> None:
     visit(page, address + SMALL)
     page.get_by_role("button", name="中文").click()
@@ -234,6 +249,7 @@ PICTURES = {
     "compare": {"chips"},
     "explain": {"tiles", "roofline"},
     "collective": {"ring"},
+    "stragglers": {"stragglers"},
 }
 
 

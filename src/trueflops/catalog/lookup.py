@@ -37,6 +37,11 @@ def look_up(name: str) -> Record:
 
 def known_names() -> list[str]:
     """Every name that `look_up` finds."""
+    return [name for names in names_by_kind().values() for name in names]
+
+
+def names_by_kind() -> dict[str, list[str]]:
+    """The same names under what they are."""
     kinds = ("accelerators", "nodes", "clusters", "models")
-    files = [path.stem for kind in kinds for path in index(kind).values()]
-    return [*files, *formats(), *(known.name for known in links())]
+    files = {kind: [path.stem for path in index(kind).values()] for kind in kinds}
+    return files | {"formats": list(formats()), "links": [known.name for known in links()]}

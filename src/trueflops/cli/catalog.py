@@ -8,15 +8,13 @@ from pathlib import Path
 from trueflops.catalog import Accelerator, Cluster
 from trueflops.catalog.formats import NumberFormat
 from trueflops.catalog.links import Link
-from trueflops.catalog.lookup import Record, known_names, look_up
+from trueflops.catalog.lookup import Record, look_up
 from trueflops.catalog.nodes import Node
-from trueflops.errors import printable
 from trueflops.model import read_model
 from trueflops.model.config import Config
-from trueflops.profile.library import profiles
 from trueflops.report import catalog as report
 from trueflops.report import encode
-from trueflops.report.catalog_json import encode_record
+from trueflops.report.catalog_json import encode_overview, encode_record
 from trueflops.report.tables import console
 
 
@@ -25,8 +23,7 @@ def run(options: argparse.Namespace) -> int:
     out = console()
     if not options.name:
         if options.json:
-            shelf = {known.name: printable(str(known.path)) for known in profiles()}
-            print(encode.to_json({"names": known_names(), "profiles": shelf}))
+            print(encode.to_json(encode_overview()))
         else:
             report.print_overview(out)
         return 0

@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
     clock = Clock(where, profile_for(options, where.accelerator))
     found = predict_straggling(clock, options.ranks or where.count, asked)
     if options.json:
-        print(encode.to_json(encode_stragglers(found, where, options.batch)))
+        answer = encode_stragglers(found, where, options.batch, timeline=options.timeline)
+        print(encode.to_json(answer))
         return 0
     out = console()
     show_stragglers(out, found, where, options.batch)

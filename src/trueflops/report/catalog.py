@@ -13,10 +13,10 @@ from trueflops import units
 from trueflops.catalog import DTYPES, Accelerator, Cluster, Fact, errata_about, price
 from trueflops.catalog.accelerators import accelerators
 from trueflops.catalog.facts import UNCONFIRMED, sources
-from trueflops.catalog.formats import NumberFormat, formats, number_format
-from trueflops.catalog.links import Link, links
+from trueflops.catalog.formats import NumberFormat, number_format
+from trueflops.catalog.links import Link
+from trueflops.catalog.lookup import names_by_kind
 from trueflops.catalog.models import model_names
-from trueflops.catalog.names import index
 from trueflops.catalog.nodes import Node
 from trueflops.catalog.peaks import DEPARTURES, computed_peak
 from trueflops.catalog.prices import purchases, rents
@@ -43,12 +43,8 @@ def print_overview(out: Console) -> None:
         models.setdefault(name.partition("-")[0], []).append(name)
     families = {f: ", ".join(n) for f, n in models.items()}
     _wrapped(out, say("{number} models", number=len(model_names())), families)
-    rest = {
-        "nodes": ", ".join(p.stem for p in index("nodes").values()),
-        "clusters": ", ".join(p.stem for p in index("clusters").values()),
-        "formats": ", ".join(formats()),
-        "links": ", ".join(known.name for known in links()),
-    }
+    kinds = names_by_kind()
+    rest = {kind: ", ".join(kinds[kind]) for kind in ("nodes", "clusters", "formats", "links")}
     _wrapped(out, say("Nodes, clusters, formats, links"), rest)
     shelves = {
         "shipped": ", ".join(p.name for p in profiles() if p.shipped) or "none",

@@ -9,11 +9,18 @@ from trueflops.catalog import Accelerator, Cluster, errata_about, price
 from trueflops.catalog.facts import NONE, UNCONFIRMED, Fact, sources
 from trueflops.catalog.formats import NumberFormat
 from trueflops.catalog.links import Link
-from trueflops.catalog.lookup import Record
+from trueflops.catalog.lookup import Record, known_names, names_by_kind
 from trueflops.catalog.nodes import Node
 from trueflops.catalog.prices import purchases
 from trueflops.model import read_model
+from trueflops.profile.library import profiles
 from trueflops.report import encode
+
+
+def encode_overview() -> dict[str, Any]:
+    """What there is, by kind; of profiles whose they are, and not where they lie."""
+    shelf = {known.name: "shipped" if known.shipped else "yours" for known in profiles()}
+    return {"names": known_names(), "kinds": names_by_kind(), "profiles": shelf}
 
 
 def encode_record(record: Record) -> dict[str, Any]:

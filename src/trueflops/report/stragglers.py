@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,9 +10,9 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.catalog import Cluster
-from trueflops.language import mark, say
+from trueflops.language import say
 from trueflops.predict.stragglers import Straggled
-from trueflops.predict.stragglers.simulate import Mode, Progress
+from trueflops.predict.stragglers.simulate import Mode, Progress, Span
 from trueflops.report import encode
 from trueflops.report.grid import grid
 from trueflops.report.tables import show_list
@@ -148,7 +148,7 @@ def _meaning(found: Straggled) -> list[tuple[str, str]]:
             start=start,
         )
     elif found.asked.jitter > 0.0:
-        bounded += mark(": jitter averages out, as far as the bound lets it")
+        bounded += say(": jitter averages out, as far as the bound lets it")
     said.append(("bounded", bounded))
     served, summed = float(found.workers.server_seconds[-1]), found.healthy_all_reduce_seconds
     if served > SLOWER_SERVERS * summed:
@@ -180,8 +180,7 @@ def _meaning(found: Straggled) -> list[tuple[str, str]]:
 
 def show_timeline(out: Console, found: Straggled) -> None:
     """The first steps of some workers: computing, communicating, waiting."""
-    asked = found.asked
-    horizon = STEPS_DRAWN * (asked.step_seconds + found.healthy_all_reduce_seconds)
+    horizon = _horizon(found)
     width = max(out.width - 17, 20)
     out.print(
         Text(
@@ -195,17 +194,26 @@ def show_timeline(out: Console, found: Straggled) -> None:
     for each in found.found:
         for worker in range(min(found.workers.count, DRAWN)):
             name = _name(each.mode, found) if worker == 0 else ""
-            out.print(Text(f"{name:<12} {worker:>2} {_bar(each, worker, horizon, width)}"))
+            drawn = [span for span in _first_spans(each, horizon) if span.worker == worker]
+            out.print(Text(f"{name:<12} {worker:>2} {_bar(drawn, horizon, width)}"))
     if found.workers.count > DRAWN:
         out.print(Text(say("… and {count} more workers", count=found.workers.count - DRAWN), "dim"))
     out.print()
 
 
-def _bar(each: Progress, worker: int, horizon: float, width: int) -> str:
+def _horizon(found: Straggled) -> float:
+    """Seconds that a timeline is long."""
+    return STEPS_DRAWN * (found.asked.step_seconds + found.healthy_all_reduce_seconds)
+
+
+def _first_spans(each: Progress, horizon: float) -> list[Span]:
+    """What some workers do until then."""
+    return [span for span in each.spans if span.worker < DRAWN and span.start < horizon]
+
+
+def _bar(spans: Iterable[Span], horizon: float, width: int) -> str:
     cells = ["·"] * width
-    for span in each.spans:
-        if span.worker != worker or span.start >= horizon:
-            continue
+    for span in spans:
         first = round(span.start / horizon * width)
         for cell in range(first, min(max(round(span.end / horizon * width), first + 1), width)):
             cells[cell] = "█" if span.computes else "─"
@@ -214,9 +222,12 @@ def _bar(each: Progress, worker: int, horizon: float, width: int) -> str:
     return "".join(cells)
 
 
-def encode_stragglers(found: Straggled, where: Cluster, batch: int | None) -> dict[str, Any]:
-    """The same for programs."""
+def encode_stragglers(
+    found: Straggled, where: Cluster, batch: int | None, *, timeline: bool = False
+) -> dict[str, Any]:
+    """The same for programs; with `timeline`, what some workers do in the first steps."""
     asked = found.asked
+    drawn = {"timeline": _encode_timeline(found)} if timeline else {}
     return {
         "cluster": encode.cluster(where),
         "workers": found.workers.count,
@@ -232,6 +243,31 @@ def encode_stragglers(found: Straggled, where: Cluster, batch: int | None) -> di
         "slow_server_seconds": float(found.workers.server_seconds[0]),
         "ideal_gradients_per_second": found.ideal_per_second,
         "modes": [_encode_mode(each, found, batch) for each in found.found],
+        **drawn,
+    }
+
+
+def _encode_timeline(found: Straggled) -> dict[str, Any]:
+    """As the terminal draws it: what is no span is waiting."""
+    horizon = _horizon(found)
+    return {
+        "seconds": horizon,
+        "workers": min(found.workers.count, DRAWN),
+        "modes": [
+            {
+                "name": each.mode.name.lower(),
+                "spans": [
+                    {
+                        "worker": span.worker,
+                        "start_seconds": span.start,
+                        "end_seconds": span.end,
+                        "computes": span.computes,
+                    }
+                    for span in _first_spans(each, horizon)
+                ],
+            }
+            for each in found.found
+        ],
     }
 
 

@@ -67,10 +67,10 @@ def check_text(where: str, text: str) -> None:
     """A text that one could type."""
     if len(text) > LONGEST_TEXT:
         raise BadInput(
-            say("{where}: longer than {most} characters", where=where, most=LONGEST_TEXT)
+            say("{where!r}: longer than {most} characters", where=where, most=LONGEST_TEXT)
         )
     if not text.isprintable():
-        raise BadInput(say("{where}: holds characters that cannot be typed", where=where))
+        raise BadInput(say("{where!r}: holds characters that cannot be typed", where=where))
 
 
 def check_name(where: str, text: str) -> None:
@@ -78,7 +78,7 @@ def check_name(where: str, text: str) -> None:
     if not _NAME.fullmatch(text) or text.casefold().endswith(_FILES):
         raise BadInput(
             say(
-                "{where}: {text!r} is no name of the catalog; files are not read here: ask the "
+                "{where!r}: {text!r} is no name of the catalog; files are not read here: ask the "
                 "command line, or send a config.json's content as the model",
                 where=where,
                 text=printable(text, 60),

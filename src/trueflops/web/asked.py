@@ -80,15 +80,13 @@ def read_asked(form: Form, body: Mapping[str, Any]) -> Asked:
         if field.name in given:
             raise BadInput(
                 say(
-                    "{name} is asked twice, as {key!r} too; leave one of them out",
+                    "{name!r} is asked twice, as {key!r} too; leave one of them out",
                     name=field.name,
                     key=key,
                 )
             )
         if value is not None and value != UNSET:
             given[field.name] = value
-    if form.command == "catalog" and "name" not in given:  # the overview tells paths of the server
-        raise BadInput(say("name: say which record to show; GET /api/options lists their names"))
     file, config = "", b""
     if isinstance(given.get("model"), Mapping):
         file, config = _config(given["model"])
@@ -108,28 +106,28 @@ def read_asked(form: Form, body: Mapping[str, Any]) -> Asked:
 def _words(field: Field, value: object) -> list[str]:
     values = value if isinstance(value, list) and field.several else [value]
     if len(values) > MOST_LISTED:
-        raise BadInput(say("{name}: more than {most} of them", name=field.name, most=MOST_LISTED))
+        raise BadInput(say("{name!r}: more than {most} of them", name=field.name, most=MOST_LISTED))
     words: list[str] = []
     for each in values:
         if not isinstance(each, str | int | float | bool):
             raise BadInput(
                 say(
-                    "{name}: {shown} cannot be typed; write true, false, a number or a text",
+                    "{name!r}: {shown} cannot be typed; write true, false, a number or a text",
                     name=field.name,
                     shown=shown(each),
                 )
             )
         if isinstance(each, bool) and field.name in NAMES:
-            raise BadInput(say("{name}: {shown} is no name", name=field.name, shown=shown(each)))
+            raise BadInput(say("{name!r}: {shown} is no name", name=field.name, shown=shown(each)))
         if isinstance(each, float) and each - each != 0.0:
-            raise BadInput(say("{name}: a number too large", name=field.name))
+            raise BadInput(say("{name!r}: a number too large", name=field.name))
         text = text_of(each)
         if not isinstance(each, bool):
             check_value(field, text)
         try:
             words += field.flag.typed(each)  # what it holds, the command judges
         except BadInput as error:
-            raise BadInput(f"{field.name}: {error}") from None
+            raise BadInput(f"{field.name!r}: {error}") from None
     return words
 
 

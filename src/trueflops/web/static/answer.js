@@ -124,6 +124,7 @@ function about(view, answer, code) {
         name: words(ALGORITHMS[answer.fastest_algorithm] ?? answer.fastest_algorithm),
       }),
     );
+  if (view === "stragglers") pieces.push(words("{n} workers", { n: answer.workers }));
   if (answer.plan && (view === "train" || view === "infer")) pieces.push(inWords(answer.plan));
   const verdict =
     answer.fits === undefined

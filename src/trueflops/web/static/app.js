@@ -12,7 +12,7 @@ import { spoken } from "./headline.js";
 import { fromFlags } from "./plans.js";
 import { applyTheme, languageOf, settings } from "./settings.js";
 import { body, MOST_PINS, read, write } from "./state.js";
-import { learn, words } from "./words.js";
+import { learn, said, words } from "./words.js";
 
 const panes = Object.fromEntries(
   ["views", "settings", "question", "answer", "glance", "spoken"].map((id) => [
@@ -175,7 +175,7 @@ async function answer() {
   } catch (error) {
     if (error.name === "AbortError" || frame !== mine) return;
     mine.refuse(error);
-    say(error.message);
+    say(said(error.message));
   }
   panes.answer.removeAttribute("aria-busy");
 }
@@ -212,7 +212,7 @@ async function takeFile(file) {
       const view = state.view === "infer" ? "infer" : "train";
       const question = state.view === view ? state.question : DEFAULTS[view];
       go({ view, question: { ...question, model: asText(known.question.model) } });
-    } else if (known.kind === "answer" && known.question?.command in DEFAULTS) {
+    } else if (known.kind === "answer" && Object.hasOwn(DEFAULTS, known.question?.command ?? "")) {
       const { command, ...question } = known.question;
       go({
         view: command,

@@ -8,6 +8,7 @@ export const DEFAULTS = {
   compare: { chips: "H100 H200 B200 MI300X MI355X TPU-v6e RTX-4090 Ascend-910B" },
   explain: { what: "matmul", shape: "4096x11008x4096", on: "H100" },
   collective: { kind: "all_reduce", bytes: "1GB", on: "8xH100", steps: "ring" },
+  stragglers: { on: "8xH100", step: "500ms", bytes: "1GB", slow_rank: "1.5", jitter: "10%" },
   drop: {},
 };
 
@@ -18,5 +19,6 @@ export const VIEWS = [
   ["compare", mark("Chips")],
   ["explain", mark("Product")],
   ["collective", mark("Collective")],
+  ["stragglers", mark("Stragglers")],
   ["drop", mark("Drop")],
 ];

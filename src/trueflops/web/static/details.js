@@ -12,6 +12,7 @@ const MORE = {
   train: [{ ops: "true", timeline: "true" }],
   // 300 requests: as many as a curve needs.
   infer: [{ ops: "true" }, { rates: "true", requests: "300" }, { pareto: "true" }],
+  stragglers: [{ timeline: "true" }],
 };
 const LOADS = ["rate", "requests", "arrival", "burstiness", "think", "lengths"];
 const APART = { rates: LOADS, pareto: [...LOADS, ...PLAN_KEYS, "ttft", "tpot", "prefill", "decode"] };

@@ -31,6 +31,7 @@ const RECOMPUTE = [
 ];
 const SCHEDULES = [["", "1f1b"], ...same(["gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe"])];
 const COLLECTIVES = same(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]);
+const STEPS = ["10ms", "20ms", "50ms", "100ms", "200ms", "500ms", "1s", "2s", "5s", "10s"];
 const SIZES = ["1kB", "10kB", "100kB", "1MB", "10MB", "100MB", "1GB", "10GB"];
 /** How an algorithm of collectives is called, by its name on the command line. */
 export const ALGORITHMS = {
@@ -235,6 +236,74 @@ export const FORMS = {
           auto: mark("all"),
         },
         { name: "steps", label: mark("Draw"), kind: "select", choices: DRAWN },
+      ],
+    },
+  ],
+  stragglers: [
+    {
+      title: mark("Workers"),
+      fields: [
+        cluster,
+        {
+          name: "ranks",
+          label: mark("Ranks"),
+          kind: "slider",
+          stops: ["", ...powers(1, 8)],
+          auto: mark("all"),
+        },
+        { name: "step", label: mark("A healthy step"), kind: "slider", stops: STEPS },
+        {
+          name: "bytes",
+          label: mark("Gradients"),
+          kind: "slider",
+          stops: ["", ...SIZES],
+          auto: mark("none"),
+        },
+      ],
+    },
+    {
+      title: mark("What is slow"),
+      fields: [
+        {
+          name: "slow_rank",
+          label: mark("Rank 0 takes, times"),
+          kind: "slider",
+          stops: ["1", "1.1", "1.25", "1.5", "2", "3", "5", "10"],
+          unless: "1",
+        },
+        {
+          name: "slow_link",
+          label: mark("Its link has, times"),
+          kind: "slider",
+          stops: ["0.01", "0.1", "0.25", "0.5", "0.75", "1"],
+          unless: "1",
+        },
+        {
+          name: "jitter",
+          label: mark("Every step varies by"),
+          kind: "slider",
+          stops: ["0%", "2%", "5%", "10%", "20%", "30%", "50%"],
+          unless: "0%",
+        },
+      ],
+    },
+    {
+      title: mark("How gradients are used"),
+      fields: [
+        {
+          name: "staleness",
+          label: mark("Bounded: steps ahead"),
+          kind: "slider",
+          stops: ["0", "1", "2", "3", "5", "8", "16", "32"],
+          unless: "3",
+        },
+        {
+          name: "drop",
+          label: mark("Dropped of a step"),
+          kind: "slider",
+          stops: ["0", "1", "2", "3", "4"],
+          unless: "1",
+        },
       ],
     },
   ],

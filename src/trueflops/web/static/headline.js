@@ -68,6 +68,17 @@ const FIGURES = {
       exact("busiest_sends_bytes", mark("The busiest sends"), used?.busiest_sends_bytes, "bytes"),
     ];
   },
+  stragglers: (answer) => {
+    const mode = (name) => answer.modes?.find((one) => one.name === name) ?? {};
+    const ideal = answer.ideal_gradients_per_second;
+    const rate = (name, label, value) => exact(name, label, value, "count", { limit: ideal });
+    return [
+      rate("synchronous", mark("Gradients/s, all in step"), mode("synchronous").gradients_per_second),
+      exact("synchronous_lost", mark("Lost in step"), mode("synchronous").lost, "share", { most: 1 }),
+      rate("asynchronous", mark("Gradients/s, asynchronous"), mode("asynchronous").gradients_per_second),
+      exact("mean_staleness", mark("Stale by, asynchronous"), mode("asynchronous").mean_staleness, "count"),
+    ];
+  },
   compare: () => [],
 };
 

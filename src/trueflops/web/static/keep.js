@@ -4,7 +4,7 @@
 import { make } from "./dom.js";
 import { saveExported, saveJson } from "./export.js";
 import { body } from "./state.js";
-import { words } from "./words.js";
+import { said, words } from "./words.js";
 
 const LAUNCHERS = {
   train: ["megatron", "torchtitan", "deepspeed", "nemo", "accelerate"],
@@ -20,7 +20,7 @@ export function keepBar(view, envelope, question, pin) {
     try {
       await work();
     } catch (error) {
-      failed.textContent = error.message;
+      failed.textContent = said(error.message);
     }
   };
   const button = (text, work, title = "") =>

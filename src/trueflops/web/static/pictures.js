@@ -27,6 +27,7 @@ const PICTURES = {
     ["roofline", mark("On the roofline"), false, (answer) => answer.ridge_flop_per_byte],
   ],
   collective: [["ring", mark("Who sends what to whom"), true, (answer) => answer.schedule]],
+  stragglers: [["stragglers", mark("One is slow: who waits, and what is lost"), true, (answer) => answer.timeline]],
 };
 
 const modules = new Map(); // name -> Promise of its draw, or of null where there is no such file

@@ -15,6 +15,7 @@ export function below(answer) {
     answer.load ? loadTable(answer.load) : null,
     answer.algorithms ? algorithmsTable(answer) : null,
     answer.tile_shapes ? shapesTable(answer) : null,
+    answer.modes ? modesTable(answer) : null,
     answer.would_fit?.length
       ? make(
           "section",
@@ -124,6 +125,43 @@ function shapesTable(answer) {
     ["padding_lost_share", words("Lost to padding")],
     ["quantisation_lost_share", words("Lost in the last wave")],
   ]);
+}
+
+/** A way to use gradients with the number that it was given: "drops 1", "bounded by 3". */
+export function modeName({ name, dropped_workers: drop, staleness_bound: staleness }) {
+  if (drop !== undefined) return words("drops {drop}", { drop });
+  return staleness === undefined ? words(name) : words("bounded by {staleness}", { staleness });
+}
+
+function modesTable(answer) {
+  const rows = answer.modes.map((one) => ({
+    ...one,
+    name: modeName(one),
+    lost_share: one.lost,
+    waiting_share: one.waiting,
+    dropped_share: one.dropped,
+  }));
+  return titledTable(
+    words("By how gradients are used"),
+    rows,
+    [
+      ["name", words("updates"), false],
+      ["gradients_per_second", words("gradients/s")],
+      ["lost_share", words("lost")],
+      ["waiting_share", words("waiting")],
+      ["dropped_share", words("dropped")],
+      ["mean_staleness", words("stale by")],
+      ["most_staleness", words("at most")],
+      ["most_steps_ahead", words("ahead")],
+    ],
+    make(
+      "p",
+      { class: "faint" },
+      words(
+        "lost: of healthy workers in step; stale by: updates of others between reading and changing parameters; ahead: steps before the slowest",
+      ),
+    ),
+  );
 }
 
 // Chips for a model: what training and serving it take on each.

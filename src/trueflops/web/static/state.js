@@ -10,7 +10,7 @@ export const MOST_PINS = 4;
 export function read(hash) {
   const [view, query = ""] = split(hash.replace(/^#\/?/, ""));
   const given = new URLSearchParams(query);
-  const known = view in DEFAULTS;
+  const known = Object.hasOwn(DEFAULTS, view);
   const question = Object.fromEntries([...given].filter(([key]) => !OWN.includes(key)));
   return {
     view: known ? view : "train",
@@ -59,7 +59,7 @@ function asObject(text) {
 
 function readPin(text) {
   const [view, query] = split(text);
-  return view in DEFAULTS ? { view, question: Object.fromEntries(new URLSearchParams(query)) } : null;
+  return Object.hasOwn(DEFAULTS, view) ? { view, question: Object.fromEntries(new URLSearchParams(query)) } : null;
 }
 
 function split(text) {

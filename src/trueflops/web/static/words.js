@@ -4,6 +4,7 @@
 let table = {};
 let templates = []; // of entries that have places for values, the longest first
 const found = new Map(); // sentence -> what it was recognised as
+const MOST_FOUND = 2000; // a slider moved all day makes new sentences all day
 
 /** Take the words of a language from the server. */
 export async function learn(language) {
@@ -40,6 +41,7 @@ export function said(sentence) {
   const text = String(sentence);
   if (!templates.length || Object.hasOwn(table, text)) return words(text);
   if (!found.has(text)) {
+    if (found.size >= MOST_FOUND) found.clear();
     found.set(text, hinted(text) ?? recognised(text) ?? listed(text) ?? inPieces(text) ?? text);
   }
   return found.get(text);
@@ -49,7 +51,9 @@ function recognised(text) {
   for (const { pattern, names, translated } of templates) {
     const match = pattern.exec(text);
     if (!match) continue;
-    const values = Object.fromEntries(names.map((name, index) => [name, said(match[index + 1])]));
+    const values = Object.fromEntries(
+      names.map(({ name, quoted }, index) => [name, quoted ? match[index + 1] : said(match[index + 1])]),
+    );
     return translated.replace(PLACE, (whole, name) => values[name] ?? whole).replace(BETWEEN, "");
   }
   return null;
@@ -86,7 +90,8 @@ function compiled([english, translated]) {
   let literal = 0;
   const pieces = english.split(/(\{[^}]*\})/).map((piece) => {
     if (/^\{.*\}$/.test(piece)) {
-      names.push(/^\{([^:!}]*)/.exec(piece)[1]);
+      // {name!r} is what somebody wrote, in quotes: 'on' is a field here, and no word of ours
+      names.push({ name: /^\{([^:!}]*)/.exec(piece)[1], quoted: piece.includes("!r") });
       return "(.*?)"; // a value may be nothing
     }
     literal += piece.replace(/\W/g, "").length;
