@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from run_ranks import job_of, model_of, run
+from trueflops.run import agent
 from trueflops.run.checkpoint import latest
 
 STEPS = 10
@@ -92,6 +94,32 @@ def test_torchrun_restarts_a_killed_rank(tmp_path: Path) -> None:
     alone = job_of(model_of("llama", tmp_path), {}, steps=steps)
     whole = [step.loss for step in run(alone).steps]
     assert answer["losses"] == pytest.approx(whole[answer["begun_at_step"] :], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("ddp", "with --checkpoint and --max-restarts a run goes on"),
+        ("parameter-server", "engine parameter-server saves nothing"),
+    ],
+)
+def test_a_death_is_told_what_its_engine_can_do(
+    engine: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """As torchrun tells it when a signal ends rank 2."""
+
+    def dies(words: list[str]) -> None:
+        failure = ProcessFailure(2, 4711, -signal.SIGKILL, str(tmp_path / "none"))
+        raise ChildFailedError("trueflops", {2: failure})
+
+    monkeypatch.setattr("logging.disable", lambda level: None)  # of this process, it would last
+    monkeypatch.setattr(agent, "main", dies)
+    assert agent.run(engine, ["--standalone"]) == 1
+    assert f"rank 2 was killed by signal 9; {said}" in capsys.readouterr().err
 
 
 def _ranks(launcher: int) -> list[int]:

@@ -54,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
         return compare(options, job, words_of, notes)
     expected = expect(job, where, profile, on_gpu=options.device == "cuda")
     if job.processes > 1 and not is_rank():
-        return start(words_of(options), job.processes, options.max_restarts)
+        words = words_of(options)
+        return start(words, job.plan.engine, job.processes, options.max_restarts)
     check_world(job.processes)
     return _be_a_rank(options, job, expected, notes, where)
 

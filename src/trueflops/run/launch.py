@@ -54,10 +54,13 @@ def check_world(world: int) -> None:
         )
 
 
-def start(words: Sequence[str], ranks: int, restarts: int) -> int:
-    """Run ourselves under torchrun, so many times on this machine; Ctrl-C reaches the ranks."""
+def start(words: Sequence[str], engine: str, ranks: int, restarts: int) -> int:
+    """Run ourselves under torchrun, so many times on this machine; Ctrl-C reaches the ranks.
+
+    `engine` is the plan's: what a death loses depends on it.
+    """
     command = [
-        sys.executable, "-m", "trueflops.run.agent", "--standalone",
+        sys.executable, "-m", "trueflops.run.agent", engine, "--standalone",
         f"--nproc-per-node={ranks}", f"--max-restarts={restarts}", "--monitor-interval=0.2",
         f"--shutdown-timeout={PATIENCE}",
         "-m", "trueflops", "run", *words,
