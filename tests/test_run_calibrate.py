@@ -112,8 +112,58 @@ def test_log_to_profile_to_prediction(tmp_path: Path, capsys: pytest.CaptureFixt
     after = json.loads(capsys.readouterr().out)
     errors = [abs(each["step_seconds"]["value"] / 9.0 - 1.0) for each in (before, after)]
     assert errors[1] < 0.5 * errors[0]
+    assert main(["verify", str(profile), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["quantity"], row["measured"]) == ("step_seconds", 9.0)
+    assert row["predicted"] == pytest.approx(before["step_seconds"]["value"], rel=1e-9)
     assert main(["run", str(plan), *words]) == 0  # a second one adds to it
     assert len(json.loads(profile.read_text())["runs"]) == 2
+
+
+def test_verify_shows_what_a_correction_does_for_other_plans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four plans correct a profile; a fifth, kept in another file, is judged with and without."""
+    monkeypatch.chdir(tmp_path)
+    for number, plan in enumerate(PLANS):
+        Path("plan.json").write_text(json.dumps(plan))
+        took = made_up(plan).seconds
+        written(tmp_path, *(MEGATRON.format(step, 1e3 * took) for step in range(1, 6)))
+        file = "own.json" if number < 4 else "other.json"
+        words = "--model Llama-3.1-8B --on 8xH100 --seq 4096 --global-batch 32 --log train.log"
+        assert main(["run", "plan.json", *words.split(), "--calibrate", file]) == 0
+    capsys.readouterr()
+    assert main(["verify", "own.json", "other.json", "--profile", "own.json", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["group"].endswith("(fitted)") for row in answer["rows"]] == [True] * 4 + [False]
+    assert "tp 2" in answer["rows"][4]["group"]
+    (total,), (before,) = answer["overall"], answer["overall_without_profile"]
+    assert total["rows"] == before["rows"] == 1  # what was fitted does not count
+    assert before["median"] > 0.15
+    assert total["median"] < 0.35 * before["median"]
+    assert main(["verify", "own.json", "other.json", "--profile", "own.json", "--held-out"]) == 0
+    shown = capsys.readouterr().out
+    assert "nan" not in shown
+    assert "fitted" not in shown
+
+
+def test_verify_says_what_is_no_file_of_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chip = tf.accelerator("H100")
+    bare, broken = tmp_path / "bare.json", tmp_path / "broken.json"
+    dispatch = CurveKey("dispatch")
+    write_profile(Profile("own", chip.name, {dispatch: tf.profile_of(chip).curve(dispatch)}), bare)
+    run = {"model": "Llama-3.1-8B", "plan": {}, "seq": 1, "global_batch": 1, "on": "H100"}
+    runs = {"runs": [{**run, "framework": "megatron", "seconds": 0.0}]}
+    broken.write_text(json.dumps(json.loads(bare.read_text()) | runs))
+    for file, said in {
+        bare: "a profile without runs",
+        broken: "not as --calibrate writes it (seconds 0)",
+        tmp_path / "none.json": "no such file",
+    }.items():
+        assert main(["verify", str(file)]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

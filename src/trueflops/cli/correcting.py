@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def _keep(options: argparse.Namespace, said: dict[str, Any], where: Cluster) -> 
     path = own_path(options.calibrate)
     base, record = _base(options)
     runs = [*_runs(path), said]
-    observed = [_observed(each, where, path) for each in runs]
+    observed = [observed_as(each, where, path) for each in runs]
     fit = correct(observed, base)
     chip = where.accelerator
     profile = base or Profile(f"{chip.name}, corrected", chip.name, {})
@@ -122,20 +123,25 @@ def _base(options: argparse.Namespace) -> tuple[Profile | None, Record | None]:
     given = given_profile(options)
     if given is None:
         return None, None
-    rest = {key: curve for key, curve in given.curves.items() if key != CORRECTION}
     path = find_profile(options.profile)
     record = (
         read_record(path) if "measured" in decode_json(read_file(path, LARGEST), path) else None
     )
-    return replace(given, curves=rest), record
+    return uncorrected(given), record
+
+
+def uncorrected(profile: Profile) -> Profile:
+    """The same without what real steps corrected."""
+    rest = {key: curve for key, curve in profile.curves.items() if key != CORRECTION}
+    return replace(profile, curves=rest)
 
 
 def _runs(path: Path) -> list[dict[str, Any]]:
     """Those that a file has seen before."""
     if not is_file(path):
         return []
-    runs = decode_json(read_file(path, LARGEST), path).get("runs")
-    if not isinstance(runs, list) or not all(isinstance(each, dict) for each in runs):
+    runs = runs_in(path)
+    if runs is None:
         raise BadInput(
             say(
                 "--calibrate {name}: there, and not written by --calibrate; name another file, and "
@@ -146,20 +152,30 @@ def _runs(path: Path) -> list[dict[str, Any]]:
     return runs
 
 
-def _observed(said: Mapping[str, Any], where: Cluster, path: Path) -> Observed:
+def runs_in(path: Path) -> list[dict[str, Any]] | None:
+    """Runs that a profile keeps; None where --calibrate did not write it."""
+    runs = decode_json(read_file(path, LARGEST), path).get("runs")
+    there = isinstance(runs, list) and all(isinstance(each, dict) for each in runs)
+    return runs if there else None
+
+
+def observed_as(said: Mapping[str, Any], where: Cluster, path: Path) -> Observed:
+    """A run as a file holds it; `where` is that file's device, of which a run may have had more."""
     try:
         plan, framework = Plan(**fields_of(said["plan"], where=str(path))), str(said["framework"])
         if framework == OWN:
             plan, _ = as_run(plan)
             framework = framework_of(plan)
-        batch = int(said["global_batch"])
+        batch, seconds = int(said["global_batch"]), float(said["seconds"])
+        if not 0.0 < seconds < inf:
+            raise ValueError(f"seconds {seconds:g}")
         return Observed(
             model=read_model(str(said["model"])),
             plan=plan,
             workload=Training(int(said["seq"]), batch, float(said["seq"] * batch)),
             where=_cluster(str(said["on"]), where),
             framework=framework,
-            seconds=float(said["seconds"]),
+            seconds=seconds,
             reserved_bytes=said.get("reserved_bytes"),
             said=said,
         )

@@ -33,7 +33,7 @@ def show_correction(fit: Fit, observed: Sequence[Observed], where: str) -> None:
     for place, each in enumerate(observed):
         without = fit.left_out[place] if fit.left_out else None
         table.add_row(
-            _named(each), units.show(each.seconds, "seconds"),
+            each.name, units.show(each.seconds, "seconds"),
             _off(fit.before[place], each.seconds), _off(fit.after[place], each.seconds),
             "–" if without is None else _off(without, each.seconds),
         )  # fmt: skip
@@ -91,15 +91,3 @@ def encode_correction(fit: Fit, observed: Sequence[Observed]) -> dict[str, Any]:
 
 def _off(predicted: float, measured: float) -> str:
     return f"{predicted / measured - 1.0:+.0%}"
-
-
-def _named(each: Observed) -> str:
-    said = {name: value for name, value in each.said["plan"].items() if "dtype" not in name}
-    said.pop("compute", None)
-    words = " ".join(f"{name} {value}" for name, value in said.items()) or say("one rank")
-    return say(
-        "{words}, seq {seq}, batch {batch}",
-        words=words,
-        seq=each.workload.seq,
-        batch=each.workload.global_batch,
-    )

@@ -1,7 +1,7 @@
 """Carry out a plan with PyTorch's own distributed engine, and count what it does.
 
-All but job, as_run, expected, sharing, logs, correction, peak, launch, ran, served, rounded and
-bind need torch.
+All but job, as_run, expected, sharing, logs, correction, judged, peak, launch, ran, served, rounded
+and bind need torch.
 
 job.py       what is to be run, checked           tokens.py    what it trains on
 network.py   a plain transformer                  routed.py    tokens to their experts and back
@@ -17,5 +17,5 @@ scaling.py   the loss scale of fp16               precisions.py  one training in
 products.py  narrow products, summed in fp32      rounded.py   what each precision lost, as data
 traced.py    a Kineto trace of a few steps        peak.py      of what MFU is a share
 sharing.py   ranks on the cores of one CPU        logs.py      steps that others logged
-correction.py  what real steps correct of a profile
+correction.py  what real steps correct of a profile   judged.py  how far off plans were that ran
 """

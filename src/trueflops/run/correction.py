@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.catalog import Cluster
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict import Trainer, TrainingStep
@@ -46,6 +47,19 @@ class Observed:
     seconds: float
     reserved_bytes: float | None = None  # by the allocator, where that is known
     said: Mapping[str, Any]  # as it stands in the file
+
+    @property
+    def name(self) -> str:
+        """Its plan, without the dtypes, and its batch."""
+        plan = {name: value for name, value in self.said["plan"].items() if "dtype" not in name}
+        plan.pop("compute", None)
+        words = " ".join(f"{name} {value}" for name, value in plan.items()) or say("one rank")
+        return say(
+            "{words}, seq {seq}, batch {batch}",
+            words=words,
+            seq=self.workload.seq,
+            batch=self.workload.global_batch,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +158,11 @@ def predicted(each: Observed, base: Profile | None, values: Mapping[str, float])
     """A step under a correction."""
     chip = each.where.accelerator
     given = base or Profile(f"{chip.name}, corrected", chip.name, {})
-    given = given.having({CORRECTION: curve_of(values, 1)})
-    profile = profile_of(chip, each.framework, given)
+    return predicted_under(each, given.having({CORRECTION: curve_of(values, 1)}))
+
+
+def predicted_under(each: Observed, given: Profile | None) -> TrainingStep:
+    """A step under a profile's own curves; None for what is shipped."""
+    profile = profile_of(each.where.accelerator, each.framework, given)
     where, profile = share_cores(each.where, profile)
     return Trainer(each.model, each.workload, where, profile).predict_one(each.plan)

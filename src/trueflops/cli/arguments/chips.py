@@ -93,7 +93,10 @@ def calibrate_flags(p: argparse.ArgumentParser) -> None:
 def verify_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops verify`."""
     p.add_argument(
-        "files", nargs="+", metavar="FILE.csv", help="measured results, known by their header"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="measured results: CSV, known by its header, or runs that run --calibrate kept",
     )
     profile_flags(p)
     p.add_argument(
