@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -304,17 +305,34 @@ def test_a_long_question_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyP
 
 def test_an_equal_question_is_asked_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(pool: Pool) -> None:
-        answers = Answers(pool, most_bytes=200)
+        answers = Answers(pool, most_bytes=10_000)
         asked = Asked(("sleep", "0.1"))
         found = await asyncio.gather(*(answers.ask(asked, 60.0) for _ in range(5)))
         assert all(each is found[0] for each in found)
         assert answers.recall(asked) is found[0]
         for at in range(100):
             await answers.ask(Asked(("quick", str(at))), 60.0)
-        assert answers.bytes <= 200
+        assert answers.bytes <= 10_000
         assert answers.recall(asked) is None
 
     in_pool(monkeypatch, use)
+
+
+def test_short_answers_are_counted_by_what_they_take() -> None:
+    """Ten bytes of text are a kilobyte of objects: a megabyte keeps hundreds, not 30,000."""
+    answers = Answers(Pool(web_runs.run, 1), most_bytes=1_000_000)
+    first = Asked(("quick", "000000"))
+    tracemalloc.start()
+    try:
+        for at in range(3000):
+            asked = Asked(("quick", f"{at:06d}"))
+            answers._keep(asked, Answered(2, error=f"no {at:06d}", code="BAD_INPUT"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answers.recall(first) is None
+    assert answers.recall(asked) is not None
+    assert held < answers.most_bytes
 
 
 def test_where_it_is_served_is_said_in_one_sentence() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Final
 
 from trueflops.web.asked import Asked
@@ -15,6 +16,7 @@ from trueflops.web.pool import Listener, Pool
 from trueflops.web.worker import BUG, Answered, Told
 
 MOST_KEPT_BYTES: Final = 64 * 1024**2
+HELD_BYTES: Final = 1024  # of the two objects, their tuples and their place among the kept
 
 
 @dataclass(eq=False)
@@ -91,5 +93,7 @@ class Answers:
 
 
 def _bytes(asked: Asked, found: Answered) -> int:
-    files = sum(len(content) for _, content in (*asked.files, *found.made))
-    return files + sum(map(len, asked.words)) + len(found.answer) + len(found.error)
+    """What both take in memory: of a short answer, a sentence, its objects are most of it."""
+    files = [piece for file in (*asked.files, *found.made) for piece in file]
+    texts = (*asked.words, asked.wanted, found.answer, found.error, found.code, *files)
+    return HELD_BYTES + sum(map(getsizeof, texts))
