@@ -266,3 +266,41 @@ def test_help_and_errors_are_said_too(capsys: pytest.CaptureFixture[str]) -> Non
     }.items():
         assert main([*words.split(), "--lang", "zh"]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "content", "said"),
+    [
+        (["diagnose"], "trace.json", "{}", "不是 PyTorch profiler 的 trace"),
+        (["diagnose"], "trace.json", '{"traceEvents": [{', "中途结束"),
+        (["capture", "--on", "H100"], "model.onnx", "\x00", "不是 ONNX 文件"),
+        (["train", "Llama-3.1-8B", "--on", "8xH100", "--from"], "ds.json", "{", "不是 JSON"),
+        (
+            ["train", "Llama-3.1-8B", "--on", "8xH100", "--from"],
+            "a.yml",
+            "ls",
+            "a.yml 第 1 行：不是",
+        ),
+        (
+            ["train", "Llama-3.1-8B", "--on", "8xH100", "--from"],
+            "run.sh",
+            "torchrun pretrain_gpt.py --tensor-model-parallel-size two",
+            "run.sh 第 1 行：--tensor-model-parallel-size 是 two；可以是数",
+        ),
+    ],
+)
+def test_errors_of_other_programs_files_are_said_too(
+    words: list[str],
+    name: str,
+    content: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if name.endswith(".onnx"):
+        pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(content)
+    assert main([*words, name, "--lang", "zh"]) == 2
+    assert "".join(said.split()) in "".join(capsys.readouterr().err.split())

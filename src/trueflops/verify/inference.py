@@ -194,7 +194,7 @@ def _deployment(row: Row) -> Deployment:
     drafts = _speculation(row, model)
     link = pcie_of(notes)
     host = _on_host(row, model)
-    return Deployment(model, chip, layout, weights, bits, engine, drafts, watts, link, host)
+    return Deployment(model, chip, layout, weights, bits, engine, drafts, watts, link, offload=host)
 
 
 def _on_host(row: Row, model: Model) -> Offload | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from trueflops.errors import BadInput, printable
 from trueflops.files import open_file
 from trueflops.interop.kineto.stream import JsonStream
+from trueflops.language import say
 from trueflops.units import MICRO
 
 LARGEST_TRACE: Final = 1024 * 1024 * 1024  # bytes, unpacked: some five million events
@@ -62,14 +63,28 @@ def read_document(path: Path) -> Document:
                 events.append(event)
                 if len(events) > MOST_EVENTS:
                     raise BadInput(
-                        f"{where}: more than {MOST_EVENTS:,} events; profile fewer steps"
+                        say(
+                            "{where}: more than {most:,} events; profile fewer steps",
+                            where=where,
+                            most=MOST_EVENTS,
+                        )
                     )
     if not source.listed:
         raise BadInput(
-            f"{where}: not a trace of PyTorch's profiler (no traceEvents); make one {HOW}"
+            say(
+                "{where}: not a trace of PyTorch's profiler (no traceEvents); make one {how}",
+                where=where,
+                how=HOW,
+            )
         )
     if not events:
-        raise BadInput(f"{where}: the trace holds no events that take time; make one {HOW}")
+        raise BadInput(
+            say(
+                "{where}: the trace holds no events that take time; make one {how}",
+                where=where,
+                how=HOW,
+            )
+        )
     first = min(event.start for event in events)
     for event in events:
         event.start, event.end = event.start - first, event.end - first

@@ -27,6 +27,7 @@ from trueflops.interop.kineto.file import (
 )
 from trueflops.interop.kineto.on_cpu import GLOO, work_on_cpu
 from trueflops.interop.kineto.outputs import OWNERS
+from trueflops.language import say
 from trueflops.records.trace import (
     NOBODY,
     HostEvent,
@@ -68,7 +69,13 @@ def read_trace(path: Path) -> Trace:
         device, warnings = "", []
         kernels, launches = _on_cpu([*ops, *named])
         if calls or not kernels:  # of a device that did nothing; or without shapes
-            raise BadInput(f"{document.where}: no kernels of an accelerator in it; make one {HOW}")
+            raise BadInput(
+                say(
+                    "{where}: no kernels of an accelerator in it; make one {how}",
+                    where=document.where,
+                    how=HOW,
+                )
+            )
     return Trace(
         document.where,
         device,

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, NoReturn
 
 from trueflops.errors import BadInput, shorten
+from trueflops.language import say
 
 PIECE: Final = 1024 * 1024  # bytes read at once
 LARGEST_VALUE: Final = 64 * 1024 * 1024  # characters of one value that is no list of events
@@ -76,7 +77,11 @@ class JsonStream:
             count += 1
             if count > MOST_ENTRIES:
                 raise BadInput(
-                    f"{self.where}: more than {MOST_ENTRIES:,} events; profile fewer steps"
+                    say(
+                        "{where}: more than {most:,} events; profile fewer steps",
+                        where=self.where,
+                        most=MOST_ENTRIES,
+                    )
                 )
             yield self._value()
             if self._text[self._at : self._at + 2] == ",{":  # as profilers write them
@@ -121,7 +126,9 @@ class JsonStream:
             try:
                 value, end = _READ.raw_decode(self._text, self._at)
             except RecursionError:
-                raise BadInput(f"{self.where}: not a trace (JSON nested too deeply)") from None
+                raise BadInput(
+                    say("{where}: not a trace (JSON nested too deeply)", where=self.where)
+                ) from None
             except json.JSONDecodeError as error:
                 near_end = error.pos >= len(self._text) - 1 or "Unterminated" in error.msg
                 if self._ended and near_end:
@@ -130,14 +137,24 @@ class JsonStream:
                 if self._ended or not (near_end or len(self._text) - error.pos < LITERAL):
                     self._refuse(error.msg)
             except ValueError as error:  # a number of too many digits
-                raise BadInput(f"{self.where}: not a trace ({shorten(str(error))})") from None
+                raise BadInput(
+                    say(
+                        "{where}: not a trace ({error})",
+                        where=self.where,
+                        error=shorten(str(error)),
+                    )
+                ) from None
             else:
                 if end + LITERAL < len(self._text) or self._ended:  # else a number may go on
                     self._at = end
                     return value
             if len(self._text) - self._at > LARGEST_VALUE:
                 raise BadInput(
-                    f"{self.where}: not a trace (one value of {LARGEST_VALUE:,} letters)"
+                    say(
+                        "{where}: not a trace (one value of {most:,} letters)",
+                        where=self.where,
+                        most=LARGEST_VALUE,
+                    )
                 )
             self._more(len(self._text) - self._at)
 
@@ -152,7 +169,11 @@ class JsonStream:
             if self._bytes > self.largest:
                 most = self.largest // 1024 // 1024
                 raise BadInput(
-                    f"{self.where}: unpacks to more than {most} MiB; profile fewer steps"
+                    say(
+                        "{where}: unpacks to more than {most} MiB; profile fewer steps",
+                        where=self.where,
+                        most=most,
+                    )
                 )
             pieces.append(self._decode(raw, self._ended))
             have += len(pieces[-1])
@@ -162,19 +183,28 @@ class JsonStream:
         try:
             piece: bytes = self._stream.read(PIECE)
         except EOFError:
-            raise BadInput(f"{self.where}: ends in the middle; copy or export it again") from None
+            raise BadInput(
+                say("{where}: ends in the middle; copy or export it again", where=self.where)
+            ) from None
         except (OSError, zlib.error) as error:
             said = shorten(str(error))
-            how = "unpacked" if self._packed else "read"
-            raise BadInput(f"{self.where}: cannot be {how} ({said})") from None
+            why = say("{where}: cannot be read ({strerror})", where=self.where, strerror=said)
+            if self._packed:
+                why = say("{where}: cannot be unpacked ({said})", where=self.where, said=said)
+            raise BadInput(why) from None
         return piece
 
     def _cut_short(self) -> NoReturn:
         raise BadInput(
-            f"{self.where}: ends in the middle; was the profiler still writing? Export it again"
+            say(
+                "{where}: ends in the middle; was the profiler still writing? Export it again",
+                where=self.where,
+            )
         )
 
     def _refuse(self, why: str) -> NoReturn:
         if not self._next():
             self._cut_short()
-        raise BadInput(f"{self.where}: not a trace: not valid JSON ({shorten(why)})")
+        raise BadInput(
+            say("{where}: not a trace: not valid JSON ({why})", where=self.where, why=shorten(why))
+        )

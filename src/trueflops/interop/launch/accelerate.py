@@ -23,6 +23,7 @@ from trueflops.interop.launch.settings import (
 )
 from trueflops.interop.launch.shell import about, script
 from trueflops.interop.launch.texts import to_json, to_yaml
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.profile.frameworks import habits
 
@@ -135,8 +136,11 @@ def _by_torch(asked: Asked) -> Settings:
     if asked.framework == "trainer":
         if plan.zero or plan.tp * plan.cp > 1 or plan.offload_optimizer:
             raise BadInput(
-                f"--emit {NAME}: DDP shares, splits and offloads nothing; write --zero 0, or "
-                f"--framework fsdp2 --zero 3"
+                say(
+                    "--emit {name}: DDP shares, splits and offloads nothing; write --zero "
+                    "0, or --framework fsdp2 --zero 3",
+                    name=NAME,
+                )
             )
         said = _places(asked, "MULTI_GPU" if asked.cluster.count > 1 else "NO")
     elif not plan.zero and plan.dp_replicate > 1:
@@ -212,7 +216,13 @@ def read(said: Said, model: Model, accelerators: int, program: Said | None = Non
 def _inline(said: Said) -> Said:
     """The settings of DeepSpeed that stand in accelerate's own config, by DeepSpeed's names."""
     if file := said.get("deepspeed_config.deepspeed_config_file"):
-        raise BadInput(f"{said.where}: the config of DeepSpeed says the plan; give --from {file}")
+        raise BadInput(
+            say(
+                "{where}: the config of DeepSpeed says the plan; give --from {file}",
+                where=said.where,
+                file=file,
+            )
+        )
     half = said.choice("mixed_precision", _MIXED, "no")
     values = {f"{half}.enabled": True} if half else {}
     named = {theirs: f"deepspeed_config.{ours}" for ours, theirs in _INLINE.items()}

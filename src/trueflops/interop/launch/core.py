@@ -13,6 +13,7 @@ from typing import Any, Final
 from trueflops.errors import BadInput
 from trueflops.interop.launch.core_stages import read_stages, stage_settings
 from trueflops.interop.launch.settings import Asked, Said, Settings, refused
+from trueflops.language import say
 from trueflops.plan import Plan
 
 STATES: Final = frozenset(
@@ -148,10 +149,15 @@ def _shared(tool: str, plan: Plan) -> Settings:
     """ZeRO 1 is the distributed optimizer, 2 and 3 are Megatron-FSDP; HSDP is instances of it."""
     if plan.optimizer == "muon" and (plan.zero or plan.overlap):
         raise BadInput(
-            f"--emit {tool}: muon shares and overlaps nothing there; add --zero 0 --no-overlap"
+            say(
+                "--emit {tool}: muon shares and overlaps nothing there; add --zero 0 --no-overlap",
+                tool=tool,
+            )
         )
     if plan.offload_optimizer and not plan.zero:
-        raise BadInput(f"--emit {tool}: only shared states are offloaded there; add --zero 1")
+        raise BadInput(
+            say("--emit {tool}: only shared states are offloaded there; add --zero 1", tool=tool)
+        )
     said: Settings = {
         "ddp.use_distributed_optimizer": plan.zero >= 1,
         "ddp.overlap_grad_reduce": plan.overlap,
@@ -220,7 +226,9 @@ def _read_shared(said: Said, plan: dict[str, Any], accelerators: int) -> dict[st
         zero = strategy
     copies = said.whole("ddp.num_distributed_optimizer_instances", 1)
     if replicas % copies:
-        raise said.wrong("ddp.num_distributed_optimizer_instances", f"a divisor of dp {replicas}")
+        raise said.wrong(
+            "ddp.num_distributed_optimizer_instances", say("a divisor of dp {dp}", dp=replicas)
+        )
     offloaded = said.real("optimizer.optimizer_offload_fraction", 1.0)
     said.get("optimizer.use_precision_aware_optimizer")
     said.get("ddp.overlap_param_gather")

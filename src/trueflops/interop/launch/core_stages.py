@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput
 from trueflops.interop.launch.settings import Asked, Said, Settings
+from trueflops.language import mark, say
 from trueflops.plan.pieces import deal
 
 FIRST: Final = "model.num_layers_in_first_pipeline_stage"
@@ -36,7 +37,14 @@ def stage_settings(tool: str, asked: Asked) -> Settings:
     if not any(ends) and layers % (pp * vpp) == 0:
         return said | {FIRST: None, LAST: None}
     if len(asked.stages) != pp * vpp:
-        raise BadInput(f"--emit {tool}: {layers} layers are not even over pp {plan.pp:g}")
+        raise BadInput(
+            say(
+                "--emit {tool}: {layers} layers are not even over pp {pp:g}",
+                tool=tool,
+                layers=layers,
+                pp=plan.pp,
+            )
+        )
     layout = "|".join(f"t*{count}" if count else "" for count in asked.stages)
     return said | {FIRST: None, LAST: None, LAYOUT: f"E{layout}L"}
 
@@ -52,7 +60,12 @@ def read_stages(said: Said, layers: int, stages: int) -> dict[str, Any]:
         each = (layers + sum(counted)) // stages
         if each * stages != layers + sum(counted):
             key = next(key for key, one in zip(_COUNTED, counted, strict=True) if one)
-            raise said.wrong(key, f"true where it makes {layers} layers even over {stages} stages")
+            meant = say(
+                "true where it makes {layers} layers even over {stages} stages",
+                layers=layers,
+                stages=stages,
+            )
+            raise said.wrong(key, meant)
         ends = [each - 1 if one else 0 for one in counted]
     return _fields(vpp, *ends)
 
@@ -62,16 +75,17 @@ def _read_layout(said: Said, layout: str, layers: int, stages: int) -> dict[str,
     whole = re.sub(r"\(([^)]+)\)\*(\d+)", _repeated, layout.replace(",", ""))
     counts = [re.sub(r"(.)\*(\d+)", _repeated, piece).count("t") for piece in whole.split("|")]
     if len(counts) % stages:
-        raise said.wrong(LAYOUT, f"pieces for each of {stages} stages")
+        raise said.wrong(LAYOUT, say("pieces for each of {stages} stages", stages=stages))
     if sum(counts) != layers:
-        raise said.wrong(LAYOUT, f"one of {layers} layers, not {sum(counts)}")
+        meant = say("one of {layers} layers, not {counted}", layers=layers, counted=sum(counts))
+        raise said.wrong(LAYOUT, meant)
     vpp = len(counts) // stages
     held = _by_stage(counts, stages)
     for first, last in ((0, 0), (held[0], 0), (0, held[-1]), (held[0], held[-1])):
         dealt = _by_stage(deal(layers, stages, vpp, first, last), stages)
         if (held[0], sorted(held), held[-1]) == (dealt[0], sorted(dealt), dealt[-1]):
             return _fields(vpp, first, last)
-    raise said.wrong(LAYOUT, "stages that are even but for the first and the last")
+    raise said.wrong(LAYOUT, mark("stages that are even but for the first and the last"))
 
 
 def _fields(vpp: int, first: int, last: int) -> dict[str, Any]:

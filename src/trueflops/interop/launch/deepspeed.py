@@ -22,6 +22,7 @@ from trueflops.interop.launch.settings import (
 )
 from trueflops.interop.launch.shell import TORCHRUN, processes, script
 from trueflops.interop.launch.texts import to_json
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.units import MILLION
 
@@ -111,7 +112,12 @@ def _check(tool: str, asked: Asked) -> None:
         )
     offloads = bool(plan.offload_optimizer or plan.offload_parameters)
     if offloads and (not plan.zero or plan.optimizer not in _OPTIMIZERS):
-        raise BadInput(f"--emit {tool}: only ZeRO's AdamW is offloaded there; add --zero 1, 2 or 3")
+        raise BadInput(
+            say(
+                "--emit {tool}: only ZeRO's AdamW is offloaded there; add --zero 1, 2 or 3",
+                tool=tool,
+            )
+        )
     if plan.offload_parameters not in (0, 1) or (plan.offload_parameters and plan.zero < 3):
         own = "all of them, with --zero 3, is"
         raise refused(tool, "offload_parameters", plan.offload_parameters, own)

@@ -11,6 +11,7 @@ from itertools import groupby
 from trueflops.errors import BadInput
 from trueflops.interop.launch.settings import Settings
 from trueflops.interop.launch.shell import flags
+from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.model.architecture import Block
 from trueflops.model.layers import Attention
@@ -91,23 +92,32 @@ def _check(tool: str, model: Model) -> None:
     activations = {(f.gated, f.activation) for f in dense}
     activations |= {(f.gated, f.activation) for f in routed}
     reasons = {
-        "attention that differs between layers": len(attentions) > 1,
-        "a window of attention": bool(some.window or some.sinks or some.chunked),
-        "positions by ALiBi": not (some.rope or model.learned_positions),
-        "norms of queries and keys over the width": some.qk_norm not in ("none", "head"),
-        "biases of some linear layers only": _uneven_biases(model.blocks),
-        "norms after attention or FFN": any(b.norms != "pre" for b in model.blocks),
-        "attention and FFN side by side": any(b.parallel for b in model.blocks),
-        "an embedding of its own width or norm": bool(model.embedding_dim or model.embedding_norm),
-        "a bias of the head, or no final norm": model.head_bias or not model.final_norm,
-        "feed-forward layers of several kinds": len(activations) > 1 or len(dense) > 1,
-        f"the activation {sorted(activations)[0][1]}": not all(map(_has_activation, activations)),
+        mark("attention that differs between layers"): len(attentions) > 1,
+        mark("a window of attention"): bool(some.window or some.sinks or some.chunked),
+        mark("positions by ALiBi"): not (some.rope or model.learned_positions),
+        mark("norms of queries and keys over the width"): some.qk_norm not in ("none", "head"),
+        mark("biases of some linear layers only"): _uneven_biases(model.blocks),
+        mark("norms after attention or FFN"): any(b.norms != "pre" for b in model.blocks),
+        mark("attention and FFN side by side"): any(b.parallel for b in model.blocks),
+        mark("an embedding of its own width or norm"): bool(
+            model.embedding_dim or model.embedding_norm
+        ),
+        mark("a bias of the head, or no final norm"): model.head_bias or not model.final_norm,
+        mark("feed-forward layers of several kinds"): len(activations) > 1 or len(dense) > 1,
+        say("the activation {activation}", activation=sorted(activations)[0][1]): not all(
+            map(_has_activation, activations)
+        ),
     }
     for what, there in reasons.items():
         if there:
             raise BadInput(
-                f"--emit {tool}: {model.name} has {what}, for which pretrain_gpt.py has no flag; "
-                f"emit for another tool: torchtitan, deepspeed, nemo or accelerate"
+                say(
+                    "--emit {tool}: {name} has {what}, for which pretrain_gpt.py has no "
+                    "flag; emit for another tool: torchtitan, deepspeed, nemo or accelerate",
+                    tool=tool,
+                    name=model.name,
+                    what=what,
+                )
             )
 
 

@@ -15,9 +15,10 @@ from trueflops.files import is_file, is_folder, read_file
 from trueflops.interop.launch import accelerate, deepspeed, megatron, nemo, slurm, torchtitan
 from trueflops.interop.launch.settings import Found, Said
 from trueflops.interop.launch.texts import from_flags, from_json, from_toml, from_yaml
+from trueflops.language import mark, say
 from trueflops.model import Model
 
-_KNOWN: Final = (
+_KNOWN: Final = mark(
     "a script with Megatron-LM's or torchtitan's flags, torchtitan's job config (TOML), "
     "DeepSpeed's config (JSON), accelerate's or Megatron-Bridge's (YAML), or a batch script of one"
 )
@@ -31,7 +32,9 @@ def read_launch(path: Path, model: Model, accelerators: int) -> Found:
     try:
         text = read_file(path).decode()
     except UnicodeDecodeError:
-        raise BadInput(f"{where}: not a text; --from reads {_KNOWN}") from None
+        raise BadInput(
+            say("{where}: not a text; --from reads {known}", where=where, known=_KNOWN)
+        ) from None
     if text.lstrip().startswith("{"):
         said = from_json(text, where)
         if not any(key.startswith(("train_", "zero_optim", "bf16", "fp16")) for key in said.values):
@@ -86,12 +89,22 @@ def _named(said: Said, key: str, script: Path) -> tuple[str, str]:
     name = str(value[0] if isinstance(value, list) else value)
     file = script.parent / re.sub(r"^\$\{?HERE\}?/", "", name)
     if not is_file(file):
-        raise BadInput(f"{said.place(key)}: no file {printable(name)} beside it; give --from that")
+        raise BadInput(
+            say(
+                "{place}: no file {name} beside it; give --from that",
+                place=said.place(key),
+                name=printable(name),
+            )
+        )
     try:
         return read_file(file).decode(), printable(file.name)
     except UnicodeDecodeError:
-        raise BadInput(f"{printable(file.name)}: not a text") from None
+        raise BadInput(say("{name}: not a text", name=printable(file.name))) from None
 
 
 def _unknown(where: str) -> BadInput:
-    return BadInput(f"{where}: starts nothing that is known; --from reads {_KNOWN}")
+    return BadInput(
+        say(
+            "{where}: starts nothing that is known; --from reads {known}", where=where, known=_KNOWN
+        )
+    )

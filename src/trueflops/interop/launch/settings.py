@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from trueflops.catalog import Cluster
 from trueflops.errors import BadInput, join_or, printable
+from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.workload import Training
@@ -91,7 +92,7 @@ class Said:
         """A whole number."""
         number = self.real(key, usual)
         if number != int(number):
-            raise self.wrong(key, "a whole number")
+            raise self.wrong(key, mark("a whole number"))
         return int(number)
 
     def real(self, key: str, usual: float) -> float:
@@ -104,7 +105,7 @@ class Said:
                 raise ValueError
             return float(value)
         except (TypeError, ValueError):
-            raise self.wrong(key, "a number") from None
+            raise self.wrong(key, mark("a number")) from None
 
     def switch(self, key: str, usual: bool = False) -> bool:
         """On or off."""
@@ -114,7 +115,7 @@ class Said:
         word = value.lower() if isinstance(value, str) else value
         known = _TRUE | _FALSE
         if not isinstance(word, str | bool) or word not in known:
-            raise self.wrong(key, "true or false")
+            raise self.wrong(key, mark("true or false"))
         return known[word]
 
     def choice(self, key: str, words: Mapping[str, T], usual: str) -> T:
@@ -130,7 +131,15 @@ class Said:
     def wrong(self, key: str, instead: str) -> BadInput:
         """The error of a value that no plan has."""
         value = printable(str(self.values.get(key)), 60)
-        return BadInput(f"{self.place(key)}: {self._name(key)} is {value}; it may be {instead}")
+        return BadInput(
+            say(
+                "{place}: {name} is {value}; it may be {instead}",
+                place=self.place(key),
+                name=self._name(key),
+                value=value,
+                instead=instead,
+            )
+        )
 
     def _name(self, key: str) -> str:
         return self.spelt.get(key, key)
@@ -138,7 +147,7 @@ class Said:
     def place(self, key: str) -> str:
         """'run.sh, line 12'."""
         line = self.lines.get(key)
-        return f"{self.where}, line {line}" if line else self.where
+        return say("{where}, line {line}", where=self.where, line=line) if line else self.where
 
     def unread(self, known: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """What may matter and was not read; a key that nearly is one that is read is refused."""
@@ -147,9 +156,18 @@ class Said:
             near = difflib.get_close_matches(key, self.asked, n=1, cutoff=ALIKE)
             if near and near[0] not in self.values:
                 wrong, meant = self._name(key), self._name(near[0])
-                raise BadInput(f"{self.place(key)}: {wrong} is not read; did you mean {meant}?")
+                raise BadInput(
+                    say(
+                        "{place}: {wrong} is not read; did you mean {meant}?",
+                        place=self.place(key),
+                        wrong=wrong,
+                        meant=meant,
+                    )
+                )
             if PLAN_WORDS.search(key):
-                note = f"{self.place(key)}: {self._name(key)} is not read"
+                note = say(
+                    "{place}: {name} is not read", place=self.place(key), name=self._name(key)
+                )
                 notes.append((self.lines.get(key, 0), note))
         return tuple(note for _, note in sorted(notes))
 
@@ -190,7 +208,14 @@ def implied_by(tool_implies: Mapping[str, Any], stated: frozenset[str]) -> dict[
 
 def refused(tool: str, name: str, value: Any, because: str) -> BadInput:
     """'--emit torchtitan: it has no setting for --schedule dualpipe (…)'."""
-    return BadInput(f"--emit {tool}: no setting for {_spelt(name, value)} there; {because}")
+    return BadInput(
+        say(
+            "--emit {tool}: no setting for {spelt} there; {because}",
+            tool=tool,
+            spelt=_spelt(name, value),
+            because=because,
+        )
+    )
 
 
 def _spelt(name: str, value: Any) -> str:

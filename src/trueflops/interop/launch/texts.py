@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, printable
 from trueflops.interop.launch.settings import Said, Settings
+from trueflops.language import say
 
 _SCALARS: Final = {
     "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
@@ -90,10 +91,14 @@ def from_json(text: str, where: str) -> Said:
     try:
         read = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise BadInput(f"{where}{line}: not JSON ({error})") from None
+        line = ""
+        if isinstance(error, json.JSONDecodeError):
+            line = say(", line {line}", line=error.lineno)
+        raise BadInput(
+            say("{where}{line}: not JSON ({error})", where=where, line=line, error=error)
+        ) from None
     if not isinstance(read, dict):
-        raise BadInput(f"{where}: holds no JSON object; name a file of settings")
+        raise BadInput(say("{where}: holds no JSON object; name a file of settings", where=where))
     values = dict(_flat(read))
     starts = {key: _line_of(text, rf'"{re.escape(key.rpartition(".")[2])}"\s*:') for key in values}
     return Said(where, values, starts)
@@ -104,7 +109,7 @@ def from_toml(text: str, where: str) -> Said:
     try:
         read = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{where}: not TOML ({error})") from None
+        raise BadInput(say("{where}: not TOML ({error})", where=where, error=error)) from None
     lines, section = {}, ""
     for number, line in enumerate(text.splitlines(), 1):
         if found := re.match(r"\s*\[([^\[\]]+)\]", line):
@@ -123,12 +128,24 @@ def from_yaml(text: str, where: str) -> Said:
         if line.startswith("- "):  # an item of the list that the last key opened
             key = next((k for i, k in reversed(open_maps) if i <= indent), "")
             if not key or not isinstance(values.setdefault(key, []), list):
-                raise BadInput(f"{where}, line {number}: a list where no key asked for one")
+                raise BadInput(
+                    say(
+                        "{where}, line {number}: a list where no key asked for one",
+                        where=where,
+                        number=number,
+                    )
+                )
             values[key].append(_scalar(line[2:].strip()))
             continue
         found = _KEY.match(line)
         if not found:
-            raise BadInput(f"{where}, line {number}: not 'key: value', all that is read of YAML")
+            raise BadInput(
+                say(
+                    "{where}, line {number}: not 'key: value', all that is read of YAML",
+                    where=where,
+                    number=number,
+                )
+            )
         while open_maps and open_maps[-1][0] >= indent:
             open_maps.pop()
         name = next(part for part in found.groups() if part is not None).strip()
@@ -136,7 +153,12 @@ def from_yaml(text: str, where: str) -> Said:
         rest = line[found.end() :].strip()
         if rest[:1] in ("&", "*", "!", "|", ">"):
             raise BadInput(
-                f"{where}, line {number}: {rest[:1]} of YAML is not read; write it plain"
+                say(
+                    "{where}, line {number}: {rest} of YAML is not read; write it plain",
+                    where=where,
+                    number=number,
+                    rest=rest[:1],
+                )
             )
         lines[key] = number
         if rest:
@@ -154,7 +176,13 @@ def _yaml_lines(text: str, where: str) -> Iterator[tuple[int, int, str]]:
             continue
         content = bare.lstrip(" ")
         if content.startswith("\t"):
-            raise BadInput(f"{where}, line {number}: YAML is indented by spaces, not tabs")
+            raise BadInput(
+                say(
+                    "{where}, line {number}: YAML is indented by spaces, not tabs",
+                    where=where,
+                    number=number,
+                )
+            )
         yield number, len(bare) - len(content), content
 
 

@@ -25,6 +25,7 @@ from trueflops.interop.launch.settings import (
 from trueflops.interop.launch.shell import TORCHRUN, about, processes, script
 from trueflops.interop.launch.texts import to_toml
 from trueflops.interop.launch.torchtitan_stages import read_stages, stage_settings
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
 
@@ -111,8 +112,12 @@ def write(asked: Asked) -> Written:
     check_implied(NAME, asked.plan, IMPLIES, STATES)
     if asked.model.name not in _MODELS:
         raise BadInput(
-            f"--emit {NAME}: it has no {asked.model.name} of its own; its models: "
-            f"{', '.join(_MODELS)}"
+            say(
+                "--emit {name}: it has no {model} of its own; its models: {models}",
+                name=NAME,
+                model=asked.model.name,
+                models=", ".join(_MODELS),
+            )
         )
     settings = _settings(asked)
     in_flags, in_job = _not_in_flags(asked), _not_in_job(asked.plan)
@@ -121,8 +126,14 @@ def write(asked: Asked) -> Written:
     if in_job is None:
         return _job(asked, settings)
     raise BadInput(
-        f"--emit {NAME}: flags of 0.3 cannot say {in_flags}, and the job config of 0.2 cannot say "
-        f"{in_job}; write {'--loss fused' if asked.plan.loss == 'chunked' else '--sp'}"
+        say(
+            "--emit {name}: flags of 0.3 cannot say {in_flags}, and the job config "
+            "of 0.2 cannot say {in_job}; write {instead}",
+            name=NAME,
+            in_flags=in_flags,
+            in_job=in_job,
+            instead="--loss fused" if asked.plan.loss == "chunked" else "--sp",
+        )
     )
 
 
@@ -307,7 +318,9 @@ def _read_recomputed(said: Said, form: Form, layers: int) -> dict[str, Any]:
     if kind != "products" or every == "op":
         return {"recompute": kind, "recompute_layers": inf}
     if not every.isdigit() or every == "0":
-        raise said.wrong("activation_checkpoint.selective_ac_option", join_or(["op", "a number"]))
+        raise said.wrong(
+            "activation_checkpoint.selective_ac_option", join_or(["op", say("a number")])
+        )
     return {
         "recompute": "full",
         "recompute_layers": max(layers // int(every), 1),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput
 from trueflops.interop.launch.settings import Asked, Said, Settings, refused
+from trueflops.language import say
 from trueflops.model import Model
 
 _P: Final = "parallelism.pipeline_parallel_"
@@ -55,8 +56,14 @@ def _less(tool: str, asked: Asked) -> tuple[int, int]:
     less = tuple(each - n if n else 0 for n in ends)
     if (between and rest % between) or min(less) < 0:
         raise BadInput(
-            f"--emit {tool}: stages of {ends[0]} first and {ends[1]} last layers cannot be said "
-            f"there: the ends hold as many as the equal ones between, or fewer"
+            say(
+                "--emit {tool}: stages of {first} first and {last} last layers cannot "
+                "be said there: the ends hold as many as the equal ones between, or "
+                "fewer",
+                tool=tool,
+                first=ends[0],
+                last=ends[1],
+            )
         )
     return less[0], less[1]
 
@@ -72,7 +79,9 @@ def read_stages(said: Said, model: Model, stages: int) -> dict[str, Any]:
     looped = said.get(name) == "Interleaved1F1B"
     pieces = ceil((model.layers + sum(less)) / each) if each else stages * (2 if looped else 1)
     if pieces % stages:
-        raise said.wrong(f"{_P}layers_per_stage", f"what fills {stages} ranks evenly")
+        raise said.wrong(
+            f"{_P}layers_per_stage", say("what fills {stages} ranks evenly", stages=stages)
+        )
     first, last = _ends(model.layers, pieces, less)
     remainder = less == [1, 0] and 0 < model.layers % pieces < pieces - 1
     even = pieces > stages or not any(less) or remainder

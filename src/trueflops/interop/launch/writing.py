@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trueflops.errors import BadInput, join_or
 from trueflops.interop.launch import accelerate, deepspeed, megatron, nemo, slurm, torchtitan
 from trueflops.interop.launch.settings import Asked, Written, canonical
+from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
 
@@ -41,7 +42,12 @@ def tool_of(tool: str, framework: str | None) -> str:
         if framework in module.FRAMEWORKS:
             return name
     known = [module.FRAMEWORKS[0] for module in TOOLS.values()]
-    raise BadInput(f"--emit slurm starts another tool: name it with --framework {join_or(known)}")
+    raise BadInput(
+        say(
+            "--emit slurm starts another tool: name it with --framework {known}",
+            known=join_or(known),
+        )
+    )
 
 
 def framework_of(tool: str, framework: str | None) -> str:
@@ -50,8 +56,13 @@ def framework_of(tool: str, framework: str | None) -> str:
     own: tuple[str, ...] = module.FRAMEWORKS
     if framework is not None and framework not in own:
         raise BadInput(
-            f"--emit {tool} writes nothing for --framework {framework}; leave --framework out, or "
-            f"write {join_or(own)}"
+            say(
+                "--emit {tool} writes nothing for --framework {framework}; leave "
+                "--framework out, or write {own}",
+                tool=tool,
+                framework=framework,
+                own=join_or(own),
+            )
         )
     return framework or own[0]
 

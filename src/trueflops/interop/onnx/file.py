@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
+from trueflops.language import say
 
 LARGEST_MODEL: Final = 2**31 - 1  # bytes: protobuf's own limit for one message
 MOST_NODES: Final = 500_000
@@ -20,31 +21,43 @@ def read_model(path: Path) -> Any:
         from google.protobuf.message import DecodeError
         from onnx import inliner
     except ModuleNotFoundError as error:
-        raise BadInput(f"ONNX files need {error.name}: pip install 'trueflops[onnx]'") from None
+        raise BadInput(
+            say("ONNX files need {name}: pip install 'trueflops[onnx]'", name=error.name)
+        ) from None
     where = printable(str(path))
     if is_file(path) and path.stat().st_size > LARGEST_MODEL:
         raise BadInput(
-            f"{where}: larger than 2 GiB, which no ONNX file can be; keep its weights beside it: "
-            "onnx.save_model(model, FILE, save_as_external_data=True)"
+            say(
+                "{where}: larger than 2 GiB, which no ONNX file can be; keep its "
+                "weights beside it: onnx.save_model(model, FILE, "
+                "save_as_external_data=True)",
+                where=where,
+            )
         )
     raw = read_file(path, LARGEST_MODEL)
     if raw.startswith(b"version https://git-lfs"):
-        raise BadInput(f"{where}: a pointer of Git LFS, not the file: git lfs pull")
+        raise BadInput(
+            say("{where}: a pointer of Git LFS, not the file: git lfs pull", where=where)
+        )
     try:
         model = onnx.load_model_from_string(raw)
     except (DecodeError, ValueError, TypeError, RuntimeError) as error:
-        raise BadInput(f"{where}: not an ONNX file ({shorten(str(error))})") from None
+        raise BadInput(
+            say("{where}: not an ONNX file ({error})", where=where, error=shorten(str(error)))
+        ) from None
     if not model.graph.node or not model.graph.output:
-        raise BadInput(f"{where}: no graph in it; is it an ONNX model, and whole?")
+        raise BadInput(say("{where}: no graph in it; is it an ONNX model, and whole?", where=where))
     if not all(isinstance(name, str) for name in _names(model.graph, model.opset_import)):
-        raise BadInput(f"{where}: names in it are no texts; is the file damaged?")
+        raise BadInput(say("{where}: names in it are no texts; is the file damaged?", where=where))
     if model.functions:
         try:
             model = inliner.inline_local_functions(model)
         except Exception as error:  # of the library, on a file that may say anything
-            raise BadInput(f"{where}: its functions: {shorten(_line(error))}") from None
+            raise BadInput(
+                say("{where}: its functions: {error}", where=where, error=shorten(_line(error)))
+            ) from None
     if len(model.graph.node) > MOST_NODES:
-        raise BadInput(f"{where}: more than {MOST_NODES:,} nodes")
+        raise BadInput(say("{where}: more than {most:,} nodes", where=where, most=MOST_NODES))
     return model
 
 

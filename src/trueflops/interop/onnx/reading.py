@@ -20,6 +20,7 @@ from trueflops.interop.onnx.quantised import Dequantised
 from trueflops.interop.onnx.rules import RULES, VIEWS
 from trueflops.interop.onnx.sizes import Given, input_shapes
 from trueflops.interop.onnx.values import Inference
+from trueflops.language import say
 from trueflops.records.recording import Call, RecordedTensor, Recording
 
 _NOT_COUNTED: Final = ("bool", "int64", "int32")  # constants of these types are no parameters
@@ -64,7 +65,12 @@ class Reading:
             self.inputs.add(self._array(value.name).storage)
         self._walk(graph)
         if not self.calls:
-            raise BadInput(f"{self.where}: nothing in it runs on a device: its results are known")
+            raise BadInput(
+                say(
+                    "{where}: nothing in it runs on a device: its results are known",
+                    where=self.where,
+                )
+            )
         kept = [self._array(out.name).storage for out in graph.output if out.name in self.values]
         self._note_guesses()
         return Recording(
@@ -82,7 +88,7 @@ class Reading:
             counts = value.dtype not in _NOT_COUNTED and value.elements > 1
             self.weights[tensor.name] = value.elements if counts else 0
         if len(graph.sparse_initializer):
-            raise BadInput(f"{self.where}: sparse weights are not read")
+            raise BadInput(say("{where}: sparse weights are not read", where=self.where))
         kinds = {name: value.kind for name, value in self.values.items()}
         outputs = [out.name for out in graph.output]
         dequantised = Dequantised(graph.node, outputs, kinds)
@@ -97,10 +103,16 @@ class Reading:
     def _visit(self, node: Any, dequantised: Dequantised) -> None:
         called = f"{self.where}: {printable(node.op_type)} {printable(node.name)!r}"
         if not any(node.output):
-            raise BadInput(f"{called} makes nothing")
+            raise BadInput(say("{called} makes nothing", called=called))
         missing = [name for name in node.input if name and name not in self.values]
         if missing:
-            raise BadInput(f"{called} reads {printable(missing[0])!r}, which nothing has made")
+            raise BadInput(
+                say(
+                    "{called} reads {missing!r}, which nothing has made",
+                    called=called,
+                    missing=printable(missing[0]),
+                )
+            )
         values = [self.values[name] if name else None for name in node.input]
         if node.op_type == "Constant":
             self._constant(node, called)
@@ -110,14 +122,22 @@ class Reading:
             return
         if node.op_type in _CONTROL:
             raise BadInput(
-                f"{called}: how often it runs is not in the file; export the model without it, or "
-                "the part that it repeats"
+                say(
+                    "{called}: how often it runs is not in the file; export the model "
+                    "without it, or the part that it repeats",
+                    called=called,
+                )
             )
         made = self.infer.outputs(node, values)
         for name, value in zip(node.output, made, strict=False):
             if name and value is not None:
                 if not value.dtype:
-                    raise BadInput(f"{called} makes texts or numbers of a type that no chip has")
+                    raise BadInput(
+                        say(
+                            "{called} makes texts or numbers of a type that no chip has",
+                            called=called,
+                        )
+                    )
                 self._define(name, value)
         there = [value for value in made if value is not None]
         if not all(value.constant for value in there):
@@ -136,14 +156,20 @@ class Reading:
                 data = np.array(given, np.int64 if kind == 7 else np.float32)
                 self._define(node.output[0], Value(kind, data.shape, True, data))
                 return
-        raise BadInput(f"{called} holds no tensor")
+        raise BadInput(say("{called} holds no tensor", called=called))
 
     def _branch(self, node: Any, values: Sequence[Value | None]) -> None:
         """The branch that is known to run, or else the longer one."""
         branches = {a.name: a.g for a in node.attribute if a.name.endswith("_branch")}
         asked = values[0].data if values and values[0] is not None else None
         if branches.keys() != {"then_branch", "else_branch"}:
-            raise BadInput(f"{self.where}: If {printable(node.name)!r} has not two branches")
+            raise BadInput(
+                say(
+                    "{where}: If {name!r} has not two branches",
+                    where=self.where,
+                    name=printable(node.name),
+                )
+            )
         if asked is not None:
             taken = branches["then_branch" if bool(asked.reshape(-1)[0]) else "else_branch"]
         else:
@@ -152,8 +178,13 @@ class Reading:
         self._walk(taken)
         for name, inner in zip(node.output, taken.output, strict=False):
             if inner.name not in self.values:
-                raise BadInput(f"{self.where}: a branch gives {printable(inner.name)!r}, "
-                               "which nothing has made")  # fmt: skip
+                raise BadInput(
+                    say(
+                        "{where}: a branch gives {name!r}, which nothing has made",
+                        where=self.where,
+                        name=printable(inner.name),
+                    )
+                )
             self.values[name] = self.values[inner.name]
             if inner.name in self.arrays:
                 self.arrays[name] = self.arrays[inner.name]

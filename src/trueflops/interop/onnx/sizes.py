@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, UnknownName, printable, shorten
 from trueflops.interop.onnx.nodes import Shape
+from trueflops.language import say
 
 LARGEST: Final = 2**44  # elements of a tensor: beyond the memory of any device
 MOST_DIMENSIONS: Final = 16
@@ -73,13 +74,22 @@ class Given:
 def _pair(text: str, flag: str, example: str) -> tuple[str, str]:
     name, equals, rest = text.rpartition("=")
     if not equals or not name or not rest:
-        raise BadInput(f"{flag} {shorten(text)}: write {flag} NAME=SIZE, such as {flag} {example}")
+        raise BadInput(
+            say(
+                "{flag} {text}: write {flag} NAME=SIZE, such as {flag} {example}",
+                flag=flag,
+                text=shorten(text),
+                example=example,
+            )
+        )
     return name, rest.strip()
 
 
 def _size(text: str, said: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text[:16]) > LARGEST:
-        raise BadInput(f"{shorten(said)}: {shorten(text)!r} is not a size")
+        raise BadInput(
+            say("{said}: {text!r} is not a size", said=shorten(said), text=shorten(text))
+        )
     return int(text)
 
 
@@ -96,7 +106,14 @@ def input_shapes(
     for value in inputs:
         kind = value.type.WhichOneof("value")
         if kind not in ("tensor_type", None):
-            raise BadInput(f"{where}: input {printable(value.name)!r} is no tensor ({kind})")
+            raise BadInput(
+                say(
+                    "{where}: input {name!r} is no tensor ({kind})",
+                    where=where,
+                    name=printable(value.name),
+                    kind=kind,
+                )
+            )
         if value.name in given.shapes:
             found[value.name] = given.shapes[value.name]
             continue
@@ -116,7 +133,14 @@ def input_shapes(
         found[value.name] = tuple(size or 0 for size in sizes)
     if missing:
         said = ", ".join(_shown(value) for value in inputs)
-        raise BadInput(f"{where}: say how large: {' '.join(missing.values())} (inputs: {said})")
+        raise BadInput(
+            say(
+                "{where}: say how large: {missing} (inputs: {said})",
+                where=where,
+                missing=" ".join(missing.values()),
+                said=said,
+            )
+        )
     named = _all_names([*inputs, *inner])
     if unknown := [name for name in given.dims if name not in named]:
         raise UnknownName("dimension", unknown[0], named)
@@ -128,7 +152,11 @@ def input_shapes(
 def check_shape(shape: Sequence[int], of: str) -> None:
     """Refuse what no tensor has."""
     if len(shape) > MOST_DIMENSIONS or any(n < 0 for n in shape) or prod(shape) > LARGEST:
-        raise BadInput(f"{of}: no tensor has the shape {'×'.join(map(str, shape[:20]))}")
+        raise BadInput(
+            say(
+                "{of}: no tensor has the shape {shape}", of=of, shape="×".join(map(str, shape[:20]))
+            )
+        )
 
 
 def _bind(inputs: Sequence[Any], given: Given, where: str) -> None:
@@ -147,8 +175,13 @@ def _bind(inputs: Sequence[Any], given: Given, where: str) -> None:
         if not fits:
             said = "x".join(map(str, shape))
             raise BadInput(
-                f"--shape {printable(value.name)}={said}: {where} has {_shown(value)}, and other "
-                "flags must agree"
+                say(
+                    "--shape {name}={said}: {where} has {shown}, and other flags must agree",
+                    name=printable(value.name),
+                    said=said,
+                    where=where,
+                    shown=_shown(value),
+                )
             )
 
 

@@ -17,6 +17,7 @@ from trueflops.errors import BadInput, printable, shorten
 from trueflops.interop.onnx.contrib import CONTRIB
 from trueflops.interop.onnx.nodes import Shape, Value
 from trueflops.interop.onnx.sizes import Given, check_shape
+from trueflops.language import say
 
 MOST_KNOWN: Final = 65536  # elements of a tensor whose numbers are computed
 MOST_DECIDING: Final = 4096  # elements of one whose numbers may decide a shape
@@ -50,11 +51,21 @@ class Inference:
                 data = self.onnx.numpy_helper.to_array(tensor)
             except Exception as error:  # of the library, on a file that may say anything
                 raise BadInput(
-                    f"{self.where}: the numbers of {printable(tensor.name)}: {_line(error)}"
+                    say(
+                        "{where}: the numbers of {name}: {error}",
+                        where=self.where,
+                        name=printable(tensor.name),
+                        error=_line(error),
+                    )
                 ) from None
             if data.shape != shape:
-                raise BadInput(f"{self.where}: {printable(tensor.name)} has not as many numbers "
-                               f"as its shape says")  # fmt: skip
+                raise BadInput(
+                    say(
+                        "{where}: {name} has not as many numbers as its shape says",
+                        where=self.where,
+                        name=printable(tensor.name),
+                    )
+                )
         return Value(int(tensor.data_type), shape, True, data)
 
     def outputs(self, node: Any, inputs: Sequence[Value | None]) -> list[Value | None]:
@@ -148,12 +159,22 @@ class Inference:
         if not kind and inputs:
             kind = inputs[0].kind
         if shape is None or None in shape:
-            said = f"{self.where}: {_called(node)} makes {printable(name)!r}, whose size "
             names = [d.dim_param for d in told.type.tensor_type.shape.dim] if told else []
             names = [n for n in names if n and self.given.size_named(n) is None]
             ask = f"--dim {printable(names[0])}=…" if names else f"--shape {printable(name)}=…"
-            why = "depends on numbers that are not known" if shape else "no rule tells"
-            raise BadInput(f"{said}{why}; give it: {ask}")
+            why = say("no rule tells")
+            if shape:
+                why = say("depends on numbers that are not known")
+            raise BadInput(
+                say(
+                    "{where}: {called} makes {name!r}, whose size {why}; give it: {ask}",
+                    where=self.where,
+                    called=_called(node),
+                    name=printable(name),
+                    why=why,
+                    ask=ask,
+                )
+            )
         sizes = tuple(int(n) for n in shape if n is not None)
         check_shape(sizes, f"{self.where}: {_called(node)}")
         return kind, sizes
@@ -200,7 +221,13 @@ class Inference:
         shapes = " ".join("×".join(map(str, v.shape)) or "1" for v in inputs if v is not None)
         why = f" ({said})" if said else ""
         return BadInput(
-            f"{self.where}: {_called(node)} cannot take inputs of {printable(shapes)}{why}"
+            say(
+                "{where}: {called} cannot take inputs of {shapes}{why}",
+                where=self.where,
+                called=_called(node),
+                shapes=printable(shapes),
+                why=why,
+            )
         )
 
 
