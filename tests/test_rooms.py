@@ -95,6 +95,12 @@ def test_a_room_imports_only_rooms_above_it() -> None:
             assert not below, f"{file.relative_to(SOURCE)} imports {other}, which is below it"
 
 
+def test_the_package_says_which_rooms_there_are() -> None:
+    said = (trueflops.__doc__ or "").partition("Rooms, in the order")[2].partition(". A")[0]
+    named = {name.strip() for name in said.partition(":")[2].split(",")}
+    assert named == set(ROOMS) - {"__main__"}
+
+
 def test_no_file_imports_itself_by_way_of_others() -> None:
     """A circle of imports would be of files that cannot be read one after another."""
     graph = {module: sorted(imports(file) & FILES.keys()) for module, file in FILES.items()}

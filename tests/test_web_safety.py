@@ -144,6 +144,10 @@ def test_others_names_and_others_pages_are_refused(client: TestClient) -> None:
     for origin in ("http://evil.example", "null", "http://localhost.evil.example"):
         asked = client.post("/api/train", json=QUESTION, headers={"origin": origin})
         assert asked.status_code == 403
+    image = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    assert client.get("/api/search", headers=image).status_code == 403
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert client.get("/", headers=link).status_code == 200
     own = client.post("/api/train", json=QUESTION, headers={"origin": "http://localhost"})
     assert own.status_code == 200
 

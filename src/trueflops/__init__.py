@@ -16,8 +16,8 @@
 
 Rooms, in the order in which data passes through them: language, errors, units, dtypes, files,
 sizes, catalog, model, workload, plan, graph, records, capture, profile, clock, runtime, interop,
-predict, serve, search, calibrate, verify, sweep, report, measure, web, cli, ask, pytest_plugin. A
-room imports only rooms above it.
+predict, serve, search, calibrate, verify, sweep, run, report, measure, web, cli, ask,
+pytest_plugin. A room imports only rooms above it.
 """
 
 from importlib import import_module

@@ -62,7 +62,11 @@ class Guarded:
             )
             return JSONResponse({"error": said, "code": "FOREIGN_HOST"}, 421)
         origin = headers.get("origin")
-        if origin not in (None, f"http://{host}", f"https://{host}"):
+        # An image or a script of another site sends no origin, but browsers say where it is from
+        # (Fetch Metadata, section 2.3); following a link to the page is another site's, too.
+        from_elsewhere = headers.get("sec-fetch-site") == "cross-site"
+        embedded = from_elsewhere and headers.get("sec-fetch-mode") != "navigate"
+        if embedded or origin not in (None, f"http://{host}", f"https://{host}"):
             said = say("another site's page may not ask this server")
             return JSONResponse({"error": said, "code": "FOREIGN_ORIGIN"}, 403)
         return None
