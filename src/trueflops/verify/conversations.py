@@ -27,7 +27,8 @@ _TOKENS: Final = (4.0, 28.0, 336.0, 928.0, 1024.0)
 SPREAD: Final = 0.8  # of the logarithm of an answer's length: assumed
 LEAST, LONGEST = 4.0, 1024.0
 """Tokens of a message that is sampled (is_valid_sequence there). The longest is a prompt's; answers
-of ChatGPT in early 2023 stopped at about as many (assumed)."""
+of ChatGPT in early 2023 stopped at about as many (assumed; this and SPREAD were chosen when the
+bursts of serving_latency.csv lasted twice as long in the simulation as they did)."""
 
 
 def conversations(count: int, read: float, written: float) -> tuple[Array, Array] | None:

@@ -22,7 +22,7 @@ from trueflops.runtime import Estimate, Term, leaf, total
 
 LARGEST_BATCH: Final = 4096  # where the search for the batch without gain ends
 CHAINS: Final = (1, 2, 3, 4, 5, 6, 7, 8)  # drafted tokens among which the best is sought
-OWN_ERROR: Final = 0.15  # of a step with drafts over one without: nine in ten of two large boards
+OWN_ERROR: Final = 0.15  # of a step with drafts over one without: by rows of two large boards
 HOST_ERROR: Final = 0.35  # of one whose drafts wait for the host: hosts differ threefold
 TAKEN_IN: Final = 2.0  # tokens that a draft model has not seen: its last draft, and the model's own
 
