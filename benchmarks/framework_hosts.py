@@ -1,8 +1,9 @@
 """What a framework's own code costs the host: steps of a small model on one GPU, two depths.
 
-python benchmarks/framework_hosts.py measure -o FILE.csv    needs a GPU, torch and transformers;
-                                                           DeepSpeed and megatron-core where present
-python benchmarks/framework_hosts.py show FILE.csv         host time a layer, beside plain PyTorch's
+python benchmarks/framework_hosts.py measure [WAY ...] -o FILE.csv
+python benchmarks/framework_hosts.py show FILE.csv    host time a layer, beside plain PyTorch's
+
+Needs a GPU, torch and transformers; DeepSpeed and megatron-core where present.
 Sequences are so short that the GPU waits for the host all the time, and the world has one rank:
 what is left is Python, hooks and calls. A host's speed changes within seconds, so steps of plain
 PyTorch and of the framework take turns; the depths' difference is that of their layers alone.
@@ -21,6 +22,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ FEW, MANY = 4, 12  # layers
 STEPS, WARM = 30, 6
 TOKENS = 16
 VOCABULARY = 1024
+BIASED = " biases"  # at the end of a way whose model has them
 HIDDEN, FFN, HEADS = 512, 1408, 8
 COLUMNS = (
     "way", "checkpointed", "layers", "step_seconds", "plain_seconds", "python_loop_seconds",
@@ -42,15 +45,15 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def llama(layers: int, checkpointed: bool) -> Any:
-    """A Llama whose every kernel is short."""
+def llama(layers: int, checkpointed: bool, biases: bool = False) -> Any:
+    """A Llama whose every kernel is short; `biases`: 7 weights a layer more in as many modules."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     model = LlamaForCausalLM(
         LlamaConfig(
             hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=layers,
             num_attention_heads=HEADS, num_key_value_heads=HEADS, vocab_size=VOCABULARY,
-            use_cache=False,
+            use_cache=False, attention_bias=biases, mlp_bias=biases,
         )
     )  # fmt: skip
     if checkpointed:
@@ -76,9 +79,9 @@ def stepping(model: Any) -> Step:
     return step
 
 
-def plain(layers: int, checkpointed: bool) -> Step:
+def plain(layers: int, checkpointed: bool, biases: bool = False) -> Step:
     """No framework."""
-    return stepping(llama(layers, checkpointed))
+    return stepping(llama(layers, checkpointed, biases))
 
 
 def ddp(layers: int, checkpointed: bool) -> Step:
@@ -97,13 +100,13 @@ def fsdp2(layers: int, checkpointed: bool) -> Step:
     return stepping(model)
 
 
-def zero(stage: int) -> Callable[[int, bool], Step]:
+def zero(stage: int, biases: bool = False) -> Callable[[int, bool], Step]:
     """DeepSpeed's engine, in bf16."""
 
     def build(layers: int, checkpointed: bool) -> Step:
         import deepspeed
 
-        model = llama(layers, checkpointed)
+        model = llama(layers, checkpointed, biases)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         own = {"stage3_param_persistence_threshold": 0} if stage == 3 else {}
         engine, *_ = deepspeed.initialize(
@@ -169,12 +172,10 @@ def megatron(layers: int, checkpointed: bool) -> Step:
 
 WAYS: dict[str, Callable[[int, bool], Step]] = {
     "zero3": zero(3), "zero2": zero(2), "megatron": megatron, "fsdp2": fsdp2, "zero1": zero(1),
-    "ddp": ddp,
+    "ddp": ddp, **{f"zero{stage}{BIASED}": zero(stage, biases=True) for stage in (3, 2, 1)},
 }  # fmt: skip
 PACKAGES = {
-    "zero1": "deepspeed",
-    "zero2": "deepspeed",
-    "zero3": "deepspeed",
+    **{way: "deepspeed" for way in WAYS if way.startswith("zero")},
     "megatron": "megatron",
 }
 
@@ -200,7 +201,8 @@ def one(way: str, checkpointed: bool, out: Path) -> None:
                    "MASTER_PORT": str(29500 + os.getpid() % 1000)}  # fmt: skip
     torch.cuda.set_device(0)
     torch.distributed.init_process_group("nccl", device_id=torch.device("cuda:0"))
-    built = [build(layers, checkpointed) for build in (plain, WAYS[way]) for layers in (FEW, MANY)]
+    alike = partial(plain, biases=way.endswith(BIASED))
+    built = [build(layers, checkpointed) for build in (alike, WAYS[way]) for layers in (FEW, MANY)]
     gc.disable()
     bare_few, bare_many, own_few, own_many = turns(built)
     software = ""
@@ -217,11 +219,11 @@ def one(way: str, checkpointed: bool, out: Path) -> None:
     os._exit(0)  # some frameworks hang in their farewells
 
 
-def measure(out: Path) -> None:
-    """Every way whose framework is here."""
+def measure(out: Path, ways: Iterable[str]) -> None:
+    """These ways, as far as their framework is here."""
     with out.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerow(COLUMNS)
-    for way in WAYS:
+    for way in ways:
         package = PACKAGES.get(way)
         if package and importlib.util.find_spec(package) is None:
             print(f"{way}: {package} is not installed, left out")
@@ -247,7 +249,7 @@ def show(path: Path) -> None:
         own, bare = ((at[MANY][i] - at[FEW][i]) / (MANY - FEW) * 1e3 for i in (0, 1))
         rest = [at[FEW][i] * 1e3 - FEW * each for i, each in enumerate((own, bare))]
         print(
-            f"{way:8s} checkpointed {checkpointed}: {own:6.2f} ms a layer, plain {bare:5.2f} "
+            f"{way:12s} checkpointed {checkpointed}: {own:6.2f} ms a layer, plain {bare:5.2f} "
             f"({own / bare:.2f} times); {rest[0]:6.2f} ms beside them, plain {rest[1]:5.2f}"
         )
 
@@ -260,7 +262,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=Path("framework_hosts.csv"))
     options = parser.parse_args()
     if options.what == "measure":
-        measure(options.out)
+        measure(options.out, options.which or WAYS)
     elif options.what == "one":
         way, checkpointed = options.which
         one(way, checkpointed == "1", options.out)

@@ -111,9 +111,9 @@ Where an aim is not reached:
   instead of 15.0 %.
 - *Held-out training runs*: a source with one held-out row weighs as much as LLM Foundry with 45.
   torchtitan's runs are the outlier: a "B200 (power limited)" does not say to what.
-- *Sources that no number was fitted to*, and *each source without it*: small batches wait for hosts of
-  which nothing is known (one and the same machine issues calls at half its speed on another day),
-  V100s of 2021 run an eager GPT-2 slower than our laws of later kernels, "B200 (power limited)"
+- *Sources that no number was fitted to*, and *each source without it*: small batches wait for hosts
+  of which nothing is known (the same machine issues calls at half its speed on another day), V100s
+  of 2021 run an eager GPT-2 slower than our laws of later kernels, "B200 (power limited)"
   does not say to what. Laws were chosen, and facts of frameworks looked up, with these sources in
   view; numbers not.
 - *Full fine-tunes*: 50 rows of one source are off by 9 %, three of ZeRO-3 on short sequences by 10;

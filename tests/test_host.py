@@ -237,6 +237,6 @@ def test_zero3_fetches_modules_and_reduces_weights() -> None:
     bare, law = costs.blocks[0], trainer.clock.host.law
     around = hooked(costs, plan, trainer.clock).blocks[0]
     added = {phase: around.host[phase] - bare.host[phase] for phase in ("forward", "backward")}
-    reduced = 12 * (law["zero3_backward"] - law["zero3_forward"])
+    reduced = 12 * law["zero3_gradient"]
     assert added["forward"] == pytest.approx(6 * law["zero3_forward"])
-    assert added["backward"] == pytest.approx(6 * law["zero3_forward"] + reduced)
+    assert added["backward"] == pytest.approx(6 * law["zero3_backward"] + reduced)

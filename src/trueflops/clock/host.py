@@ -163,10 +163,11 @@ class HostLaw:
         """
         stage, law = np.asarray(zero), self.law
         if self.framework["hooks_deepspeed"]:
-            fetched = np.where(stage >= 3, law["zero3_forward"], 0.0)
-            reduced = law["zero3_backward"] - law["zero3_forward"]
-            made = np.choose(stage.astype(int), (0.0, law["zero1"], law["zero2"], reduced))
-            modules = dict.fromkeys(("forward", "recompute", "backward"), fetched)
+            by_stage = (0.0, law["zero1"], law["zero2"], law["zero3_gradient"])
+            made = np.choose(stage.astype(int), by_stage)
+            read = np.where(stage >= 3, law["zero3_forward"], 0.0)
+            back = np.where(stage >= 3, law["zero3_backward"], 0.0)
+            modules = {"forward": read, "recompute": read, "backward": back}
             return Hooks({"backward": made}, modules, {})
         if self.framework["hooks_torch"]:
             half = np.where(shared & (stage >= 2), law["fsdp_unit"] / 2.0, 0.0)

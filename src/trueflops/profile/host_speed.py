@@ -19,6 +19,7 @@ ERROR: Final = 0.18  # a host's speed changes within seconds, and the law itself
 TIMES: Final = (
     "issue", "view", "listed", "launch", "module", "checkpoint", "generated", "graph", "modules",
     "ddp", "fsdp_unit", "zero1", "zero2", "zero3_forward", "zero3_backward",
+    "zero3_gradient",
 )  # fmt: skip
 
 
