@@ -48,6 +48,14 @@ def whole(row: Row, column: str) -> int | None:
     return int(value)
 
 
+def share(row: Row, column: str) -> float | None:
+    """A part of a whole; None where the cell is empty."""
+    value = number(row, column)
+    if value is not None and value > 1.0:
+        raise Missing(f"{column} is not a share of at most 1: {value:g}")
+    return value
+
+
 def degree(row: Row, column: str) -> int:
     """A parallel degree: 1 where nothing is said."""
     return whole(row, column) or 1

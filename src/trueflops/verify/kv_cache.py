@@ -26,7 +26,7 @@ from trueflops.records.chips import chip_of, cluster_of_cut
 from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
 from trueflops.units import GIBI
-from trueflops.verify.cells import Missing, count, number, text, whole
+from trueflops.verify.cells import Missing, count, number, share, text, whole
 from trueflops.verify.deployment import Layout
 from trueflops.verify.findings import CacheRow, Finding, Findings, Quantity, Refusal
 from trueflops.verify.profiles import Profiles
@@ -244,8 +244,8 @@ def _engine(row: Row, name: str, chip: Accelerator, length: int, chunks: bool) -
         reads = CHUNK if chunks else max(length, CHUNK)
         first = engine_on(name, chip, FIRST)
         engine = first.but(step_tokens=reads, latent_align=engine.latent_align)
-    if share := number(row, "gpu_memory_utilization"):
-        engine = engine.but(memory_share=share, shares=())
+    if stated := share(row, "gpu_memory_utilization"):
+        engine = engine.but(memory_share=stated, shares=())
     own = {
         "step_tokens": whole(row, "max_num_batched_tokens"),
         "most_sequences": whole(row, "max_num_seqs"),

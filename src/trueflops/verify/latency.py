@@ -28,7 +28,7 @@ from trueflops.runtime import Estimate, total
 from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.serve.outcome import Outcome
 from trueflops.units import read_number
-from trueflops.verify.cells import count, measured, number, require, text, whole
+from trueflops.verify.cells import count, measured, require, share, text, whole
 from trueflops.verify.conversations import conversations
 from trueflops.verify.deployment import Bench, Deployment, Layout
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
@@ -257,9 +257,8 @@ def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engin
     )
     if "enable-dp-attention" in flags and layout.replicas > 1:
         engine = sharing_experts(engine, chip, layout.tp * layout.replicas, layout.replicas)
-    share = number(row, "gpu_memory_utilization") or _share(flags)
-    if share:
-        engine = engine.but(memory_share=share, shares=())
+    if stated := share(row, "gpu_memory_utilization") or _share(flags):
+        engine = engine.but(memory_share=stated, shares=())
     if "async-scheduling" in flags:
         engine = engine.but(ahead=1)
     return engine.but(policy="mixed") if "enable-mixed-chunk" in flags else engine
