@@ -85,7 +85,8 @@ def application(commands: Commands, size: int, hosts: frozenset[str] | None) -> 
     if STATIC.is_dir():  # links that lead out of it are not followed
         routes.append(Mount("/static", StaticFiles(directory=STATIC)))
     handlers: Mapping[Any, Any] = {
-        BadInput: _refused, Refused: _refused, HTTPException: _no_such, Exception: _bug,
+        BadInput: _refused, Refused: _refused, HTTPException: _no_such, ClientDisconnect: _left,
+        Exception: _bug,
     }  # fmt: skip
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.state.pool = pool
@@ -268,7 +269,10 @@ async def _no_such(_: Request, error: HTTPException) -> Response:
     return JSONResponse({"error": said, "code": code}, error.status_code, headers)
 
 
+async def _left(_: Request, error: ClientDisconnect) -> Response:
+    """Named by itself: what only `Exception` catches, Starlette raises again into the log."""
+    return Response(status_code=_LEFT)
+
+
 async def _bug(_: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=_LEFT)
     return failed(say("a bug of ours: {kind}", kind=type(error).__name__), "BUG")
