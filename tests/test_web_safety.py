@@ -282,6 +282,28 @@ def test_what_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
     in_pool(monkeypatch, use)
 
 
+def test_a_reader_who_leaves_is_no_error_of_the_servers() -> None:
+    """What an application raises, its server logs: a traceback for each slider that moves on."""
+    said = [
+        {"type": "http.request", "body": json.dumps(QUESTION).encode(), "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+    replied: list[Any] = []
+    scope = {"type": "http", "method": "POST", "path": "/api/train", "query_string": b"",
+             "root_path": "", "scheme": "http", "http_version": "1.1",
+             "headers": [(b"host", b"localhost")]}  # fmt: skip
+
+    async def receive() -> Any:
+        return said.pop(0)
+
+    async def send(message: Any) -> None:
+        replied.append(message)
+
+    app = application(commands(), 1, LOOPBACK)  # no worker is hired: the question waits
+    asyncio.run(app(scope, receive, send))
+    assert replied[0]["status"] == 499
+
+
 def test_no_worker_remembers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_pool, "MOST_ANSWERED", 3)
 
