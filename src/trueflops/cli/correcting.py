@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
@@ -14,7 +13,7 @@ from trueflops.catalog import Cluster, cluster
 from trueflops.catalog.clusters import cluster_measured
 from trueflops.cli.question import cluster_of, given_profile
 from trueflops.errors import BadInput, printable
-from trueflops.files import is_file, own_path, read_file, write_file
+from trueflops.files import is_file, own_path, read_file
 from trueflops.language import say
 from trueflops.model import read_model
 from trueflops.model.config import decode_json
@@ -112,9 +111,7 @@ def _keep(options: argparse.Namespace, said: dict[str, Any], where: Cluster) -> 
     chip = where.accelerator
     profile = base or Profile(f"{chip.name}, corrected", chip.name, {})
     profile = profile.having({CORRECTION: curve_of(fit.values, len(runs))})
-    write_profile(profile, path, record)
-    whole = json.loads(read_file(path, LARGEST)) | {"runs": runs}
-    write_file(path, json.dumps(whole, indent=1) + "\n")
+    write_profile(profile, path, record, runs)
     return fit, observed
 
 

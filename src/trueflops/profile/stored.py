@@ -16,6 +16,7 @@ not know the device, what it is: "chip": {"kind": "cpu", "values": {"peak.fp32":
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from math import inf
@@ -178,8 +179,13 @@ def read_record(path: Path) -> Record:
     return found
 
 
-def write_profile(profile: Profile, path: Path, record: Record | None = None) -> None:
-    """Write a profile, whole or not at all, with the measurements it was fitted to."""
+def write_profile(
+    profile: Profile,
+    path: Path,
+    record: Record | None = None,
+    runs: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write a profile, whole or not at all, with the measurements and the runs it was fitted to."""
     curves = {str(key): _record(curve) for key, curve in profile.curves.items()}
     raw: dict[str, Any] = {
         "schema_version": SCHEMA, "name": profile.name, "accelerator": profile.accelerator
@@ -189,6 +195,8 @@ def write_profile(profile: Profile, path: Path, record: Record | None = None) ->
         raw["chip"] = {"kind": profile.chip.architecture.name, "values": values}
     if record is not None:
         raw["measured"] = record.section()
+    if runs:
+        raw["runs"] = list(runs)
     lines = [
         f" {json.dumps(name)}: {json.dumps(record)}" for name, record in sorted(curves.items())
     ]
