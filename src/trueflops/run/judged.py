@@ -43,16 +43,7 @@ def judge_runs(
             ("peak_bytes", each.reserved_bytes, step.peak("reserved").estimate),
         ]
         found.rows += [
-            Finding(
-                file,
-                f"run {number}",
-                about,
-                quantity,
-                measured,
-                float(predicted.value),
-                float(predicted.low),
-                float(predicted.high),
-            )
+            Finding.beside(file, f"run {number}", about, quantity, measured, predicted)
             for quantity, measured, predicted in pairs
             if measured is not None
         ]

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from trueflops.runtime import Estimate
+
 Timed = Literal["prompt", "one request's tokens", "tokens", "requests"]
 Quantity = Literal[
     "op_seconds",
@@ -149,6 +151,14 @@ class Finding(NamedTuple):
     predicted: float
     low: float
     high: float
+
+    @classmethod
+    def beside(
+        cls, file: str, id_: str, about: MeasuredRow, of: Quantity, measured: float, found: Estimate
+    ) -> Finding:
+        """A measured quantity beside what was predicted of it."""
+        limits = float(found.value), float(found.low), float(found.high)
+        return cls(file, id_, about, of, measured, *limits)
 
     @property
     def group(self) -> str:

@@ -87,11 +87,8 @@ def inference_findings(table: Table, profiles: Profiles) -> Findings:
             continue
         about = _about(row)
         for answer in answers:
-            e = answer.predicted
-            limits = float(e.value), float(e.low), float(e.high)
-            found.rows.append(
-                Finding(table.where, name, about, answer.of, answer.measured, *limits)
-            )
+            seen, e = answer.measured, answer.predicted
+            found.rows.append(Finding.beside(table.where, name, about, answer.of, seen, e))
     return found
 
 

@@ -81,8 +81,7 @@ def kv_cache_findings(table: Table, profiles: Profiles) -> Findings:
         try:
             about = _about(row)
             for of, seen, e in _answers(row, profiles):
-                limits = float(e.value), float(e.low), float(e.high)
-                found.rows.append(Finding(table.where, name, about, of, seen, *limits))
+                found.rows.append(Finding.beside(table.where, name, about, of, seen, e))
         except TrueflopsError as error:
             found.refused.append(Refusal(table.where, name, str(error)))
     return found

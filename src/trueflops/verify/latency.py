@@ -119,8 +119,7 @@ def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Ite
         if value is None:
             continue
         e = _estimate(of, _seen(of, seen), point)
-        limits = float(e.value), float(e.low), float(e.high)
-        yield Finding(where, name, about, of, value * MILLI, *limits)
+        yield Finding.beside(where, name, about, of, value * MILLI, e)
 
 
 def _why_apart(row: Row, copied: bool, fits: bool) -> str:

@@ -71,9 +71,8 @@ def _answers(where: str, name: str, row: Row, bench: Bench) -> list[Finding]:
     )
     answers = []
     for of, seen in values:
-        e = predicted[of]
-        limits = float(e.value), float(e.low), float(e.high)
-        answers.append(Finding(where, name, about, of, seen * MILLI, *limits))
+        found = Finding.beside(where, name, about, of, seen * MILLI, predicted[of])
+        answers.append(found)
     return answers
 
 

@@ -71,16 +71,7 @@ class Predictor:
             ("peak_bytes", case.peak_bytes, step.peak(case.peak_kind).estimate),
         ]
         return [
-            Finding(
-                file,
-                case.id,
-                case.about,
-                quantity,
-                measured,
-                float(predicted.value),
-                float(predicted.low),
-                float(predicted.high),
-            )
+            Finding.beside(file, case.id, case.about, quantity, measured, predicted)
             for quantity, measured, predicted in pairs
             if measured is not None
         ]
