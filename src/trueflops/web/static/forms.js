@@ -54,6 +54,14 @@ export const PLAN_KEYS = ["tp", "pp", "cp", "dp", "ep", "dp_replicate", "dp_shar
 
 const model = { name: "model", label: mark("Model"), kind: "model" };
 const cluster = { name: "on", label: mark("Cluster"), kind: "cluster" };
+/** Some ranks of the cluster, at most 2 ** most; where none is given, all. */
+const ranks = (most) => ({
+  name: "ranks",
+  label: mark("Ranks"),
+  kind: "slider",
+  stops: ["", ...powers(1, most)],
+  auto: mark("all"),
+});
 
 export const FORMS = {
   train: [
@@ -228,13 +236,7 @@ export const FORMS = {
         { name: "kind", label: mark("Collective"), kind: "select", choices: COLLECTIVES },
         { name: "bytes", label: mark("Bytes"), kind: "slider", stops: SIZES },
         cluster,
-        {
-          name: "ranks",
-          label: mark("Ranks"),
-          kind: "slider",
-          stops: ["", ...powers(1, 12)],
-          auto: mark("all"),
-        },
+        ranks(12),
         { name: "steps", label: mark("Draw"), kind: "select", choices: DRAWN },
       ],
     },
@@ -244,13 +246,7 @@ export const FORMS = {
       title: mark("Workers"),
       fields: [
         cluster,
-        {
-          name: "ranks",
-          label: mark("Ranks"),
-          kind: "slider",
-          stops: ["", ...powers(1, 8)],
-          auto: mark("all"),
-        },
+        ranks(8),
         { name: "step", label: mark("A healthy step"), kind: "slider", stops: STEPS },
         {
           name: "bytes",
