@@ -9,7 +9,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 
 from trueflops.catalog import cluster
 from trueflops.model import read_model
@@ -43,9 +45,10 @@ def command(*words: str) -> Callable[[], object]:
     )
 
 
-def _fresh(like: Trainer) -> Trainer:
-    """A trainer that remembers nothing."""
-    return Trainer(like.model, like.workload, like.cluster, like.profile)
+def _fresh(like: Trainer, lengths: Iterator[int]) -> Trainer:
+    """A trainer that remembers nothing, and is asked of a length that nobody asked of before."""
+    asked = replace(like.workload, seq=next(lengths))
+    return Trainer(like.model, asked, like.cluster, like.profile)
 
 
 def main() -> None:
@@ -57,7 +60,8 @@ def main() -> None:
         where = cluster(on)
         asked = Training(4096, 2048, 1e12)
         trainer = Trainer(read_model(name), asked, where, profile_of(where.accelerator))
-        cold = milliseconds(lambda: _fresh(trainer).predict_one(plan), 50)  # noqa: B023
+        lengths = count(4096, 8)
+        cold = milliseconds(lambda: _fresh(trainer, lengths).predict_one(plan), 50)  # noqa: B023
         warm = milliseconds(lambda: trainer.predict_one(plan), 50)  # noqa: B023
         print(f"{cold:7.2f} ms  one training plan of {name}; {warm:.2f} ms for a sibling of it")
     where = cluster("8xH100")

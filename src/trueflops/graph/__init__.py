@@ -10,6 +10,7 @@ functions.py  PyTorch's functions as eager kernels, and autograd's kernels for t
 build/        the forward graph as the paper writes it
 passes/       quantise, shard, fuse, write out, differentiate, recompute, compile
 liveness.py   how many bytes are alive while a piece runs
+formulas.py   sizes that are not known yet; template.py: graphs of such, and numbers filled in
 shapes.py     sizes of products, attention and experts; routing.py: tokens over experts
 program.py    all of it, in order, for one rank's blocks, embedding and head
 """

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from trueflops.graph.alignment import alignment
+from trueflops.graph.formulas import computed
 from trueflops.graph.ir import Dims, Op, Tensor
 from trueflops.graph.kinds import Function, Kind, Role
 from trueflops.graph.variants import INDEXED, EagerKernel
@@ -79,7 +80,7 @@ def _pieces(
         row = whole.dims[-1][1]
         found: dict[str, Size] = {"run": row, "pieces": whole.elements / row}
         if kernel in (EagerKernel.SOFTMAX, EagerKernel.LOG_SOFTMAX_BACKWARD):
-            found["loads"] = alignment(row, whole.bits / BITS_PER_BYTE)
+            found["loads"] = computed(alignment, row, whole.bits / BITS_PER_BYTE)
         return found
     if kernel is EagerKernel.CAT:
         return {"pieces": float(len(inputs))}

@@ -70,9 +70,18 @@ class Tensor:
         same.elements, same.bytes = self.elements, self.bytes
         return same
 
+    def resized(self, dims: Dims, elements: Size, count: Size) -> Tensor:
+        """The same value with sizes that were worked out elsewhere: see graph/template.py."""
+        same = Tensor.__new__(Tensor)
+        same.name, same.dims, same.bits, same.role = self.name, dims, self.bits, self.role
+        same.elements, same.bytes = elements, count
+        return same
+
     def gradient(self) -> Tensor:
         """The tensor's gradient: alike in shape, and never narrower than 16 bits."""
-        return Tensor("d_" + self.name, self.dims, max(self.bits, 16.0), self.role)
+        if self.bits >= 16.0:
+            return self.renamed("d_" + self.name)
+        return Tensor("d_" + self.name, self.dims, 16.0, self.role)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +101,23 @@ class Op(Changeable):
     of: Op | None = None  # the forward op that this one differentiates
     function: Function | None = None  # of PyTorch, where it is one eager kernel: functions.py
     variant: Variant | None = None  # whose kernel or which format, where not the usual one
+
+    def resized(
+        self,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        weights: tuple[Tensor, ...],
+        facts: dict[str, Size],
+        fused: tuple[Op, ...],
+        of: Op | None,
+    ) -> Op:
+        """The same op at other sizes: field by field, as it is done for every op of an answer."""
+        same = Op.__new__(Op)
+        same.name, same.kind, same.dtype, same.part = self.name, self.kind, self.dtype, self.part
+        same.function, same.variant = self.function, self.variant
+        same.inputs, same.outputs, same.weights = inputs, outputs, weights
+        same.facts, same.fused, same.of = facts, fused, of
+        return same
 
     def __repr__(self) -> str:
         ins = ", ".join(t.name for t in (*self.inputs, *self.weights))

@@ -7,7 +7,7 @@ who holds those, and in which width, is the framework's choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
@@ -43,56 +43,77 @@ class Live:
         return Live(**{field.name: change(getattr(self, field.name)) for field in fields(self)})
 
 
-class _Moment(NamedTuple):
-    """Bytes alive, and parameters whose gradients exist; `opened` is being made."""
+class Walked(NamedTuple):
+    """Moment by moment of a piece, in order: bytes alive, and parameters whose gradients exist."""
 
-    alive: Size
-    made: Size
-    opened: Size = 0.0
+    forward: Sequence[Size] = ()
+    backward: Sequence[Size] = ()
+    backward_made: Sequence[Size] = ()
+    opening: Sequence[Size] = ()  # where a weight's gradient is made
+    opening_made: Sequence[Size] = ()
+    opened: Sequence[Size] = ()
 
 
 def liveness(graph: Graph) -> Live:
-    """Walk through a graph; nothing is said of one that was not differentiated."""
+    """The fullest moments of a graph; nothing is said of one that was not differentiated."""
+    return fullest(walk(graph))
+
+
+def walk(graph: Graph) -> Walked:
+    """Every moment of a graph. Nothing here is decided by a size: see graph/template.py."""
     if not graph.backward:
-        return Live()
+        return Walked()
     again, backward = named_anew(graph)
     kept = {t.name: t.bytes for t in graph.kept_tensors}
     entering = {
         t.name: t.bytes for node in graph.forward for t in node.inputs if t.role is Role.ACTIVATION
     }
     made = {t.name for node in graph.forward for t in node.outputs}
-    forward = _Walk(graph.forward, {*kept, graph.result.name})
-    forward.hold({name: size for name, size in entering.items() if name not in made})
-    forward.run()
+    first = _Walk(graph.forward, {*kept, graph.result.name})
+    first.hold({name: size for name, size in entering.items() if name not in made})
+    first.run()
     arriving = graph.result.gradient()
     later = _Walk([*again, *backward], set())
     later.hold({**kept, arriving.name: arriving.bytes})
     later.run()
-    fullest = _fullest(later.moments, lambda m: m.alive)
-    opening = _fullest(later.openings, lambda m: m.alive + m.opened * _HALF)
+    return Walked(first.moments, later.moments, later.made_then, *later.openings)
+
+
+def fullest(walked: Walked) -> Live:
+    """Of all moments those that can be the fullest."""
+    if not walked.backward:
+        return Live()
+    with_gradient = [
+        alive + opened * _HALF for alive, opened in zip(walked.opening, walked.opened, strict=True)
+    ]
+    (forward,) = _largest(walked.forward, walked.forward)
+    backward, made = _largest(walked.backward, walked.backward, walked.backward_made)
+    opening, opening_made, opened = _largest(
+        with_gradient, walked.opening, walked.opening_made, walked.opened
+    )
     return Live(
-        forward=_fullest(forward.moments, lambda m: m.alive).alive,
-        backward=fullest.alive,
-        backward_made=fullest.made,
-        opening=opening.alive,
-        opening_made=opening.made,
-        opened=opening.opened,
+        forward=forward,
+        backward=backward,
+        backward_made=made,
+        opening=opening,
+        opening_made=opening_made,
+        opened=opened,
     )
 
 
-def _fullest(moments: list[_Moment], by: Callable[[_Moment], Size]) -> _Moment:
-    """The largest, shape by shape; of equal ones the last, which has more gradients."""
-    best = _Moment(0.0, 0.0)
-    for moment in moments:
-        more = by(moment) >= by(best)
-        best = _Moment(*(_pick(more, new, old) for new, old in zip(moment, best, strict=True)))
-    return best
-
-
-def _pick(more: object, new: Size, old: Size) -> Size:
-    if isinstance(more, np.ndarray):
-        return np.where(more, new, old)
-    return new if more else old
+def _largest(by: Sequence[Size], *columns: Sequence[Size]) -> list[Size]:
+    """Of each column the row that is the largest `by` these sizes, plan by plan; of equal ones the
+    last, in which more gradients exist.
+    """
+    if not by:
+        return [0.0 for _ in columns]
+    if np.ndarray in set(map(type, by)):
+        table = np.stack(np.broadcast_arrays(*by))
+        rows = len(by) - 1 - np.argmax(table[::-1], axis=0)
+        shaped = [np.stack(np.broadcast_arrays(table[0], *column))[1:] for column in columns]
+        return [np.take_along_axis(column, rows[None], axis=0)[0] for column in shaped]
+    row = len(by) - 1 - by[::-1].index(max(by))
+    return [column[row] for column in columns]
 
 
 class _Walk:
@@ -104,8 +125,9 @@ class _Walk:
         self.alive: dict[str, Size] = {}
         self.total: Size = 0.0
         self.made: Size = 0.0
-        self.moments: list[_Moment] = []
-        self.openings: list[_Moment] = []
+        self.moments: list[Size] = []
+        self.made_then: list[Size] = []  # by these moments
+        self.openings: tuple[list[Size], list[Size], list[Size]] = [], [], []
         for node in self.nodes:
             if isinstance(node, Collective) and node.kind in _IN_PLACE and node.source is not None:
                 for output in node.outputs:
@@ -124,7 +146,7 @@ class _Walk:
         """What is there before the first op."""
         for name, size in sizes.items():
             self._add(self._name(name), size)
-        self.moments.append(_Moment(self.total, self.made))
+        self._look()
 
     def run(self) -> None:
         """All ops in order."""
@@ -135,14 +157,20 @@ class _Walk:
                     opened = opened + tensor.elements
                 else:
                     self._add(self._name(tensor.name), tensor.bytes)
-            if opened is not _NOTHING and np.any(opened):
+            if opened is not _NOTHING:
                 self.made = self.made + opened
-                self.openings.append(_Moment(self.total, self.made, opened))
-            self.moments.append(_Moment(self.total, self.made))
+                now = self.total, self.made, opened
+                for column, size in zip(self.openings, now, strict=True):
+                    column.append(size)
+            self._look()
             for tensor in (*node.inputs, *node.outputs):
                 name = self._name(tensor.name)
                 if self.last[name] <= at and name in self.alive:
                     self.total = self.total - self.alive.pop(name)
+
+    def _look(self) -> None:
+        self.moments.append(self.total)
+        self.made_then.append(self.made)
 
     def _add(self, name: str, size: Size) -> None:
         if name not in self.alive:

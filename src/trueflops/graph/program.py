@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,13 @@ from trueflops.graph.build import (
     build_embedding,
     build_head,
 )
+from trueflops.graph.formulas import Sheet
 from trueflops.graph.ir import Graph
-from trueflops.graph.liveness import Live, liveness
+from trueflops.graph.liveness import Live
 from trueflops.graph.passes import (
     Degrees,
     Format,
     autocast,
-    compile_graph,
     dequantise,
     differentiate,
     format_named,
@@ -34,11 +34,14 @@ from trueflops.graph.passes import (
     shard,
     write_out,
 )
+from trueflops.graph.template import Template
 from trueflops.model import Model, read_targets
 from trueflops.plan import BYTES, Plan
+from trueflops.sizes import Size
 from trueflops.units import BITS_PER_BYTE
 
-SHAPING: Final = ("tp", "cp", "ep", "etp", "micro_batch")  # axes first: predict/costs relies on it
+AXES: Final = ("tp", "cp", "ep", "etp")
+SHAPING: Final = (*AXES, "micro_batch")  # axes first: predict/costs relies on it
 """The numeric plan fields that change the graph of a rank; all others only combine graphs."""
 STRUCTURE: Final = (
     "sp", "cp_kind", "flash", "fused", "loss", "implementation", "recompute", "compute",
@@ -46,8 +49,14 @@ STRUCTURE: Final = (
     "adapter_dtype", "base_format", "residual_dtype", "parameter_dtype", "mixed",
 )  # fmt: skip
 """The other plan fields that do."""
+Structure = tuple[Any, ...]  # their values
+_STRUCTURE_OF: Final = attrgetter(*STRUCTURE)
+_DEGREES_OF: Final = attrgetter(*AXES)
+_SIZES: Final = ("batch", "seq", "past")
+_KIND_OF: Final = attrgetter(*(field.name for field in fields(Pass) if field.name not in _SIZES))
 
-MOST_REMEMBERED: Final = 256  # programs, of some 100 kB each: sixteen plans on sixteen chips
+MOST_REMEMBERED: Final = 64  # programs, of 30 to 70 kB each
+MOST_TEMPLATES: Final = 128  # of some 100 kB each
 
 NARROW: Final = {"fp8": "fp8", "fp4": "nvfp4"}
 """Training dtypes below 16 bits, and the format in which their matmuls run."""
@@ -62,72 +71,109 @@ class Alive(NamedTuple):
     head: Live
 
 
+class Split(NamedTuple):
+    """What of a plan's degrees decides which collectives there are."""
+
+    axes: tuple[str, ...]  # of more than one rank
+    experts_within_tp: bool  # see Degrees
+
+
 @dataclass(frozen=True)
 class Program:
     """What one rank can be asked to run: each distinct block, the embedding, the head.
 
     A block comes in two forms: as it runs, and `recomputing`, the same with recomputation, for the
-    layers that recompute. `plain` is the program in which none does.
+    layers that recompute. `alive` is what is alive while each of these runs.
     """
 
     blocks: tuple[Graph, ...]
     recomputing: tuple[Graph, ...]
     embedding: Graph
     head: Graph
-    plain: Program | None = None
-
-    @cached_property
-    def alive(self) -> Alive:
-        """What is alive while each of its graphs runs: remembered with it, whatever the chip."""
-        if self.plain is not None:
-            return self.plain.alive._replace(recomputing=tuple(map(liveness, self.recomputing)))
-        whole = tuple(map(liveness, self.blocks))
-        return Alive(whole, whole, liveness(self.embedding), liveness(self.head))
-
-    def map(self, change: Callable[[Graph], Graph]) -> Program:
-        """A plain program with every graph changed."""
-        blocks = tuple(map(change, self.blocks))
-        return Program(blocks, blocks, change(self.embedding), change(self.head))
+    alive: Alive
 
 
 def compile_program(model: Model, plan: Plan, run: Pass, weights: Format | None = None) -> Program:
     """Lay out, quantise, shard, fuse; then, for training, differentiate and recompute.
 
-    A program knows no chip, so one that was compiled for one chip is remembered for the next.
+    No pass looks at a size, but for the compiler's: programs that differ in sizes alone are lowered
+    once, with formulas in their place. A program knows no chip, so one that was compiled for one
+    chip is remembered for the next.
     """
-    fields = {name: getattr(plan, name) for name in (*SHAPING, *STRUCTURE)}
-    sizes = (*(fields[name] for name in SHAPING), run.batch, run.seq, run.past)
-    if any(isinstance(size, np.ndarray) for size in sizes):
-        return _finish(_lower(model, plan, run, weights), plan, run)
-    return _finished(model, Plan(**fields), run, weights)
+    structure, degrees = _STRUCTURE_OF(plan), _DEGREES_OF(plan)
+    if any(isinstance(size, np.ndarray) for size in (*degrees, run.batch, run.seq, run.past)):
+        return _program(model, structure, degrees, run, weights)
+    return _remembered(model, structure, degrees, run, weights)
 
 
-def _finish(lowered: Program, plan: Plan, run: Pass) -> Program:
-    """What recomputation and a compiler make of a program: the first of its blocks alone."""
-    compiled = plan.implementation == "compiled"
-    plain = lowered.map(compile_graph) if compiled else lowered
-    if not run.training or plan.recompute == "none":
-        return plain
-    early = plan.implementation != "library"
-    again = tuple(recompute(g, plan.recompute, stops_early=early) for g in lowered.blocks)
-    recomputing = tuple(map(compile_graph, again)) if compiled else again
-    return replace(plain, recomputing=recomputing, plain=plain)
+def _program(
+    model: Model, structure: Structure, degrees: tuple[Size, ...], run: Pass, weights: Format | None
+) -> Program:
+    """What is lowered already, with these sizes."""
+    tp, _, ep, etp = degrees
+    split = Split(
+        tuple(axis for axis, degree in zip(AXES, degrees, strict=True) if np.any(degree != 1)),
+        experts_within_tp=bool(np.all(ep * etp <= tp)),
+    )
+    like = Pass(0.0, 0.0, 0.0, *_KIND_OF(run))
+    given = dict(zip(AXES, degrees, strict=True))
+    graphs, live = _template(model, structure, split, like, weights).fill(
+        {**given, "batch": run.batch, "seq": run.seq, "past": run.past}
+    )
+    kinds = len(model.blocks)  # two graphs of each, or one where nothing runs again
+    return Program(
+        blocks=tuple(graphs[2 : 2 + kinds]),
+        recomputing=tuple(graphs[-kinds:]),
+        embedding=graphs[0],
+        head=graphs[1],
+        alive=Alive(tuple(live[2 : 2 + kinds]), tuple(live[-kinds:]), live[0], live[1]),
+    )
 
 
-def _lower(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Program:
-    """The program in which nothing runs again, as a framework issues it."""
-    # One rank of tp holds all tokens, as it would with sequence parallelism.
-    alone = not isinstance(plan.tp, np.ndarray) and plan.tp == 1
+_remembered = lru_cache(maxsize=MOST_REMEMBERED)(_program)
+
+
+@lru_cache(maxsize=MOST_TEMPLATES)
+def _template(
+    model: Model, structure: Structure, split: Split, run: Pass, weights: Format | None
+) -> Template:
+    """The program of all plans with this structure, at whatever sizes."""
+    plan = Plan(**dict(zip(STRUCTURE, structure, strict=True)))
+    sheet, graphs = _lowered(model, plan.but(recompute="none"), split, run, weights)
+    if run.training and plan.recompute != "none":
+        early = plan.implementation != "library"
+        again = [recompute(graph, plan.recompute, stops_early=early) for graph in graphs[2:]]
+        graphs = (*graphs, *again)
+    return Template(sheet, graphs, compiles=plan.implementation == "compiled")
+
+
+@lru_cache(maxsize=MOST_TEMPLATES)
+def _lowered(
+    model: Model, plan: Plan, split: Split, run: Pass, weights: Format | None
+) -> tuple[Sheet, tuple[Graph, ...]]:
+    """Embedding, head and blocks with unknown sizes, in which nothing runs again."""
+    sheet = Sheet()
+    plan = plan.but(**{axis: sheet.unknown(axis) for axis in split.axes})
+    batch, seq, past = map(sheet.unknown, _SIZES)
+    run = replace(run, batch=batch, seq=seq, past=past)
+    return sheet, _lower(model, plan, split, run, weights)
+
+
+def _lower(
+    model: Model, plan: Plan, split: Split, run: Pass, weights: Format | None
+) -> tuple[Graph, ...]:
+    """Embedding, head and blocks as a framework issues them."""
     chosen = max((b.experts.per_token for b in model.blocks if b.experts), default=0)
     by = Degrees(
         tp=plan.tp,
-        sp=plan.sp or alone,
+        sp=plan.sp or plan.tp == 1,  # one rank of tp holds all tokens, as it would with sp
         cp=plan.cp,
         cp_kind=plan.cp_kind,
         ep=plan.ep,
         etp=plan.etp,
         copies_once=float(chosen) if plan.dispatch == "deduplicated" else 0.0,
         gathered_once=1.0 if run.training else float(max(chosen, 1)),
+        experts_within_tp=split.experts_within_tp,
     )
     if weights is None and run.training and plan.compute in NARROW:
         weights = format_named(NARROW[plan.compute])
@@ -166,12 +212,12 @@ def _lower(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Progr
             graph = differentiate(graph, eager=written, carries=carries)
         return merge_steps(graph)
 
-    blocks = tuple(
+    blocks = [
         lower(build_block(model, block, run, f"block {i}", tuning), carries=not block.frozen)
         for i, block in enumerate(model.blocks)
-    )
-    embedding, head = (lower(build(model, run, tuning)) for build in (build_embedding, build_head))
-    return Program(blocks, blocks, embedding, head)
+    ]
+    ends = (lower(build(model, run, tuning)) for build in (build_embedding, build_head))
+    return (*ends, *blocks)
 
 
 def tuning_of(plan: Plan) -> Tuning:
@@ -191,11 +237,3 @@ def tuning_of(plan: Plan) -> Tuning:
         returns_wide=plan.adapters == "qlora" and plan.base_format == "nf4",
         fused=plan.lora_fused,
     )
-
-
-_lowered = lru_cache(maxsize=MOST_REMEMBERED)(_lower)
-
-
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _finished(model: Model, plan: Plan, run: Pass, weights: Format | None) -> Program:
-    return _finish(_lowered(model, plan.but(recompute="none"), run, weights), plan, run)

@@ -19,14 +19,12 @@ from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
 from trueflops.graph.kinds import WEIGHTS, Kind, Role
 from trueflops.graph.liveness import Live
-from trueflops.graph.program import SHAPING
+from trueflops.graph.program import AXES, SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.sizes import Array, Size, distinct, summed
 from trueflops.units import BITS_PER_BYTE
-
-AXES: Final = ("tp", "cp", "ep", "etp")
 
 
 @dataclass(kw_only=True)

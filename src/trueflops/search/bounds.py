@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from trueflops.clock import Clock, PowerLaw
 from trueflops.graph.kinds import CollectiveKind
+from trueflops.graph.program import AXES
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
-from trueflops.predict.costs import AXES, KeyedCosts, PieceCost
+from trueflops.predict.costs import KeyedCosts, PieceCost
 from trueflops.predict.pipeline import USEFUL, exposed_shares
 from trueflops.predict.schedule import in_flight, pairs
 from trueflops.predict.stages import Stages, mean_stage, representative_stages

@@ -46,10 +46,10 @@ class Pass:
         if not np.any(window):
             return self.past + (self.seq + 1.0) / 2.0
         if chunked:
-            return np.minimum(self.keys, self.past + (self.seq + 1.0) / 2.0).clip(
-                1.0, (window + 1.0) / 2.0
-            )
-        growing = np.clip(window - self.past, 0.0, self.seq)  # queries the window does not yet cut
+            mean = np.minimum(self.keys, self.past + (self.seq + 1.0) / 2.0)
+            return np.minimum(np.maximum(mean, 1.0), (window + 1.0) / 2.0)
+        # Queries that the window does not yet cut.
+        growing = np.minimum(np.maximum(window - self.past, 0.0), self.seq)
         ramp = growing * (self.past + (growing + 1.0) / 2.0)
         return np.minimum(self.keys, (ramp + (self.seq - growing) * window) / self.seq)
 

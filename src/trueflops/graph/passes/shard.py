@@ -40,6 +40,7 @@ class Degrees:
     """Experts a token is sent to, where ranks that split every expert gather the tokens before they
     are copied and sum the answers before they return, as serving engines do (SGLang's dp_gather and
     dp_scatter, vLLM's allgather_reducescatter); Megatron gathers the copies: 1."""
+    experts_within_tp: bool = False  # whether ranks that hold the same tokens have all experts
 
     @property
     def token_replicas(self) -> Size:
@@ -188,7 +189,11 @@ class _Sharder:
 
     def _expert_span(self) -> Size:
         """Over how many ranks that hold different tokens the experts are spread."""
-        return self.by.ep if self.by.sp else self.by.ep * self.by.etp / self.by.token_replicas
+        if self.by.sp:
+            return self.by.ep
+        if self.by.experts_within_tp:
+            return 1.0
+        return self.by.ep * self.by.etp / self.by.token_replicas
 
     def _over_vocabulary(
         self, op: Op, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]

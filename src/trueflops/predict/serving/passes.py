@@ -18,10 +18,10 @@ from trueflops.graph import Pass, Program, compile_program
 from trueflops.graph.formats import Format, is_gguf
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.graph.passes import format_named
-from trueflops.graph.program import SHAPING, STRUCTURE
+from trueflops.graph.program import AXES, SHAPING, STRUCTURE
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.costs import AXES, Costs, program_costs
+from trueflops.predict.costs import Costs, program_costs
 from trueflops.predict.serving.interleaved import interleaved
 from trueflops.profile import Profile
 from trueflops.runtime import COMMUNICATION, COMPUTE, Stretch, Term, leaf, run_closed, total
