@@ -41,6 +41,7 @@ from trueflops.clock.works import (
 from trueflops.errors import MissingFact
 from trueflops.graph.ir import Collective, Graph, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind, Role
+from trueflops.graph.passes.beside import BESIDE
 from trueflops.graph.rules import Work, model_flop, work
 from trueflops.profile import Curve, CurveKey, Profile
 from trueflops.sizes import Array, Size
@@ -138,7 +139,11 @@ class Clock:
                 seconds = np.maximum(seconds, least)
             least = np.broadcast_to(least, seconds.shape)
             for row, (i, where) in enumerate(zip(at, wheres, strict=True)):
-                priced = PricedOp(seconds[row], least[row], works[row], pricing, curve)
+                taken = seconds[row]
+                if BESIDE in ops[i].facts:
+                    moved = works[row].bytes_read + works[row].bytes_written
+                    taken = np.maximum(moved / self.silicon.bandwidth, least[row])
+                priced = PricedOp(taken, least[row], works[row], pricing, curve)
                 found[i] = priced if where is None else _choose(where, priced, found.get(i))
         return [found[i] for i in range(len(ops))]
 
@@ -253,7 +258,7 @@ class Clock:
                     priced.seconds[axis] = priced.seconds[axis] + sent.seconds
                 continue
             taken, at_peak, done, (kind, cause, _), _ = ops[id(node)]
-            priced.kernels[phase] += 1.0
+            priced.kernels[phase] += BESIDE not in node.facts
             priced.seconds[phase, cause] = priced.seconds[phase, cause] + taken
             if node.part == "core":
                 core[phase] = core[phase] + taken

@@ -6,6 +6,12 @@
     t       = start + Σ [computeᵠ + memoryᵠ]^(1/q) + activations / BW
 Kernels that take an expert map still walk over all copies of all tokens to activate and to add
 up, local or not: that traffic is counted apart from the rank's own rows.
+
+Rows laid out in blocks, each of one expert, are one product whose weights change from block to
+block (DeepGEMM's m_grouped_fp8_gemm_nt_contiguous). An engine that does not know how many rows an
+expert got makes room for the most there can be, and the empty blocks are multiplied as well:
+    rows = ⌈(copies + experts · (block − 1)) / block⌉ · block
+    t    = start + Σ product(rows, n, k; touched experts' weights) + what lies between / BW
 """
 
 from __future__ import annotations
@@ -14,10 +20,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from trueflops.clock import matmul
 from trueflops.clock.law import Law, Parameter, Values, log2, stacked, together
 from trueflops.clock.silicon import Silicon
 from trueflops.graph.shapes import ExpertShape
 from trueflops.sizes import Array, Size
+from trueflops.units import MILLION
+
+WIDE: Final = 2.0  # bytes of an activation
+EVER_COLD: Final = MILLION  # other layers' weights pass through the cache in between
 
 
 class ExpertWork(NamedTuple):
@@ -28,6 +39,7 @@ class ExpertWork(NamedTuple):
     skewed: Size  # 1 where the routing is not balanced
     dtype: str
     portable: float = 0.0  # 1 where kernels of mma.sync multiply: Marlin, for weights of int4
+    block: float = 1.0  # rows that each expert's share is rounded up to
 
 
 def _formula(work: ExpertWork, chip: Silicon, p: Values) -> Array:
@@ -50,6 +62,25 @@ def _formula(work: ExpertWork, chip: Silicon, p: Values) -> Array:
     moved = moved + p["own_rows"] * w.rows * (per_row + 2.0 * w.hidden)
     moved = moved + 4.0 * w.tokens * w.hidden
     return np.asarray(p["start_cycles"] / chip.hertz + busy_for + moved / chip.bandwidth)
+
+
+def laid_out_rows(shape: ExpertShape, block: float) -> Size:
+    """Rows of a layout in blocks that has room for every split of the copies among experts."""
+    return np.ceil((shape.rows + shape.experts * (block - 1.0)) / block) * block
+
+
+def _laid_out(work: ExpertWork, chip: Silicon, p: Values) -> Array:
+    w = work.shape
+    rows, bits = laid_out_rows(w, work.block), work.weight_bits
+    taken: Size = p["route_cycles"] / chip.hertz
+    for n, k in ((w.up_ways * w.width, w.hidden), (w.hidden, w.width)):
+        weights = w.touched * n * k * bits / 8.0
+        others = rows * (k * bits / 8.0 + n * WIDE)
+        one = matmul.MatmulWork(work.dtype, 1.0, rows, n, k, weights, others, EVER_COLD)
+        taken = taken + matmul.formula(one, chip, p)
+    # The activation reads both ways and writes one; narrowing reads that and writes the narrow one.
+    between = rows * w.width * ((w.up_ways + 2.0) * WIDE + bits / 8.0)
+    return np.asarray(taken + between / (chip.bandwidth * p["bandwidth"]))
 
 
 def _features(work: ExpertWork, chip: Silicon) -> Array:
@@ -88,4 +119,14 @@ EXPERTS: Final = Law(
     },
     _features,
     reach=(5.0, 5.0, 5.0, 6.0, 5.0, 2.0),
+)
+
+LAID_OUT: Final = Law(
+    _laid_out,
+    {
+        **matmul.MATMUL.parameters,
+        "route_cycles": EXPERTS.parameters["start_cycles"],
+    },
+    _features,
+    reach=EXPERTS.reach,
 )

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from trueflops.clock.attention import ATTENTION, DECODE, AttentionWork
-from trueflops.clock.experts import EXPERTS, ExpertWork
+from trueflops.clock.experts import EVER_COLD, EXPERTS, LAID_OUT, ExpertWork
 from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, UNALIGNED, WINDOWS, MatmulWork
 from trueflops.clock.streams import STREAM, StreamWork
@@ -26,8 +26,8 @@ from trueflops.graph.variants import (
     variant_name,
 )
 from trueflops.profile.keys import CONVOLUTIONS, CurveKey
+from trueflops.profile.keys import LAID_OUT as LAID_OUT_KERNEL
 from trueflops.sizes import Array, Size
-from trueflops.units import MILLION
 
 LAWS: Final[dict[str, Law]] = {
     "matmul": MATMUL,
@@ -69,7 +69,6 @@ _CLASSES: Final[dict[Kind, str]] = {
 }
 ONE_ROAD: Final[Mapping[str, Array | None]] = {"": None}
 _RINGS: Final = (Kind.ATTENTION, Kind.ATTENTION_BACKWARD)  # what runs in steps: passes/ring.py
-EVER_COLD: Final = MILLION  # a model's other layers pass through the cache in between
 
 
 class Pricing(NamedTuple):
@@ -85,6 +84,8 @@ def pricing_of(op: Op, taken: str = "") -> Pricing:
     kind = op_class(op)
     if kind in ("matmul", "experts"):
         grouped = kind == "matmul" and "routed" in dict((op.of or op).inputs[0].dims)
+        if kind == "experts" and "block" in op.facts:
+            taken = LAID_OUT_KERNEL
         key = _product_key(kind, op.dtype, op.variant, grouped, taken)
         return Pricing(kind, "experts" if grouped else kind, key)
     if kind.startswith("attention"):
@@ -191,6 +192,8 @@ def law_of(key: CurveKey) -> Law:
     """The law whose parameters a curve holds."""
     if key.kind == "matmul" and key.kernel:
         return WINDOWS if key.kernel in CONVOLUTIONS else UNALIGNED
+    if key.kind == "experts" and key.kernel:
+        return LAID_OUT
     return LAWS["memory" if key.kind == "cast" else key.kind]
 
 
@@ -279,7 +282,8 @@ def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
     first = ops[0]
     marlin = isinstance(first.variant, Format) and first.variant.kernels == MARLIN
     bits = first.weights[-1].bits
-    return ExpertWork(ExpertShape(*shape), bits, skewed, first.dtype, float(marlin))
+    block = float(first.facts.get("block", 1.0))
+    return ExpertWork(ExpertShape(*shape), bits, skewed, first.dtype, float(marlin), block)
 
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:

@@ -31,6 +31,7 @@ from trueflops.graph.passes import (
     merge_steps,
     quantise,
     recompute,
+    run_beside,
     shard,
     write_out,
 )
@@ -199,6 +200,8 @@ def _lower(
             experts=not run.training,
             decoding=run.decoding,
         )
+        if run.shared_beside:
+            graph = run_beside(graph, "shared")
         if plan.autocasts and run.training:
             graph = autocast(graph, apart=written)
         if written:

@@ -63,6 +63,8 @@ class Engine:
     ties: bool  # whether a table that embedding and head share is held once
     dense_over_all: bool  # whether replicas of attention share dense layers, as they do experts
     two_batches: bool  # whether half of a batch computes while the other goes to its experts
+    shared_beside: bool  # whether a decode step runs shared experts beside the routed ones
+    expert_block: int  # rows that block-fp8 experts' shares are rounded up to; 0: they are not
     offloads: Literal["layers", "weights", "nothing"]  # what it can keep in host memory
     copies_from: int  # tokens of a pass from which accelerators compute the host's layers, too
     copy_rate: float  # bytes a second at most, from host memory that is not pinned

@@ -17,7 +17,7 @@ from trueflops import units
 from trueflops.catalog import Accelerator
 from trueflops.catalog.facts import read_toml
 from trueflops.errors import UnknownName
-from trueflops.profile.keys import PRODUCTS, CurveKey
+from trueflops.profile.keys import LAID_OUT, PRODUCTS, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
@@ -204,6 +204,8 @@ def under(
             for dtype in ("", "fp32"):  # chips without fast fp16 multiply in fp32
                 key = CurveKey("matmul", dtype=dtype, format=name)
                 curves[key] = packed.because(why)
+    if serves(framework):
+        curves |= _laid_out(profile, framework)
     if said["experts_speed"] != 1.0:
         for key, product in profile.curves.items():
             if key.kind == "matmul":
@@ -247,6 +249,16 @@ def _decoding(profile: Profile, said: dict[str, Any], framework: str) -> dict[Cu
         for key, curve in profile.curves.items()
         if own and key.kind == "attention_decode"
     }
+
+
+def _laid_out(profile: Profile, framework: str) -> dict[CurveKey, Curve]:
+    """Experts as one product over rows in blocks: at the speed of the format's own products."""
+    routed = CurveKey("experts", dtype="fp8", format="fp8_block")
+    product = profile.curve(replace(routed, kind="matmul"))
+    values = {**product.values, "route_cycles": profile.curve(routed)["start_cycles"]}
+    one = replace(product, values=values, landmarks=None)
+    why = f"{framework}: experts laid out in blocks are one product of all rows"
+    return {replace(routed, kernel=LAID_OUT): one.because(why)}
 
 
 def attending_by(profile: Profile, kernel: str, why: str) -> Profile:

@@ -19,6 +19,8 @@ COMPUTED: Final = ("fp64", "fp32", "tf32", "fp8", "fp6", "fp4", "int8")
 STREAMS: Final = ("memory", "eager")
 CONVOLUTIONS: Final = ("convolution", "convolution_input", "convolution_weight")
 """Windows as implicit products, and their gradients: each way is a kernel of its own."""
+LAID_OUT: Final = "laid_out"
+"""Experts whose rows are laid out in blocks: clock/experts.py."""
 UNALIGNED: Final = ("narrow", "odd")
 """Products whose rows start at no multiple of 16 bytes: see graph/alignment.py."""
 _SAID_BY_NAME: Final = {"cache8": "kv8", "odd_heads": "odd_heads", "grouped": "grouped"}
@@ -92,7 +94,7 @@ def _part(kind: str, word: str, before: CurveKey) -> str:
             return "dtype"
         return (
             "kernel"
-            if word in CONVOLUTIONS + UNALIGNED
+            if word in (*CONVOLUTIONS, *UNALIGNED, LAID_OUT)
             else "grouped"
             if word == "grouped"
             else "format"

@@ -15,6 +15,8 @@ from trueflops.errors import BadInput, TrueflopsError
 from trueflops.model import Model
 from trueflops.predict import Point
 from trueflops.predict.serving import Speculation
+from trueflops.profile import engine_on
+from trueflops.profile.engines import release_on
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
@@ -123,9 +125,18 @@ def _run(row: Row) -> tuple[Deployment, Serving, bool]:
     narrow = "fp8" if quantised and (backend == "trt-llm" or not model.is_moe) else ""
     bits = cache_bits("", narrow, backend)
     drafts = _speculation(row, model, replicated=layout.replicas > 1)
-    run = Deployment(model, chip, layout, weights, bits, backend, drafts)
+    engine = engine_on(backend, chip, _release(row, backend))
+    run = Deployment(model, chip, layout, weights, bits, backend, drafts, engine=engine)
     read, written = (max(round(require(row, c)), 1) for c in ("isl", "osl"))
     return run, Serving(read, written, max(streams, 1)), doubtful
+
+
+def _release(row: Row, backend: str) -> str:
+    """The engine's release: as the row names it, else the one of its day."""
+    named, day = text(row, "backend_version"), text(row, "measured_on")
+    if named[:1].isdigit():
+        return named
+    return release_on(backend, day) if day else ""
 
 
 def _speculation(row: Row, model: Model, *, replicated: bool) -> Speculation | None:

@@ -43,8 +43,7 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
 
 def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """MLA as trained: down to the latents, up to full heads (arXiv 2405.04434 eq. 9–19)."""
-    q = _latent_queries(at, a, low, x)
-    kv, key_rope = _latent_keys(at, low, x)
+    q, kv, key_rope = _from_latents(at, a, low, x)
     _cache(at, kv, key_rope)
     both = ("key_and_value_dim", low.nope_dim + a.value_dim)
     up = at.linear(["attention.kv_up"], kv, [at.tensor("kv.up", ("heads", a.heads), both)])
@@ -56,19 +55,31 @@ def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, T
     return turned, k, v
 
 
-def _latent_queries(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
+def _from_latents(
+    at: Layout, a: Attention, low: Latent, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, the latent of keys and values, and the key that is rotated.
+
+    Engines that serve hold both ways down side by side, as one product (vLLM's deepseek_v2.py,
+    fused_qkv_a_proj; SGLang's fused_qkv_a_proj_with_mqa; TensorRT-LLM's kv_a_proj_with_mqa, of
+    q_lora_rank + kv_lora_rank + qk_rope_head_dim columns).
+    """
     q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim))
-    if not low.q_rank:
-        return at.linear(["attention.q"], x, [q])
-    down = at.linear(["attention.q_down"], x, [at.tensor("q.low", ("q_rank", low.q_rank))])
-    return at.linear(["attention.q_up"], at.norm("attention.q_norm", down), [q])
-
-
-def _latent_keys(at: Layout, low: Latent, x: Tensor) -> tuple[Tensor, Tensor]:
+    down = at.tensor("q.low", ("q_rank", low.q_rank))
     latent = at.tensor("kv.low", ("kv_rank", low.kv_rank))
     key_rope = at.tensor("key.rope", ("rope_dim", low.rope_dim))
-    at.linear(["attention.kv_down"], x, [latent, key_rope])
-    return at.norm("attention.kv_norm", latent), key_rope
+    joined = bool(low.q_rank) and not at.run.training
+    if joined:
+        at.linear(["attention.q_down", "attention.kv_down"], x, [down, latent, key_rope])
+    elif low.q_rank:
+        at.linear(["attention.q_down"], x, [down])
+    if low.q_rank:
+        at.linear(["attention.q_up"], at.norm("attention.q_norm", down), [q])
+    else:
+        at.linear(["attention.q"], x, [q])
+    if not joined:
+        at.linear(["attention.kv_down"], x, [latent, key_rope])
+    return q, at.norm("attention.kv_norm", latent), key_rope
 
 
 def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
@@ -81,8 +92,7 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
     up_key = Tensor("attention.kv_up.key", (heads, nope, rank), run.bits, role=Role.WEIGHT)
     up_value = Tensor("attention.kv_up.value", (heads, rank, value), run.bits, role=Role.WEIGHT)
 
-    q = _latent_queries(at, a, low, x)
-    latent, key_rope = _latent_keys(at, low, x)
+    q, latent, key_rope = _from_latents(at, a, low, x)
     q_nope, q_rope = (
         at.tensor("q.nope", heads, nope),
         at.tensor("q.rope", heads, ("rope_dim", low.rope_dim)),

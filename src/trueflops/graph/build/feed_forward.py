@@ -71,6 +71,8 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     sent = at.op(Kind.DISPATCH, "experts.dispatch", [x], [copies("sent", hidden), rows])
     wide = ("expert_ffn", e.width)
     facts = {"chosen": e.per_token / e.count, "per_token": float(e.per_token)}
+    if at.run.expert_block:
+        facts["block"] = at.run.expert_block
     acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), None, **facts)
     answered = copies("answered", hidden)
     at.linear(["experts.down"], acted, [answered], **facts)

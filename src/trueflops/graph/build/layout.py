@@ -31,6 +31,8 @@ class Pass:
     dtype: str = "bf16"
     bits: float = 16.0
     cache_bits: float = 16.0
+    shared_beside: bool = False  # whether shared experts run on a stream beside the routed ones
+    expert_block: float = 0.0  # rows that each expert's share is rounded up to, where it is
     stream_bits: float = 0.0  # of the residual stream, where it is wider than what products read
 
     @property

@@ -6,6 +6,7 @@ dequantise     packed weights that are written out for their products
 autocast       fp32 streams, a cast before every product
 write_out      ops as the PyTorch functions that a program calls
 fuse           flash attention and pointwise chains
+run_beside     ops on a stream of their own
 differentiate  backward ops, and what must be kept for them
 merge_steps    what a ring of attention adds up
 recompute      drop and run again
@@ -16,6 +17,7 @@ from trueflops.graph.formats import FORMATS as FORMATS
 from trueflops.graph.formats import Format as Format
 from trueflops.graph.formats import format_named as format_named
 from trueflops.graph.passes.autocast import autocast as autocast
+from trueflops.graph.passes.beside import run_beside as run_beside
 from trueflops.graph.passes.compile import compile_graph as compile_graph
 from trueflops.graph.passes.dequantise import PACKED as PACKED
 from trueflops.graph.passes.dequantise import dequantise as dequantise

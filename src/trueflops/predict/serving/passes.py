@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -23,10 +24,13 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, program_costs
 from trueflops.predict.serving.interleaved import interleaved
-from trueflops.profile import Profile
+from trueflops.profile import Engine, Profile
+from trueflops.profile.engines import USUAL, engine_of
 from trueflops.runtime import COMMUNICATION, COMPUTE, Stretch, Term, leaf, run_closed, total
 from trueflops.sizes import Size, summed
 
+DEEP_GEMM: Final = ((9, 0), (10, 0))  # compute capabilities
+MOST_SHARING: Final = 8  # ranks that share an expert from which vLLM prefers other kernels
 Shape = tuple[Plan, float, float, float]
 """A pass of a plan: sequences, tokens of each, tokens before them."""
 
@@ -36,10 +40,10 @@ class Passes:
 
     def __init__(
         self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float,
-        *, two_batches: bool = False,
+        engine: Engine | None = None,
     ) -> None:  # fmt: skip
         self.model, self.cluster, self.profile = model, cluster, profile
-        self.two_batches = two_batches
+        self.engine = engine or engine_of(USUAL)
         self.cache_bits = cache_bits
         self.clock = Clock(cluster, profile)
         wide = wide_dtype(cluster)
@@ -86,7 +90,7 @@ class Passes:
 
     def _interleaves(self, plan: Plan, batch: Size, seq: Size) -> bool:
         """Whether two halves of the tokens hide each other's way to experts on other ranks."""
-        apart = self.two_batches and bool(plan.ep * plan.etp > plan.tp)
+        apart = self.engine.two_batches and bool(plan.ep * plan.etp > plan.tp)
         return apart and bool(np.all(np.asarray(batch * seq) >= 2.0))
 
     def _priced(self, plan: Plan, batch: Size, seq: Size, past: Size, verifies: bool) -> Costs:
@@ -118,8 +122,8 @@ class Passes:
                 alone = [float(getattr(plan, axis)) == 1.0 for axis in AXES]
                 alone.append(bool(plan.ep * plan.etp <= plan.tp))  # a replica has all experts
                 others = tuple(getattr(plan, name) for name in STRUCTURE)
-                few = self._few(batch, seq)
-                groups.setdefault((*alone, *others, seq, few), {})[key] = plan, batch, seq, past
+                alike = (*alone, *others, seq, self._few(batch, seq), self._block(plan))
+                groups.setdefault(alike, {})[key] = plan, batch, seq, past
         for group in groups.values():
             plans, batches, lengths, pasts = zip(*group.values(), strict=True)
             shapes = {name: _column([getattr(p, name) for p in plans]) for name in SHAPING}
@@ -141,15 +145,18 @@ class Passes:
         One that `verifies` drafted tokens reads the cache as a decode step does, once for all of a
         sequence's tokens, and asks for the logits of each.
         """
+        decoding = verifies or bool(np.all(seq == 1.0) and np.all(np.greater(past, 0)))
         run = Pass(
             batch=batch,
             seq=seq,
             past=past,
             training=False,
-            decoding=verifies or bool(np.all(seq == 1.0) and np.all(np.greater(past, 0))),
+            decoding=decoding,
             dtype=self.dtype,
             bits=self.bits,
             cache_bits=self.cache_bits,
+            expert_block=self._block(plan),
+            shared_beside=self.engine.shared_beside and decoding,
         )
         if run.decoding:
             # DeepEP's low-latency kernels send every copy of a token straight to its expert; only
@@ -159,6 +166,17 @@ class Passes:
             plan = plan.but(flash=False)
         weights = self.weights if self._few(batch, seq) else self.products
         return compile_program(self.model, plan, run, weights)
+
+    def _block(self, plan: Plan) -> float:
+        """Rows that each expert's share is rounded up to under this plan; 0: they are not.
+
+        DeepGEMM has kernels for Hopper and for data centres' Blackwell (vLLM's is_deep_gemm_
+        supported), for weights in blocks of fp8.
+        """
+        capability = self.clock.chip.architecture.compute_capability or (0, 0)
+        has = capability in DEEP_GEMM and self.weights.name == "fp8_block"
+        shared = bool(np.all(np.asarray(plan.etp) >= MOST_SHARING))
+        return float(self.engine.expert_block) if has and not shared else 0.0
 
     def _few(self, batch: Size, seq: Size) -> bool:
         """Whether a matrix-vector kernel runs the products of so many rows."""

@@ -66,7 +66,12 @@ class Speculator:
             own = speculation.method.drafter == "module"
             weights = passes.weights.name if own else "bf16"
             self.drafting = Passes(
-                speculation.drafter, passes.cluster, passes.profile, weights, passes.cache_bits
+                speculation.drafter,
+                passes.cluster,
+                passes.profile,
+                weights,
+                passes.cache_bits,
+                passes.engine,
             )
 
     def plain(self, plan: Plan, batch: float, past: float) -> Term:
