@@ -179,3 +179,15 @@ def test_drafts_of_a_launch_command_are_simulated_and_stand_apart(tmp_path: Path
     with_drafts, without = (predicted(found, n, "tpot_seconds") for n in ("bb", "a"))
     assert with_drafts < 0.8 * without
     assert {r.id for r in found.rows if not r.scored} == {"bb"}
+
+
+def test_flags_with_underscores_are_read(tmp_path: Path) -> None:
+    """TensorRT-LLM writes --ep_size and --max_batch_size where others have hyphens."""
+    own = "8 × NVIDIA H200 SXM GPUs on a single node."
+    said = row("a", on=own).replace("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B")
+    spread = said.replace("a,", "bb,", 1)[:-1] + "trtllm-serve x --tp_size 8 --ep_size 8,"
+    few = said.replace("a,", "ccc,", 1)[:-1] + "trtllm-serve x --tp_size 8 --max_batch_size 4,"
+    found = judge(tmp_path, said, spread, few)
+    times = [predicted(found, name, "tpot_seconds") for name in ("a", "bb", "ccc")]
+    assert times[1] != times[0]
+    assert times[2] < times[0]

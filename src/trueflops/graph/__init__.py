@@ -16,6 +16,7 @@ program.py    all of it, in order, for one rank's blocks, embedding and head
 """
 
 from trueflops.graph.build import Pass as Pass
+from trueflops.graph.build import SparseKernel as SparseKernel
 from trueflops.graph.ir import Collective as Collective
 from trueflops.graph.ir import Graph as Graph
 from trueflops.graph.ir import Op as Op

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind
 from trueflops.sizes import Size
@@ -153,10 +155,16 @@ def attention_shape(op: Op) -> AttentionShape:
     return AttentionShape(
         batch=size["batch"],
         queries=size["seq"],
-        heads=size["heads"],
-        kv_heads=dict(k.dims)["kv_heads"],
+        heads=_run_heads(op, size["heads"]) if "heads" in size else size["index_heads"],
+        kv_heads=dict(k.dims).get("kv_heads", 1.0),
         keys=op.facts["keys"],
         seen=op.facts["seen"],
-        head_dim=size["head_dim"],
+        head_dim=size["head_dim"] if "head_dim" in size else size["index_dim"],
         value_dim=dict(v.dims)["value_dim"],
     )
+
+
+def _run_heads(op: Op, heads: Size) -> Size:
+    """Query heads that the kernel runs: padded where it is built for multiples of some number."""
+    tile = op.facts.get("head_tile", 1.0)
+    return np.ceil(heads / tile) * tile if tile > 1.0 else heads

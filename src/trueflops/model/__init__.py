@@ -29,6 +29,7 @@ from trueflops.model.freezing import trained_count as trained_count
 from trueflops.model.layers import Attention as Attention
 from trueflops.model.layers import Experts as Experts
 from trueflops.model.layers import Ffn as Ffn
+from trueflops.model.layers import Indexer as Indexer
 from trueflops.model.layers import Latent as Latent
 from trueflops.model.parameters import Parameter as Parameter
 from trueflops.model.predicting import predict_further as predict_further

@@ -20,6 +20,18 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True)
+class Indexer:
+    """DeepSeek Sparse Attention's lightning indexer: narrow heads of its own score every key before
+    a query, which then attends to the `top` of them (deepseek-ai/DeepSeek-V3.2-Exp,
+    inference/model.py).
+    """
+
+    heads: int
+    head_dim: int
+    top: int
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """One attention layer. GQA and MQA are kv_heads < heads; MLA has a `latent`."""
 
@@ -36,6 +48,7 @@ class Attention:
     qk_norm: Literal["none", "head", "width", "unweighted"] = "none"
     sinks: bool = False
     latent: Latent | None = None
+    indexer: Indexer | None = None  # beside a latent
 
     @property
     def cache_width(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from trueflops.model.layers import Attention, Experts, Ffn, NormPlacement
+from trueflops.model.layers import Attention, Experts, Ffn, Indexer, NormPlacement
 
 Dims = tuple[tuple[str, int], ...]
 
@@ -38,7 +38,8 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
     bias = (h,) if a.out_bias else ()
     out = Parameter("attention.out", (h, q_heads, value), bias=bias, inputs=2)
     if a.latent:
-        return [*_latent_parameters(a, hidden), out]
+        chooses = _indexer_parameters(a.indexer, a.latent.q_rank, hidden) if a.indexer else []
+        return [*_latent_parameters(a, hidden), *chooses, out]
     parts = [
         linear("attention.q", (q_heads, wide), h, a.qkv_bias),
         linear("attention.k", (kv_heads, wide), h, a.qkv_bias),
@@ -78,6 +79,25 @@ def _latent_parameters(a: Attention, hidden: int) -> list[Parameter]:
         linear("attention.kv_down", (with_rope,), h, a.qkv_bias),
         Parameter("attention.kv_norm", (kv_rank,)),
         Parameter("attention.kv_up", (heads, key_and_value, kv_rank)),
+    ]
+
+
+def _indexer_parameters(indexer: Indexer, q_rank: int, hidden: int) -> list[Parameter]:
+    """Its queries, the one key of a token and that key's LayerNorm, a weight for each head.
+
+    Every rank has all of them (vLLM's Indexer: ReplicatedLinear), hence dims of their own.
+    """
+    h, heads, wide = (
+        ("hidden", hidden),
+        ("index_heads", indexer.heads),
+        ("index_dim", indexer.head_dim),
+    )
+    into = ("q_rank", q_rank) if q_rank else h
+    return [
+        Parameter("attention.index_q", (heads, wide, into)),
+        Parameter("attention.index_k", (wide, h)),
+        Parameter("attention.index_norm", (wide,), bias=(wide,)),
+        Parameter("attention.index_weigh", (heads, h)),
     ]
 
 

@@ -144,7 +144,7 @@ def training_costs(model: Model, plan: Plan, seq: int, clock: Clock) -> KeyedCos
         priced.append(program_costs(program, clock, Placement.of(shaped)))
     if len(keys) == 1:
         return KeyedCosts(priced[0], None)
-    return KeyedCosts(_merge(priced, list(groups.values()), len(keys)), which)
+    return KeyedCosts(merged(priced, list(groups.values()), len(keys)), which)
 
 
 def _columns(keys: Array) -> dict[str, Size]:
@@ -155,7 +155,7 @@ def _columns(keys: Array) -> dict[str, Size]:
     }
 
 
-def _merge(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Costs:
+def merged(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Costs:
     """Put the costs of separately compiled shapes side by side, in the order of the keys."""
 
     def join(sizes: Sequence[Size]) -> Size:

@@ -65,6 +65,9 @@ class Engine:
     two_batches: bool  # whether half of a batch computes while the other goes to its experts
     shared_beside: bool  # whether a decode step runs shared experts beside the routed ones
     expert_block: int  # rows that block-fp8 experts' shares are rounded up to; 0: they are not
+    short_dense: bool  # whether a prompt that an indexer would choose whole is read as dense
+    sparse_whole: bool  # whether the kernel of chosen keys walks over all that can be chosen
+    sparse_paged: bool  # whether decode steps read chosen keys by paged attention, unpadded
     offloads: Literal["layers", "weights", "nothing"]  # what it can keep in host memory
     copies_from: int  # tokens of a pass from which accelerators compute the host's layers, too
     copy_rate: float  # bytes a second at most, from host memory that is not pinned

@@ -65,14 +65,16 @@ def step_clock(
     grid = np.unique(np.r_[np.geomspace(FINEST, max(top, 2.0 * FINEST), 18), usual, step_tokens])
     grid = grid[grid >= FINEST]
     prompts = np.maximum(grid / usual, 1.0)
-    # Beside the grid, a chunk alone and behind another one: what a pair of query and key takes.
+    # Beside the grid, a chunk alone and the last of its prompt, behind one at least: what a pair of
+    # query and key takes on the way from one to the other.
     chunk = float(np.clip(usual, FINEST, step_tokens))
+    behind = max(usual - chunk, chunk)
     batch, length = np.r_[prompts, 1.0, 1.0], np.r_[grid / prompts, chunk, chunk]
-    past = np.r_[np.zeros(len(grid) + 1), chunk]
+    past = np.r_[np.zeros(len(grid) + 1), behind]
     costs = server.passes.costs(plan, batch, length, past)
     timed = server.passes.time("prefill", costs, plan, graphs=False)
-    *reading, alone, behind = np.asarray(timed.value).tolist()
-    pair = max(behind - alone, 0.0) / chunk**2
+    *reading, alone, last = np.asarray(timed.value).tolist()
+    pair = max(last - alone, 0.0) / (chunk * behind)
     return StepClock(a, b, grid.tolist(), reading, pair, usual, stages)
 
 

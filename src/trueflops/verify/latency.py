@@ -174,7 +174,7 @@ def _run(row: Row) -> Deployment:
     chip = chip_of(_AROUND.sub("", _CHIPS.sub("", said)).strip())
     model = model_of(text(row, "model"))
     devices = int(many[1]) if many and many[1] else 1
-    tp = whole(row, "tp") or _flag(flags, "tp", "tp-size", "tensor-parallel-size", "tp_size")
+    tp = whole(row, "tp") or _flag(flags, "tp", "tp-size", "tensor-parallel-size")
     dp = whole(row, "dp") or _flag(flags, "dp", "dp-size", "data-parallel-size") or 1
     pp = whole(row, "pp") or _flag(flags, "pp", "pp-size", "pipeline-parallel-size") or 1
     tp = tp or max(devices // (pp * dp), 1)
@@ -246,10 +246,10 @@ def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engin
     """The engine as the row or its launch command sets it."""
     flags = text(row, "flags")
     budget = whole(row, "max_num_batched_tokens") or _flag(
-        flags, "max-num-batched-tokens", "chunked-prefill-size", "max_num_tokens"
+        flags, "max-num-batched-tokens", "chunked-prefill-size", "max-num-tokens"
     )
     most = whole(row, "max_num_seqs") or _flag(
-        flags, "max-num-seqs", "max-running-requests", "max_batch_size"
+        flags, "max-num-seqs", "max-running-requests", "max-batch-size"
     )
     engine = usual.but(
         step_tokens=budget or usual.step_tokens, most_sequences=most or usual.most_sequences
@@ -286,7 +286,8 @@ def _requests(row: Row) -> Requests:
 def _flag(flags: str, *names: str) -> int | None:
     """A whole number that a launch command gives under one of these names."""
     for name in names:
-        if found := re.search(rf"(?<![\w-])--?{name}[= ](\d{{1,9}})\b", flags):
+        spelt = name.replace("-", "[-_]")  # TensorRT-LLM's flags have underscores
+        if found := re.search(rf"(?<![\w-])--?{spelt}[= ](\d{{1,9}})\b", flags):
             return int(found[1])
     return None
 

@@ -3,6 +3,7 @@
 layout.py        the Pass (how much work) and the collector of ops
 adapters.py      which weights are frozen, and the low-rank products beside them
 attention.py     projections, latent attention, the attention core
+indexing.py      which keys a query of sparse attention sees
 feed_forward.py  dense FFN and routed experts
 blocks.py        one transformer layer; the embedding; the head with its loss
 Sharding, fusion, differentiation and recomputation are passes over what is built here.
@@ -14,3 +15,4 @@ from trueflops.graph.build.blocks import build_block as build_block
 from trueflops.graph.build.blocks import build_embedding as build_embedding
 from trueflops.graph.build.blocks import build_head as build_head
 from trueflops.graph.build.layout import Pass as Pass
+from trueflops.graph.build.layout import SparseKernel as SparseKernel

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trueflops.graph.build.layout import Layout
+import numpy as np
+
+from trueflops.graph.build.indexing import choose_keys
+from trueflops.graph.build.layout import Layout, Pass
 from trueflops.graph.ir import Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import AttentionKernel
@@ -14,7 +17,7 @@ from trueflops.model import Attention, Block, Latent
 def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
     """From the normed residual stream to the output projection."""
     a = block.attention
-    if a.latent and at.run.decoding:
+    if a.latent and (at.run.decoding or (a.indexer and at.run.sparse)):
         mixed = _absorbed(at, a, a.latent, x)
     elif a.latent:
         mixed = _core(at, block, *_latent(at, a, a.latent, x))
@@ -73,10 +76,10 @@ def _from_latents(
         at.linear(["attention.q_down", "attention.kv_down"], x, [down, latent, key_rope])
     elif low.q_rank:
         at.linear(["attention.q_down"], x, [down])
-    if low.q_rank:
-        at.linear(["attention.q_up"], at.norm("attention.q_norm", down), [q])
-    else:
-        at.linear(["attention.q"], x, [q])
+    made_of = at.norm("attention.q_norm", down) if low.q_rank else x
+    if a.indexer:
+        choose_keys(at, a.indexer, x, made_of)
+    at.linear(["attention.q_up" if low.q_rank else "attention.q"], made_of, [q])
     if not joined:
         at.linear(["attention.kv_down"], x, [latent, key_rope])
     return q, at.norm("attention.kv_norm", latent), key_rope
@@ -84,7 +87,8 @@ def _from_latents(
 
 def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
     """MLA as served: the up-projections move to the query and the output, so that attention reads
-    the latent cache itself, once for all heads (arXiv 2405.04434 §2.1.2).
+    the latent cache itself, once for all heads (arXiv 2405.04434 §2.1.2). With keys chosen for each
+    query, a prompt is read so, too, each of its tokens as a sequence of its own.
     """
     run, heads, rank = at.run, ("heads", a.heads), ("kv_rank", low.kv_rank)
     nope, value = ("head_dim", low.nope_dim), ("value_dim", a.value_dim)
@@ -101,12 +105,15 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
     _cache(at, latent, key_rope)
     in_latent = at.tensor("q.latent", heads, rank)
     at.op(Kind.MATMUL, "attention.absorb_key", [q_nope], [in_latent], (up_key,))
-    query = at.op(
-        Kind.STREAM, "attention.join", [in_latent, q_rope], [at.tensor("q.absorbed", heads, wide)]
-    )
+    sparse, tokens, facts = run.sparse if a.indexer else None, at.tokens, _seen_keys(run, a)
+    if sparse and a.indexer:
+        tokens = (("batch", run.batch * run.seq), ("seq", 1.0))
+        facts |= dict.fromkeys(("keys", "seen"), sparse.keys(run, a.indexer.top))
+        facts["head_tile"] = sparse.head_tile
+    query = Tensor("q.absorbed", (*tokens, heads, wide), run.bits)
+    at.op(Kind.STREAM, "attention.join", [in_latent, q_rope], [query])
     key = at.tensor("k.cache", ("kv_heads", 1.0), wide, bits=run.cache_bits)
     val = at.tensor("v.cache", ("kv_heads", 1.0), ("value_dim", low.kv_rank), bits=run.cache_bits)
-    keys = run.keys_read(a.window)
     mixed = at.op(
         Kind.ATTENTION_DECODE,
         "attention.core",
@@ -114,12 +121,19 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
         [at.tensor("mixed.latent", heads, rank)],
         part="core",
         variant=AttentionKernel.MLA,
-        keys=keys,
-        seen=run.keys_seen(a.window),
-        cache_bytes=run.batch * keys * a.cache_width * run.cache_bits / 8.0,
+        **facts,
     )
     out = at.tensor("mixed", heads, value)
     return at.op(Kind.MATMUL, "attention.absorb_value", [mixed], [out], (up_value,))
+
+
+def _seen_keys(run: Pass, a: Attention) -> dict[str, Any]:
+    """Of a latent cache that is read once for all heads."""
+    keys = run.keys_read(a.window)
+    if a.indexer and run.sparse:  # what is read of memory: all queries may choose the same keys
+        keys = np.minimum(keys, run.seq * a.indexer.top)
+    cache = run.batch * keys * a.cache_width * run.cache_bits / 8.0
+    return {"keys": keys, "seen": run.keys_seen(a.window), "cache_bytes": cache}
 
 
 def _cache(at: Layout, *new: Tensor) -> None:

@@ -16,6 +16,19 @@ from trueflops.sizes import Size
 
 
 @dataclass(frozen=True)
+class SparseKernel:
+    """The kernel by which queries attend to the keys that an indexer chose for each."""
+
+    head_tile: float = 1.0  # it runs multiples of so many heads; fewer are padded
+    whole: bool = False  # walks over as many keys as can be chosen, though fewer are there
+    scores: str = "fp8"  # the dtype in which the indexer multiplies
+
+    def keys(self, run: Pass, top: Size) -> Size:
+        """Keys that it walks over for one query, on average."""
+        return top + 0.0 * run.keys if self.whole else run.keys_seen(top)
+
+
+@dataclass(frozen=True)
 class Pass:
     """One run through the network: `batch` sequences, `seq` new tokens each, `past` in the cache.
 
@@ -34,6 +47,7 @@ class Pass:
     shared_beside: bool = False  # whether shared experts run on a stream beside the routed ones
     expert_block: float = 0.0  # rows that each expert's share is rounded up to, where it is
     stream_bits: float = 0.0  # of the residual stream, where it is wider than what products read
+    sparse: SparseKernel | None = None  # None: every query sees all keys, indexer or not
 
     @property
     def keys(self) -> Size:
@@ -118,6 +132,7 @@ class Layout:
         *,
         part: str = "",
         variant: Variant | None = None,
+        dtype: str = "",
         **facts: Size,
     ) -> Tensor:
         """Append an op; its first output is returned, so that layouts read like formulas."""
@@ -129,7 +144,7 @@ class Layout:
                 tuple(inputs),
                 tuple(outputs),
                 weights=weights,
-                dtype=self.run.dtype,
+                dtype=dtype or self.run.dtype,
                 part=part,
                 facts=facts,
                 variant=variant,
@@ -150,7 +165,17 @@ class Layout:
         weights, narrow = self.weights(*names), self.narrowed(x)
         made = [self.tuning.base_of(t, name) for t, name in _makers(outs, names)]
         written = [self._as_product_makes(t) for t in made]
-        self.op(Kind.MATMUL, names[0], [narrow], written, weights, part="", variant=None, **facts)
+        self.op(
+            Kind.MATMUL,
+            names[0],
+            [narrow],
+            written,
+            weights,
+            part="",
+            variant=None,
+            dtype="",
+            **facts,
+        )
         base = self.nodes[-1]
         for own_width, wide in zip(written, made, strict=True):
             if own_width is not wide:

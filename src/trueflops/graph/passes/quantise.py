@@ -20,7 +20,7 @@ from trueflops.graph.variants import ProductKernel
 from trueflops.model import is_adapter
 
 HEAD: Final = "head.logits"
-WIDE: Final = ("experts.router", "shared.weigh", HEAD, "embedding.")
+WIDE: Final = ("experts.router", "shared.weigh", "attention.index_weigh", HEAD, "embedding.")
 
 
 def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:

@@ -6,10 +6,10 @@ from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families.moe import dense_first
 from trueflops.model.families.registry import assemble, reads
-from trueflops.model.layers import Attention, Latent
+from trueflops.model.layers import Attention, Indexer, Latent
 
 
-@reads("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
+@reads("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite")
 def deepseek(c: Config, name: str) -> Model:
     hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     nope, rope = c.size("qk_nope_head_dim"), c.size("qk_rope_head_dim")
@@ -24,6 +24,7 @@ def deepseek(c: Config, name: str) -> Model:
         latent=Latent(
             c.size("q_lora_rank", default=0, least=0), c.size("kv_lora_rank"), nope, rope
         ),
+        indexer=_indexer(c) if c.has("index_topk") else None,
     )
     return assemble(
         c,
@@ -32,3 +33,7 @@ def deepseek(c: Config, name: str) -> Model:
         hidden,
         tied=False,
     )
+
+
+def _indexer(c: Config) -> Indexer:
+    return Indexer(c.size("index_n_heads"), c.size("index_head_dim"), c.size("index_topk"))

@@ -4,6 +4,7 @@ passes.py   what one pass of an engine takes
 memory.py   weights, what a pass holds, the KV cache that an engine makes of the rest
 cache.py    blocks, what a request takes of them; trial.py: a pass at its fullest
 offloading.py  layers or weights in host memory
+sparse.py   which kernel attends to keys that an indexer chose
 interleaved.py  two-batch overlap    ranks.py  those that wait for the fullest
 server.py   the steady state in closed form: TTFT, TPOT, tokens per second, dollars, joules
 pools.py    prefill and decode on workers of their own (flow.py: their closed loop)

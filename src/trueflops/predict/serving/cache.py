@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from trueflops.model import Model
+from trueflops.graph.build.indexing import index_key_bytes
+from trueflops.model import Latent, Model
 from trueflops.model.layers import Attention
 from trueflops.plan import Plan
 from trueflops.profile import Engine
@@ -28,6 +29,7 @@ CACHE_BITS: Final[Mapping[str, float]] = {
     "q8_0": 8.5, "q4_0": 4.5,  # ggml: one fp16 scale for 32 numbers
 }  # fmt: skip
 """Bits of one number of the cache, scales included."""
+EIGHT_BITS: Final = 8.0
 ALIKE: Final = 1.5  # groups of sizes nearer than this are padded to the larger one
 
 
@@ -117,9 +119,20 @@ def _token_bytes(attention: Attention, tp: int, bits: float, engine: Engine) -> 
     """Of one layer; a latent is on every rank, and of heads each rank has at least one."""
     if attention.latent:
         whole = attention.cache_width * bits / 8.0
+        if attention.indexer:
+            whole = _sparse_bytes(attention.latent, bits) + index_key_bytes(attention.indexer)
         return ceil(whole / engine.latent_align) * float(engine.latent_align)
     heads = max(ceil(attention.kv_heads / tp), 1)
     return heads * (attention.head_dim + attention.value_dim) * bits / 8.0
+
+
+def _sparse_bytes(latent: Latent, bits: float) -> float:
+    """Of a latent that FlashMLA's sparse kernels read: in 8 bits, 128 numbers have an fp32 scale
+    and the rope key stays in 16 bits (vLLM's flashmla_sparse.py: 656 bytes in DeepSeek-V3.2).
+    """
+    if bits > EIGHT_BITS:
+        return (latent.kv_rank + latent.rope_dim) * bits / 8.0
+    return latent.kv_rank * (1.0 + 4.0 / 128.0) + latent.rope_dim * 2.0
 
 
 def _grouped(kinds: list[Kind]) -> list[Kind]:

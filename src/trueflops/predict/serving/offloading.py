@@ -48,12 +48,12 @@ class OffloadedPasses(Passes):
         self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float,
         *, offload: Offload, engine: Engine,
     ) -> None:  # fmt: skip
-        super().__init__(model, cluster, profile, weights, cache_bits, engine)
+        super().__init__(model, cluster, profile, weights, cache_bits, engine=engine)
         self.offload = offload
         self.host: Passes | None = None
         if (cpu := offload.cpu) is not None:
             profile = profile_of(cpu, engine.name)
-            self.host = Passes(model, cluster_of(cpu), profile, weights, cache_bits, engine)
+            self.host = Passes(model, cluster_of(cpu), profile, weights, cache_bits, engine=engine)
 
     @property
     def held_model(self) -> Model:

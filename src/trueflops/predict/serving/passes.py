@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.catalog import Cluster
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement
@@ -22,8 +23,9 @@ from trueflops.graph.passes import format_named
 from trueflops.graph.program import AXES, SHAPING, STRUCTURE
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.costs import Costs, program_costs
+from trueflops.predict.costs import Costs, merged, program_costs
 from trueflops.predict.serving.interleaved import interleaved
+from trueflops.predict.serving.sparse import chosen_at_most, sees_all, sparse_kernel
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
 from trueflops.runtime import COMMUNICATION, COMPUTE, Stretch, Term, leaf, run_closed, total
@@ -40,7 +42,7 @@ class Passes:
 
     def __init__(
         self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float,
-        engine: Engine | None = None,
+        *, engine: Engine | None = None,
     ) -> None:  # fmt: skip
         self.model, self.cluster, self.profile = model, cluster, profile
         self.engine = engine or engine_of(USUAL)
@@ -54,6 +56,7 @@ class Passes:
         self.products = self._of_many_rows()
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
+        self._chooses = chosen_at_most(model)
         self._remembered: dict[tuple[object, ...], Costs] = {}
 
     @property
@@ -95,13 +98,31 @@ class Passes:
 
     def _priced(self, plan: Plan, batch: Size, seq: Size, past: Size, verifies: bool) -> Costs:
         if any(isinstance(size, np.ndarray) for size in (batch, seq, past)):
-            program = self.program(plan, batch, seq, past, verifies=verifies)
-            return program_costs(program, self.clock, Placement.of(plan))
+            return self._priced_together(plan, batch, seq, past, verifies)
         key = (*_shape(plan), batch, seq, past, verifies)
         if key not in self._remembered:
             program = self.program(plan, batch, seq, past, verifies=verifies)
             self._remembered[key] = program_costs(program, self.clock, Placement.of(plan))
         return self._remembered[key]
+
+    def _priced_together(
+        self, plan: Plan, batch: Size, seq: Size, past: Size, verifies: bool
+    ) -> Costs:
+        """Passes as arrays; those that see all keys apart from those that have theirs chosen."""
+        dense = np.broadcast_to(self._dense(seq, past), np.broadcast(batch, seq, past).shape)
+        rows = [np.flatnonzero(dense), np.flatnonzero(~dense)]
+        if not all(len(own) for own in rows):
+            program = self.program(plan, batch, seq, past, verifies=verifies)
+            return program_costs(program, self.clock, Placement.of(plan))
+        b, s, p = np.broadcast_arrays(batch, seq, past)
+        priced = [self._priced_together(plan, b[own], s[own], p[own], verifies) for own in rows]
+        return merged(priced, [own.tolist() for own in rows], dense.size)
+
+    def _dense(self, seq: Size, past: Size) -> NDArray[np.bool_]:
+        """Whether prompts see all keys: those of a model without an indexer do."""
+        if not self._chooses:
+            return np.asarray(True)
+        return sees_all(self.model, self.engine, seq, past)
 
     def prepare(self, asked: Iterable[Shape]) -> None:
         """Price passes of many plans and batches with few calls of the clock, for `costs` to find.
@@ -122,7 +143,8 @@ class Passes:
                 alone = [float(getattr(plan, axis)) == 1.0 for axis in AXES]
                 alone.append(bool(plan.ep * plan.etp <= plan.tp))  # a replica has all experts
                 others = tuple(getattr(plan, name) for name in STRUCTURE)
-                alike = (*alone, *others, seq, self._few(batch, seq), self._block(plan))
+                few, dense = self._few(batch, seq), bool(self._dense(seq, past))
+                alike = (*alone, *others, seq, few, self._block(plan), dense)
                 groups.setdefault(alike, {})[key] = plan, batch, seq, past
         for group in groups.values():
             plans, batches, lengths, pasts = zip(*group.values(), strict=True)
@@ -146,6 +168,8 @@ class Passes:
         sequence's tokens, and asks for the logits of each.
         """
         decoding = verifies or bool(np.all(seq == 1.0) and np.all(np.greater(past, 0)))
+        chooses = self._chooses and (decoding or not np.all(self._dense(seq, past)))
+        chip = self.cluster.accelerator
         run = Pass(
             batch=batch,
             seq=seq,
@@ -157,6 +181,7 @@ class Passes:
             cache_bits=self.cache_bits,
             expert_block=self._block(plan),
             shared_beside=self.engine.shared_beside and decoding,
+            sparse=sparse_kernel(self.engine, chip, decoding=decoding) if chooses else None,
         )
         if run.decoding:
             # DeepEP's low-latency kernels send every copy of a token straight to its expert; only

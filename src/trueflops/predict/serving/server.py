@@ -81,7 +81,7 @@ class Server:
                 model, cluster, profile, weights, cache_bits, offload=offload, engine=self.engine
             )
             if offload
-            else Passes(model, cluster, profile, weights, cache_bits, self.engine)
+            else Passes(model, cluster, profile, weights, cache_bits, engine=self.engine)
         )
         self.speculator = (
             Speculator(self.passes, self.engine.name, speculation) if speculation else None

@@ -71,7 +71,7 @@ class Speculator:
                 passes.profile,
                 weights,
                 passes.cache_bits,
-                passes.engine,
+                engine=passes.engine,
             )
 
     def plain(self, plan: Plan, batch: float, past: float) -> Term:

@@ -1,0 +1,63 @@
+"""The lightning indexer of sparse attention: which keys each query sees.
+
+Narrow queries of some heads meet the one index key of every token before them; a weighted sum over
+the heads is the score, and the keys with the highest are chosen (deepseek-ai/DeepSeek-V3.2-Exp,
+inference/model.py, Indexer). Index keys lie in 8 bits beside the latent cache, and every rank
+scores all index heads (vLLM's models/deepseek_v2.py, Indexer: ReplicatedLinear).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trueflops.graph.build.layout import Layout
+from trueflops.graph.ir import Tensor
+from trueflops.graph.kinds import Kind, Role
+from trueflops.model import Indexer
+
+KEY_BITS: Final = 8.0
+SCALE_BYTES: Final = 4.0  # one fp32 scale for a key (vLLM's indexer_k_quant_and_cache)
+_WIDE_BITS: Final = 32.0  # of scores, and of the places of the chosen
+
+
+def index_key_bytes(indexer: Indexer) -> float:
+    """What a token keeps for the indexer in the cache of one layer."""
+    return indexer.head_dim * KEY_BITS / 8.0 + SCALE_BYTES
+
+
+def choose_keys(at: Layout, indexer: Indexer, x: Tensor, low: Tensor) -> None:
+    """From the normed stream and the queries' latent to the places of the chosen keys.
+
+    Where every key is seen, an engine still writes index keys, for the tokens after these. SGLang
+    leaves the queries out there; they are priced here all the same, so that their weights count.
+    """
+    heads, wide = ("index_heads", indexer.heads), ("index_dim", indexer.head_dim)
+    q = at.linear(["attention.index_q"], low, [at.tensor("index.q", heads, wide)])
+    k = at.linear(["attention.index_k"], x, [at.tensor("index.k", wide)])
+    k = at.norm("attention.index_norm", k)
+    weight = at.linear(["attention.index_weigh"], x, [at.tensor("index.weight", heads)])
+    narrow = Tensor("index.q.narrow", q.dims, KEY_BITS), Tensor("index.k.narrow", k.dims, KEY_BITS)
+    at.op(Kind.ROPE, "attention.index_rope", [q, k], narrow, flop_per_element=3.0)
+    run = at.run
+    if run.training:
+        return
+    kept = Tensor("index.k.cached", k.dims, KEY_BITS, role=Role.INDEX)
+    at.op(Kind.CACHE, "attention.index_cache", [narrow[1]], [kept])
+    if run.sparse is None:
+        return
+    scores = Tensor("index.scores", (*at.tokens, ("keys", run.keys)), _WIDE_BITS)
+    none = Tensor("index.v", (("value_dim", 0.0),), KEY_BITS)  # scores are all that is wanted
+    at.op(
+        Kind.ATTENTION_DECODE if run.decoding else Kind.ATTENTION,
+        "attention.index_scores",
+        [narrow[0], narrow[1], none, weight],
+        [scores],
+        dtype=run.sparse.scores,
+        keys=run.keys,
+        seen=run.keys_seen(0),
+        key_bits=run.bits,  # a kernel of its own: DeepGEMM's fp8_mqa_logits
+        cache_bytes=run.batch * run.keys * index_key_bytes(indexer),
+    )
+    places = (*at.tokens, ("keys", indexer.top))
+    chosen = Tensor("index.chosen", places, _WIDE_BITS, role=Role.INDEX)
+    at.op(Kind.STREAM, "attention.index_top", [scores], [chosen])

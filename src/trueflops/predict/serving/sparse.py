@@ -1,0 +1,43 @@
+"""Which kernel attends to the keys that an indexer chose, by engine and by pass.
+
+In: an Engine, a chip, a model. Out: a SparseKernel for a pass, or None where it sees all keys.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trueflops.catalog import Accelerator
+from trueflops.graph import SparseKernel
+from trueflops.model import Model
+from trueflops.profile import Engine
+from trueflops.sizes import Size
+
+# Heads that FlashMLA's sparse kernel runs multiples of, by compute capability; engines pad their
+# own to it (flashmla_sparse.py of vLLM, nsa_backend.py of SGLang, modules/attention.py of
+# TensorRT-LLM).
+HEAD_TILES: Final = {9: 64.0, 10: 128.0}
+
+
+def chosen_at_most(model: Model) -> int:
+    """Keys that an indexer chooses for a query; 0: the model has none."""
+    found = (block.attention.indexer for block in model.blocks)
+    return max((indexer.top for indexer in found if indexer), default=0)
+
+
+def sees_all(model: Model, engine: Engine, seq: Size, past: Size) -> NDArray[np.bool_]:
+    """Whether a pass over prompts is dense: the engine does so, and every key would be chosen."""
+    short = np.asarray(past + seq) <= chosen_at_most(model)
+    return short & engine.short_dense
+
+
+def sparse_kernel(engine: Engine, chip: Accelerator, *, decoding: bool) -> SparseKernel:
+    """The kernel of a decode step, or of prompts."""
+    scores = "fp8" if chip.computes("fp8") else "bf16"
+    if decoding and engine.sparse_paged:
+        return SparseKernel(scores=scores)
+    major, _ = chip.architecture.compute_capability or (9, 0)
+    return SparseKernel(HEAD_TILES.get(major, 1.0), engine.sparse_whole, scores)
