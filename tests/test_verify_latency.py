@@ -191,3 +191,10 @@ def test_flags_with_underscores_are_read(tmp_path: Path) -> None:
     times = [predicted(found, name, "tpot_seconds") for name in ("a", "bb", "ccc")]
     assert times[1] != times[0]
     assert times[2] < times[0]
+
+
+def test_a_crowd_is_known_less_well_than_a_few(tmp_path: Path) -> None:
+    """What a token takes while everybody waits: engines are tuned for fewer."""
+    found = judge(tmp_path, row("a"), row("bb", users="4"))
+    reach = {r.id: r.high / r.predicted for r in found.rows if r.quantity == "tpot_seconds"}
+    assert reach["a"] > 1.3 * reach["bb"]

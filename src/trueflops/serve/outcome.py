@@ -68,6 +68,11 @@ class Outcome:
         """That ended."""
         return self.requests / self.seconds
 
+    @property
+    def waited(self) -> float:
+        """The share of the time to first token before a prompt was worked on; of all together."""
+        return min(self.queue.mean / self.ttft.mean, 1.0)
+
     def in_time(self, ttft: float, tpot: float) -> float:
         """Share of the requests that kept both limits; goodput is this times their rate."""
         first, each = self.ttft.values <= ttft, self.tpot.values <= tpot

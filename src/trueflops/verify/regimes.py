@@ -303,7 +303,8 @@ REGIMES: Final[tuple[Regime, ...]] = (
            "what a server's front takes for a request, on two of seven models", "macro MAPE",
            (0.25,), (0.41,), "most send all requests at once"),
     Regime("… mean time per token", "tpot_seconds", _stated,
-           "the same; how conversations are drawn was chosen with these rows in view",
+           "the same; how conversations are drawn, and how wide a crowd's interval is, was chosen "
+           "with these rows in view",
            "macro MAPE", (0.25,), (0.33,), "most send all requests at once"),
     Regime("KV cache of engines at start, tokens", "kv_tokens", _started,
            "what the decoder of TensorRT's engines holds, on one row",
