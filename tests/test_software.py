@@ -53,7 +53,7 @@ class TestSoftware:
             (["infer", "GPT-2", "--engine", "fsdp"], "fsdp trains; write --engine with one of"),
             (["infer", "GPT-2", "--engine", "vlm"], "did you mean vllm"),
             (["infer", "GPT-2", "--engine", "megatrn"], "unknown engine 'megatrn'; known: exllama"),
-            (["train", "GPT-2", "--framework", "torchtitn"], "did you mean torchtitan? [UNK"),
+            (["train", "GPT-2", "--framework", "torchtitn"], "torchtitan or torchtune? [UNK"),
         ],
     )
     def test_the_other_kind_is_refused(self, capsys: Capture, words: list[str], says: str) -> None:

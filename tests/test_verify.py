@@ -178,7 +178,7 @@ class TestTraining:
             ({"n_devices": "eight"}, "n_devices is not a number"),
             ({"n_devices": "8.5"}, "not a whole number"),
             ({"seq_len": ""}, "seq_len is empty"),
-            ({"seq_len": "nan"}, "seq_len is not a number"),
+            ({"seq_len": "nan"}, "seq_len is empty"),
             ({"global_batch": ""}, "global_batch and micro_batch are empty"),
             ({"global_batch": "-8"}, "global_batch is not a number"),
             ({"tp": "3"}, "does not divide n_devices"),

@@ -1,4 +1,4 @@
-"""The network of a node as sources write it: '4x100Gb', '8x400Gb InfiniBand', '1600 Gbps'.
+"""The network of a node as sources write it: '4x100Gb', '8x HDR', '1600 Gbps', '3.2 Tb/s', '25GbE'.
 
 In: a text. Out: bytes per second of one node in one direction, and clusters that have it.
 """
@@ -17,18 +17,24 @@ from trueflops.catalog.links import link
 from trueflops.errors import BadInput, shorten
 from trueflops.language import say
 
-_RAILS: Final = re.compile(r"\b(\d{1,9})\s*x\s*(\d{1,9})\s*Gb(?:ps|it|/s|E)?\b")
-_TOTAL: Final = re.compile(r"\b(\d{1,9})\s*Gb(?:ps|it/s|/s)\b")
+_GIGABIT: Final = units.GIGA / units.BITS_PER_BYTE
+_SIZE: Final = r"(\d{1,9}(?:\.\d{1,3})?)"
+_RAILS: Final = re.compile(
+    rf"\b(\d{{1,9}})\s*[x×]\s*{_SIZE}\s*(?:-?G(?:b(?:ps|it(?:/s)?|/s|E)?|E)|Gigabit)\b"
+)
+_TOTAL: Final = re.compile(rf"\b{_SIZE}\s*-?([GT])b(?:ps|it(?:/s)?|/s|E)\b")
+_PORTS: Final = re.compile(r"\b(\d{1,2})\s*[x×]\s*(?:InfiniBand |IB )?(EDR|HDR|NDR|XDR)\b")
 
 
 def noted_network(text: str) -> float | None:
     """What a text says of the network of a node, in bytes per second; None if nothing."""
-    bits = None
     if rails := _RAILS.search(text):
-        bits = float(rails[1]) * float(rails[2])
-    elif total := _TOTAL.search(text):
-        bits = float(total[1])
-    return bits * units.GIGA / units.BITS_PER_BYTE if bits else None
+        return float(rails[1]) * float(rails[2]) * _GIGABIT
+    if ports := _PORTS.search(text):
+        return float(ports[1]) * link(f"InfiniBand {ports[2]} (4x port)").values["bandwidth"]
+    if total := _TOTAL.search(text):
+        return float(total[1]) * _GIGABIT * (1000.0 if total[2] == "T" else 1.0)
+    return None
 
 
 def read_network(text: str) -> float:

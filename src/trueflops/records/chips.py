@@ -17,12 +17,16 @@ _MEMORY: Final = re.compile(r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)\s*G(?:i?B)?\b", r
 _ASIDES: Final = re.compile(r"[\s_-]*\b(?:\d{2,4}\s*W|NVL\d{1,3})\b", re.IGNORECASE)
 _CORES: Final = re.compile(r"[\s_-]*\b(\d{1,9})[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
+_COUNT: Final = re.compile(r"^\s*\d{1,6}\s*[x×*]\s*|\s+[x×*]\s*\d{1,6}\s*$", re.IGNORECASE)
+_SLICE: Final = re.compile(r"(?i)(?<=TPU)([ _-]?v\d{1,2}[a-z]?)-\d{1,6}\s*$")
+"""'TPU v5p-128' names a slice of that size; how many chips ran is a column of its own."""
 _BRAND: Final = re.compile(
-    r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX|HGX|OAM|HBM\de?"
-    r"|NeuronCore-v\d)"
+    r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX(?:-[12]V?)?|HGX|OAM|HBM\de?"
+    r"|NeuronCore-v\d|Tensor[ -]Core|GPUs|cards?|NVLink\d?|NVSwitch)"
     r"\b[\s_-]*",
     re.IGNORECASE,
 )
+_PLURAL: Final = re.compile(r"(?<=\d)s$", re.IGNORECASE)
 _NO_NVLINK: Final = re.compile(r"\bno NVLink\b", re.IGNORECASE)
 SAME_SIZE: Final = 0.15  # 141 GB and 141 GiB, 180 and 192 GB are one chip
 
@@ -31,12 +35,13 @@ SAME_SIZE: Final = 0.15  # 141 GB and 141 GiB, 180 and 192 GB are one chip
 def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accelerator:
     """Find the chip; cores and memory that differ from the catalog's are taken from the row.
 
-    Where the text leaves the form open, notes of "no NVLink" mean the PCIe card.
+    Where the text leaves the form open, notes of "no NVLink" mean the PCIe card. How many there are
+    ('8x A100') is not the chip's name, nor is the slice of a TPU.
     """
-    name = _ASIDE.sub("", said).strip()
+    name = _SLICE.sub(r"\1", _COUNT.sub("", _ASIDE.sub("", said))).strip()
     if not name:
         raise BadInput("accelerator is empty")
-    printed = _MEMORY.search(name)
+    printed = _MEMORY.search(name) or _MEMORY.search(said)
     size = float(printed[1]) if printed else memory_gb
     cores = _CORES.search(name)
     plain = _ASIDES.sub("", _CORES.sub("", _MEMORY.sub("", name))).strip()
@@ -57,7 +62,8 @@ def cluster_of_cut(chip: Accelerator, devices: int) -> Cluster:
 
 def _spellings(name: str, plain: str, size: float | None, prefer_card: bool) -> Iterator[str]:
     """From the most to the least specific."""
-    names = list(dict.fromkeys((name, plain, _BRAND.sub("", plain).strip())))
+    bare = _BRAND.sub("", plain).strip(" _-")
+    names = list(dict.fromkeys((name, plain, bare, _PLURAL.sub("", bare))))
     suffixes = [f"-{size:g}GB", ""] if size else [""]
     if prefer_card:
         yield from (f"{said}-PCIe{suffix}" for said in names for suffix in suffixes)

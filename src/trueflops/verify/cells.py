@@ -11,6 +11,17 @@ from trueflops.units import read_number, read_whole
 
 LARGEST_COUNT: Final = 10**9
 LARGEST: Final = 10**13  # no length, time or rate in a table of results is larger
+EMPTY: Final = frozenset(("nan", "n/a", "na", "null", "unknown", "?", "-", "–", "—"))
+"""What tables write into a cell of which nothing is known."""
+ABOUT: Final = re.compile(r"^[~≈]\s*")
+UNITS: Final = {
+    **dict.fromkeys(("memory_gb", "peak_mem_gb_measured"), r"GB|GiB|G"),
+    **dict.fromkeys(("params_b", "active_params_b"), r"B"),
+    **dict.fromkeys(("step_time_s", "step_time_derived_s"), r"s|sec|seconds"),
+    "n_devices": r"x|GPUs?|devices?|chips?|cards?",
+    "seq_len": r"tokens?",
+}
+"""Units that a cell may repeat after its number: those that its column is in."""
 
 
 class Missing(BadInput):
@@ -18,17 +29,21 @@ class Missing(BadInput):
 
 
 def text(row: Row, column: str) -> str:
-    """A cell without the spaces around it; empty where the column does not exist."""
-    return str(row.get(column, "")).strip()
+    """A cell without the spaces around it; empty where the column does not exist, or says so."""
+    cell = str(row.get(column, "")).strip()
+    return "" if cell.casefold() in EMPTY else cell
 
 
 def number(row: Row, column: str) -> float | None:
     """A finite number above zero; None where the cell is empty or a zero."""
     cell = text(row, column)
-    if not cell:
+    if not cell or cell.casefold() == "none":
         return None
+    bare = ABOUT.sub("", cell.replace(",", ""))
+    if column in UNITS:
+        bare = re.sub(rf"(?<=[\d.])\s*(?:{UNITS[column]})$", "", bare, flags=re.IGNORECASE)
     try:
-        value = read_number(cell.replace(",", ""))
+        value = read_number(bare)
     except BadInput:
         raise Missing(f"{column} is not a number: {shorten(cell, 30)!r}") from None
     if value > LARGEST:

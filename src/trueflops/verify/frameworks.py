@@ -9,36 +9,49 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from trueflops.verify.run_words import YES
+
 PLAIN: Final = "plain"
 HUGGING_FACE: Final = "transformers"
 """Also of those that write their models as Hugging Face does, one function after another."""
 _LIKE_HUGGING_FACE: Final = (
-    "trainer", "accelerate", "peft", "trl", "transformers", "hf ", "hugging", "axolotl", "swift",
-    "factory", "unsloth", "torchtune", "litgpt", "xtuner",
+    "trainer", "accelerate", "peft", "trl", "transformers", "hf ", "hf-", "hugging", "axolotl",
+    "swift", "factory", "unsloth", "litgpt", "lit-gpt", "xtuner", "qlora", "bitsandbytes",
+    "optimum", "llama-recipes", "llama-cookbook", "fastchat", "liger",
 )  # fmt: skip
+_ONE_PROGRAM: Final = ("maxtext", "pax", "jax", "flax", "t5x", "levanter", "easylm")
+_OF_GRAPHS: Final = ("oneflow", "tensorflow", "mxnet", "mindspore")
+"""An executor of their own issues their kernels, not Python op after op (assumed as usual)."""
 _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("neuron",), "neuron"),
     (("megatron", "deepspeed"), "megatron-deepspeed"),
+    (("neox",), "megatron-deepspeed"),  # based on both: the README of EleutherAI/gpt-neox
     (("deepspeed",), "deepspeed"),
     (("torchtitan",), "torchtitan"),
-    (("maxtext",), "maxtext"),
-    (("pax",), "maxtext"),
-    (("jax",), "maxtext"),
+    (("torchtune",), "torchtune"),
+    *(((word,), "maxtext") for word in _ONE_PROGRAM),
     (("internevo",), "internevo"),
-    (("automodel",), HUGGING_FACE),  # NeMo's way of training Hugging Face's models
+    (("automodel",), "automodel"),
     (("bridge",), "nemo"),
     (("nemo",), "nemo"),
     (("megatron",), "megatron"),
     (("primus",), "megatron"),
+    (("mindspeed",), "megatron"),  # gitcode.com/Ascend/MindSpeed-LLM, docs/zh/introduction.md
     (("foundry",), "composer"),
     (("composer",), "composer"),
+    (("mosaic",), "composer"),
+    (("colossal",), "colossal-ai"),
+    (("paddle",), "paddle"),
+    *(((word,), "usual") for word in _OF_GRAPHS),
     # Compiled, and unlike Hugging Face's its attention gets no mask as a tensor (litgpt/model.py,
     # CausalSelfAttention: is_causal where there is none).
     (("litgpt", "thunder"), "compiled"),
     *(((word,), HUGGING_FACE) for word in _LIKE_HUGGING_FACE),
     (("fsdp",), "fsdp"),
     (("compil",), "compiled"),
-    (("torch",), PLAIN),
+    (("nanogpt",), "compiled"),  # train.py: compile = True
+    (("thunder",), "compiled"),
+    *(((word,), PLAIN) for word in ("torch", "lightning", "ddp", "eager")),
 )
 
 
@@ -46,6 +59,7 @@ _COMPILED: Final = {
     "fsdp": "fsdp-compiled",
     PLAIN: "compiled",
     HUGGING_FACE: "transformers-compiled",
+    "torchtune": "torchtune-compiled",
 }
 
 
@@ -55,8 +69,9 @@ def framework_key(text: str, notes: str = "", compiled: str = "") -> str:
     `compiled` is what a row says of torch.compile: y, n, or nothing.
     """
     key = _found(text) or PLAIN
-    noted = "compile" in notes and not re.search(r"\b(no|without) (torch\.)?compile", notes)
-    if compiled.casefold() in ("y", "yes", "true") or (noted and not compiled):
+    said = f"{text} {notes}".casefold()
+    noted = "compile" in said and not re.search(r"\b(no|not|without) (torch\.)?compile", said)
+    if compiled.casefold() in YES or (noted and not compiled):
         return _COMPILED.get(key, key)
     return key
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from trueflops.records.tables import Row
 from trueflops.verify.cells import number, text
+from trueflops.verify.run_words import NO, YES
 
 FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
 UNFUSED: Final = ("eager", "math", "unfused", "local", "naive")
@@ -44,7 +45,7 @@ class AttentionRun:
 
 def read_attention(row: Row) -> AttentionRun:
     """The row's attention; a stated kernel says more than `flash_attention` or the year does."""
-    for column in ("attention_kernel", "attention"):
+    for column in ("attention_kernel", "attention", "flash_attention"):
         said = text(row, column).casefold().replace("_", "-").replace(" ", "-")
         if said in UNFUSED:
             return AttentionRun(flash=False)
@@ -52,10 +53,10 @@ def read_attention(row: Row) -> AttentionRun:
             return AttentionRun(flash=True, kernel=KERNELS.get(said, ""))
     kernel = _of_release(text(row, "framework"))
     said = text(row, "flash_attention").casefold()
-    if said in ("n", "no", "false", "0"):
+    if said in NO:
         return AttentionRun(flash=False)
     recent = int(number(row, "year") or 9999) >= FIRST_WITH_FLASH
-    return AttentionRun(flash=said in ("y", "yes", "true", "1") or recent, kernel=kernel)
+    return AttentionRun(flash=said in YES or recent, kernel=kernel)
 
 
 def _of_release(framework: str) -> str:

@@ -34,9 +34,12 @@ def step_seconds(row: Row, model: Model, workload: Training, devices: int) -> fl
 
 
 def peak_bytes(row: Row) -> float | None:
-    """The fullest accelerator's memory. Every tool that prints it calls 2³⁰ bytes a GB."""
+    """The fullest accelerator's memory. Most tools call 2³⁰ bytes a GB; LitGPT divides
+    by 10⁹ (litgpt/pretrain.py: memory_used), which a row that says GiB has converted.
+    """
     measured = number(row, "peak_mem_gb_measured")
-    return measured * units.GIBI if measured else None
+    decimal = "litgpt" in text(row, "framework").casefold() and "GiB" not in text(row, "notes")
+    return measured * (units.GIGA if decimal else units.GIBI) if measured else None
 
 
 def counted_flop(model: Model, workload: Training, *, causal: bool, recomputed: bool) -> float:

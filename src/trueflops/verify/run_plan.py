@@ -26,6 +26,7 @@ from trueflops.verify.run_cluster import Machine, slices
 from trueflops.verify.run_dtypes import read_dtypes
 from trueflops.verify.run_scripts import scripted_plan
 from trueflops.verify.run_tuning import read_tuning, stated_tuning
+from trueflops.verify.run_words import recomputation, sharing_stage
 
 ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
 GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d{1,9})"
@@ -33,6 +34,7 @@ MICRO_BATCH: Final = r"\bMBS[ =:]*(\d{1,9})"
 EXPERT_TP: Final = r"\b(?:expert tp|ETP)[ =:]*(\d{1,4})\b"
 FIRST_WITH_SP: Final = 2023  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
+FIRST_WITH_LINEAR_LOSS: Final = 2025  # torchtune pull request 2531: LinearCrossEntropyLoss
 SWAPS_HEADS: Final = re.compile(r"\b(?:context parallel mode a2a|ulysses)\b")
 CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
@@ -107,7 +109,7 @@ def read_plan(
         "sp": _sequence_parallel(row, degrees.tp, model, framework, year),
         "flash": read_attention(row).flash,
         "fused": habits(framework).fused,
-        "loss": _stated_loss(row) or habits(framework).loss,
+        "loss": _stated_loss(row) or _usual_loss(framework, year),
         "implementation": habits(framework).implementation,
         "overlap": habits(framework).overlap or "overlap-grad-reduce" in notes,
         "launch_blocking": BLOCKING.search(notes) is not None,
@@ -128,8 +130,8 @@ def stated_fields(row: Row) -> frozenset[str]:
     said = {
         "gradient_dtype": text(row, "grad_dtype") or "amp" in text(row, "dtype").casefold(),
         "layout": text(row, "tp") or text(row, "pp"),
-        "zero": _stage(text(row, "zero_or_fsdp").casefold()) is not None,
-        "recompute": text(row, "recompute").casefold() not in ("", "unknown", "?"),
+        "zero": sharing_stage(text(row, "zero_or_fsdp").casefold()) is not None,
+        "recompute": recomputation(text(row, "recompute").casefold()) is not None,
         "loss": _stated_loss(row),
         "sp": "sequence parallel" in software,
         "overlap": "overlap" in notes,
@@ -147,6 +149,13 @@ def _stated_loss(row: Row) -> str:
     if said == "chunked" or CHUNKED.search(named):
         return "chunked"
     return "fused" if said == "fused" or "foak" in named else ""
+
+
+def _usual_loss(framework: str, year: int) -> str:
+    """That of the framework; torchtune's recipes first had a plain one."""
+    if framework == "torchtune" and year >= FIRST_WITH_LINEAR_LOSS:
+        return "chunked"
+    return habits(framework).loss
 
 
 def _offloaded(row: Row) -> dict[str, Any]:
@@ -167,7 +176,7 @@ def read_sharding(
     Ranks of a context-parallel group share too: with cp there is something to share at dp 1.
     """
     said = text(row, "zero_or_fsdp").casefold().replace("fsdp=0", "")
-    zero = _stage(said)
+    zero = sharing_stage(said)
     if zero is None:
         zero = habits(framework).zero
         if zero == 1 and year < FIRST_WITH_SHARDED_STATES and framework == "megatron":
@@ -184,19 +193,6 @@ def read_sharding(
     elif "hsdp" in said or "hybrid" in said or "intra-node" in said:
         group = cluster.per_node
     return zero, max(d for d in divisors(dp) if d <= max(group, 1))
-
-
-def _stage(said: str) -> int | None:
-    """The ZeRO stage of a text; None where it says nothing."""
-    if not said or said in ("unknown", "?"):
-        return None
-    if staged := re.search(r"zero[-_ ]?(?:stage[-_ ]?)?([0-3])", said):
-        return int(staged[1])
-    if "grad_op" in said:
-        return 2
-    if "dist-opt" in said or "distributed optimizer" in said or "dist_opt" in said:
-        return 1
-    return 3 if any(word in said for word in ("fsdp", "hsdp", "full_shard")) else 0
 
 
 def _interleaved(row: Row, pp: int, layers: int) -> int:
@@ -232,9 +228,8 @@ def _sequence_parallel(row: Row, tp: int, model: Model, framework: str, year: in
 
 def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
     """Kind and layers of a stage; what is selective is the framework's own."""
-    said = text(row, "recompute").casefold()
-    if "selective" in said and "full" not in said:
+    kind = recomputation(text(row, "recompute").casefold()) or "none"
+    if kind == "selective":
         return habits(framework).recomputation(layers)
-    kind = "full" if "full" in said else "none"
     counted = noted(row, r"recomput\w*\s+(\d{1,9})\s+layers") if kind == "full" else None
     return {"recompute": kind, "recompute_layers": counted or np.inf}

@@ -1,7 +1,7 @@
 """What a row trained: all weights, or adapters beside frozen ones, by its column `peft` and notes.
 
 What is not said is the plan's default, a guess; what is known of a script that the notes name
-stands in RECIPES.
+stands in RECIPES; of several that a row names, the last one says most.
 """
 
 from __future__ import annotations
@@ -35,6 +35,30 @@ RECIPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     # NVIDIA/NeMo, nemo/collections/llm/recipes: finetune_performance_optimizations; adapters are
     # layers of Megatron-Core in bf16.
     ("nemo", {"lora_targets": "qkv", "adapter_dtype": "bf16"}),
+    # NVIDIA-NeMo/Automodel, examples/llm_finetune/*_peft.yaml ('*_proj', dim 8) and
+    # components/_peft/lora.py: adapters are of the weight's dtype, moments of theirs.
+    (
+        "automodel",
+        {
+            "lora_rank": 8,
+            "lora_targets": "all-linear",
+            "adapter_dtype": "bf16",
+            "optimizer": "adamw-bf16",
+            "residual_dtype": "bf16",
+        },
+    ),
+    # pytorch/torchtune, recipes/configs/*/*_lora.yaml since November 2024 (pull request 1954), and
+    # modules/peft/lora.py: everything that is not packed is of the recipe's one dtype.
+    (
+        "torchtune",
+        {
+            "lora_rank": 8,
+            "lora_targets": "q,v,o,gate,up,down",
+            "adapter_dtype": "bf16",
+            "optimizer": "adamw-bf16",
+            "residual_dtype": "bf16",
+        },
+    ),
 )
 
 
@@ -59,7 +83,7 @@ def read_tuning(row: Row, zero: int) -> dict[str, Any]:
     if by_triton:
         fields |= {"implementation": "library", "fused": False}
     if adapters == "qlora":
-        return fields | _packed(notes, zero, by_triton=by_triton)
+        return _packed(notes, zero, by_triton=by_triton) | fields
     if (number(row, "year") or 9999) < FIRST_WITH_WIDE_ADAPTERS:
         fields |= {"adapter_dtype": "bf16", "optimizer": "adamw-bf16"}
     return fields

@@ -18,7 +18,7 @@ from trueflops.plan import Plan
 from trueflops.plan.guesses import Guess, laid_out, layouts, unstated
 from trueflops.predict import Estimate, Trainer, TrainingStep
 from trueflops.predict.guessed import widened
-from trueflops.predict.peaks import BEYOND, PeakKind
+from trueflops.predict.peaks import PeakKind
 from trueflops.profile.frameworks import attending_by, habits, lacking, on_vendor
 from trueflops.records.tables import Row, Table
 from trueflops.verify.cells import Missing, needed, text
@@ -31,9 +31,16 @@ from trueflops.verify.run_measured import peak_bytes, step_seconds
 from trueflops.verify.run_model import read_run_model
 from trueflops.verify.run_plan import read_degrees, read_plan
 from trueflops.verify.run_scripts import scripted_model
+from trueflops.verify.run_words import kind_of_peak
 from trueflops.workload import Training
 
 SHARES_ALL: Final = 3  # the ZeRO stage at which a model need not be spread to be held
+PRINTED: Final[dict[str, PeakKind]] = {
+    "litgpt": "allocated",  # litgpt/pretrain.py, finetune/*.py: torch.cuda.max_memory_allocated
+    "automodel": "allocated",  # nemo_automodel/recipes/llm/train_ft.py: mem, likewise
+    "torchtitan": "reserved",  # torchtitan/components/metrics.py: memory, max_reserved_gib
+}
+"""What a framework's own log calls memory, where the row does not say who measured it."""
 COLUMNS: Final = ("model", "accelerator", "n_devices", "seq_len", "global_batch", "framework")
 
 
@@ -203,10 +210,17 @@ def read_case(row: Row, name: str) -> Case:
 
 
 def peak_kind(row: Row) -> PeakKind:
-    """Which bytes a row's peak counts; a table that has what was reserved apart means tensors."""
-    said = text(row, "peak_kind").casefold()
-    known = next((kind for kind in BEYOND if kind == said), None)
-    return known or ("allocated" if text(row, "peak_reserved_gb") else "device")
+    """Which bytes a row's peak counts: as its column or its notes say, else as its framework prints
+    it; a table that has what was reserved apart means tensors.
+    """
+    column, notes, framework = (
+        text(row, name).casefold() for name in ("peak_kind", "notes", "framework")
+    )
+    if known := kind_of_peak(column, notes):
+        return known
+    if printed := next((kind for name, kind in PRINTED.items() if name in framework), None):
+        return printed
+    return "allocated" if text(row, "peak_reserved_gb") else "device"
 
 
 def why_apart(row: Row) -> str:
