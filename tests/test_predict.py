@@ -239,6 +239,13 @@ def test_what_does_not_fit_gets_advice_that_fits() -> None:
     advice = what_would_fit(asked, Plan(tp=4, sp=True, dp_replicate=16))
     assert advice
     assert all(step.fits for _, step in advice)
+    for _, step in advice:  # tried together, each is as it is alone
+        alone = asked.predict_one(step.plan)
+        assert float(step.step.value) == pytest.approx(float(alone.step.value), rel=1e-12)
+        memory = float(asked.memory_alone(step.plan).pick(0).value)
+        assert memory == pytest.approx(float(alone.memory.value), rel=1e-12)
+    seconds = [float(step.step.value) for _, step in advice]
+    assert seconds == sorted(seconds)
 
 
 def test_hsdp_holds_more_and_talks_less_between_nodes() -> None:

@@ -126,8 +126,9 @@ class KeyedCosts:
         return self.costs.map(lambda size: size if np.ndim(size) == 0 else np.asarray(size)[which])
 
 
-def training_costs(model: Model, plan: Plan, seq: int, clock: Clock) -> KeyedCosts:
-    """Price a training micro-batch for each distinct shape of work.
+def training_costs(model: Model, plan: Plan, seq: int, clock: Clock | None) -> KeyedCosts:
+    """Price a training micro-batch for each distinct shape of work; without a clock, what it holds
+    alone.
 
     An axis of one rank changes the graph (no collectives, other fusions), so shapes are compiled
     together only where the same axes are in use.
@@ -209,13 +210,11 @@ def training_pass(plan: Plan, seq: int) -> Pass:
     return Pass(plan.micro_batch, float(seq), dtype=plan.wide_dtype, bits=bits, stream_bits=stream)
 
 
-def program_costs(program: Program, clock: Clock, placement: Placement) -> Costs:
-    """Price every graph of a program."""
+def program_costs(program: Program, clock: Clock | None, placement: Placement) -> Costs:
+    """Price every graph of a program, if there is a clock."""
     graphs = [*program.recomputing, program.embedding, program.head]
-    pieces = [
-        _piece(graph, price)
-        for graph, price in zip(graphs, clock.price(graphs, placement), strict=True)
-    ]
+    prices = clock.price(graphs, placement) if clock else [Priced() for _ in graphs]
+    pieces = [_piece(graph, price) for graph, price in zip(graphs, prices, strict=True)]
     *blocks, embedding, head = pieces
     kept = [total_bytes(graph.kept_tensors) for graph in program.blocks]
     return Costs(

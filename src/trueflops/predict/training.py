@@ -165,6 +165,11 @@ class Trainer:
         held = hold(costs, plan, stages)
         return self._memory(costs, plan, stages, held, m).memory.where_largest()
 
+    def memory_alone(self, plan: Plan) -> Term:
+        """The same of plans of which no time is asked: nothing is priced."""
+        costs = training_costs(self.as_trained(plan), plan, self.workload.seq, None)
+        return self.memory(plan, costs.spread())
+
     def memory_by_stage(self, plan: Plan) -> list[Term]:
         """The memory of every pipeline stage of a single plan."""
         memory = self.stored_by_stage(plan).memory

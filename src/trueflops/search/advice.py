@@ -1,11 +1,16 @@
-"""What would make a plan fit: the changes people make, tried one by one on the same predictor."""
+"""What would make a plan fit: the changes people make, tried together on the same predictor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import compress
+
+import numpy as np
 
 from trueflops.errors import TrueflopsError
-from trueflops.plan import Plan, check_plan
+from trueflops.plan import NUMERIC, Plan, possible
 from trueflops.plan.words import changed_flags
 from trueflops.predict import Trainer, TrainingStep
 
@@ -13,18 +18,47 @@ from trueflops.predict import Trainer, TrainingStep
 def what_would_fit(trainer: Trainer, plan: Plan, most: int = 3) -> list[tuple[str, TrainingStep]]:
     """Changes of a single plan after which it fits, fastest first."""
     found: list[tuple[str, TrainingStep]] = []
-    for changed in _changes(plan):
+    for alike in _by_structure(_changes(plan)):
         try:
-            check_plan(changed, trainer.model, trainer.cluster.count, trainer.workload)
-            costs = trainer.keyed_costs(changed).spread()
-            if trainer.memory(changed, costs).value > trainer.capacity:
-                continue  # most do not fit, and memory is quicker to tell than time
-            step = trainer.predict_one(changed)
-        except TrueflopsError:  # not possible here, or the catalog lacks what it needs
+            found += _fitting(trainer, plan, alike)
+        except TrueflopsError:  # the catalog lacks what they need
             continue
-        if step.fits and all(step.plan != other.plan for _, other in found):
-            found.append((changed_flags(plan, changed), step))
     return sorted(found, key=lambda row: float(row[1].step.value))[:most]
+
+
+def _by_structure(plans: Iterable[Plan]) -> list[list[Plan]]:
+    """Plans that differ in numbers alone, each once; what is offloaded needs facts of its own."""
+    names = [field.name for field in fields(Plan) if field.name not in NUMERIC]
+    groups: dict[tuple[object, ...], list[Plan]] = defaultdict(list)
+    for plan in plans:
+        alike = groups[plan.offloads, *(getattr(plan, name) for name in names)]
+        if plan not in alike:
+            alike.append(plan)
+    return list(groups.values())
+
+
+def _fitting(
+    trainer: Trainer, plan: Plan, changes: Sequence[Plan]
+) -> Iterator[tuple[str, TrainingStep]]:
+    """Those that break no rule and fit: most do not, and memory is quicker to tell than time."""
+    model, count, workload = trainer.model, trainer.cluster.count, trainer.workload
+    legal = list(compress(changes, possible(_as_one(changes), model, count, workload)))
+    if legal:
+        held = np.broadcast_to(trainer.memory_alone(_as_one(legal)).value, len(legal))
+        legal = list(compress(legal, held <= trainer.capacity))
+    if legal:
+        steps = trainer.predict(_as_one(legal))
+        fits = np.broadcast_to(steps.fits, len(legal))  # the host's memory, too
+        for at in np.flatnonzero(fits):
+            yield changed_flags(plan, legal[at]), steps.pick(int(at))
+
+
+def _as_one(plans: Sequence[Plan]) -> Plan:
+    """Many plans as one whose numbers are arrays, where they differ."""
+    columns = {name: [float(getattr(plan, name)) for plan in plans] for name in NUMERIC}
+    return plans[0].but(
+        **{name: np.array(each) for name, each in columns.items() if len(set(each)) > 1}
+    )
 
 
 def _changes(plan: Plan) -> Iterator[Plan]:
