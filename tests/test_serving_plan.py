@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from trueflops.catalog import cluster
+from trueflops.clock import Clock, Placement
+from trueflops.clock.clock import Priced
+from trueflops.graph import Graph
 from trueflops.model import read_model
 from trueflops.plan import serving_plan
 from trueflops.predict import Server
@@ -60,3 +63,23 @@ def test_where_requests_wait_the_plan_that_writes_most_comes_first() -> None:
     points = search_serving(asked, Limits(), most=5)
     rates = [float(point.tokens_per_second.value) for point in points]
     assert rates == sorted(rates, reverse=True)
+
+
+def test_a_point_is_priced_in_two_calls_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts together, and decode steps together; what they hold needs no price."""
+    priced: list[int] = []
+    price = Clock.price
+
+    def counted(self: Clock, graphs: list[Graph], placement: Placement) -> list[Priced]:
+        priced.append(len(graphs))
+        return price(self, graphs, placement)
+
+    monkeypatch.setattr(Clock, "price", counted)
+    asked = server("Llama-3.1-70B", "8xH100", Serving(700, 300, 48))
+    plan = serving_plan(asked.model, asked.dtype, tp=4)
+    asked.predict(plan)
+    assert len(priced) == 2
+    held = asked.passes.unpriced(plan, 1.0, 700.0, 0.0)
+    costs = asked.passes.costs(plan, 1.0, 700.0, 0.0)
+    assert len(priced) == 2
+    assert asked.memory.of(plan, held, 12)[1:] == asked.memory.of(plan, costs, 12)[1:]

@@ -46,7 +46,8 @@ def check_plan(
     """
     ask = Ask(plan, model, accelerators, training)
     for rule in RULES:
-        if not np.all(rule.holds(ask)):
+        holds = rule.holds(ask)
+        if not (holds.all() if isinstance(holds, np.ndarray) else holds):
             raise ImpossiblePlan(rule.code, rule.advice(ask))
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
+from functools import lru_cache
 from json.encoder import encode_basestring
 from math import isfinite
 from typing import Any, Final
@@ -28,12 +29,7 @@ _CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
 def to_json(answer: Mapping[str, Any]) -> str:
     """One JSON object, indented by two spaces."""
-    text = _text({"schema_version": SCHEMA_VERSION, **answer}, "\n")
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-# Letters that JSON allows and a terminal obeys: C1 controls, marks of direction, half characters.
-_UNSEEN: Final = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
+    return _text({"schema_version": SCHEMA_VERSION, **answer}, "\n")
 
 
 def _text(value: Any, line: str) -> str:
@@ -42,24 +38,44 @@ def _text(value: Any, line: str) -> str:
     json leaves its C encoder where it shall indent: an answer would spend a tenth of its time
     there. `line` is a line break and the indentation of what encloses the value.
     """
-    if isinstance(value, str):
-        return encode_basestring(value)
-    if value is None or isinstance(value, bool):
+    kind = type(value)  # most values are of these types themselves, and isinstance takes longer
+    if kind is float:
+        return repr(value) if isfinite(value) else "null"
+    if kind is str:
+        return _quoted(value)
+    if kind is int:
+        return repr(value)
+    if value is None or kind is bool:
         return _CONSTANTS[value]
-    if isinstance(value, int):
-        return int.__repr__(value)
-    if isinstance(value, float):
-        return float.__repr__(value) if isfinite(value) else "null"
     inner = f"{line}  "
-    if isinstance(value, Mapping):
-        members = [f"{encode_basestring(str(k))}: {_text(v, inner)}" for k, v in value.items()]
+    if kind is dict or isinstance(value, Mapping):
+        members = [f"{_name(k)}: {_text(v, inner)}" for k, v in value.items()]
         return f"{{{inner}{f',{inner}'.join(members)}{line}}}" if members else "{}"
     if isinstance(value, list | tuple):
         entries = [_text(entry, inner) for entry in value]
         return f"[{inner}{f',{inner}'.join(entries)}{line}]" if entries else "[]"
     if isinstance(value, np.generic | np.ndarray):
         return _text(value.item(), line)
+    for plain in (str, int, float):
+        if isinstance(value, plain):  # an enum's member
+            return _text(plain(value), line)
     raise TypeError(f"{type(value).__name__} has no place in an answer")
+
+
+# Letters that JSON allows and a terminal obeys: C1 controls, marks of direction, half characters.
+_UNSEEN: Final = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
+
+
+def _quoted(text: str) -> str:
+    quoted = encode_basestring(text)
+    if text.isascii() and "\x7f" not in text:
+        return quoted
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _name(key: object) -> str:
+    return _quoted(str(key))
 
 
 def estimate(name: str, of: Estimate | None) -> dict[str, Any]:
@@ -88,9 +104,8 @@ def term(of: Term) -> dict[str, Any]:
 
 def plan(of: Plan) -> dict[str, Any]:
     """Every field of a plan; 'all layers' is null."""
-    return {
-        k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in asdict(of).items()
-    }
+    found = {field.name: getattr(of, field.name) for field in fields(of)}
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in found.items()}
 
 
 def cluster(of: Cluster) -> dict[str, Any]:

@@ -91,6 +91,11 @@ class Passes:
         half = self._priced(plan, batch / 2.0, seq, past, verifies)
         return interleaved(half, whole, self.clock.silicon, decoding=bool(np.all(seq == 1.0)))
 
+    def unpriced(self, plan: Plan, batch: Size, seq: Size, past: Size) -> Costs:
+        """What a pass holds, where no time of it is asked."""
+        program = self.program(plan, batch, seq, past)
+        return program_costs(program, None, Placement.of(plan))
+
     def _interleaves(self, plan: Plan, batch: Size, seq: Size) -> bool:
         """Whether two halves of the tokens hide each other's way to experts on other ranks."""
         apart = self.engine.two_batches and bool(plan.ep * plan.etp > plan.tp)

@@ -120,13 +120,14 @@ class Server:
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
-        one, alone = self._read(plan, 1)
-        prefill = self._alone(alone, plan)
-        memory, per_request, most, room = self.memory.of(plan, one, batch)
+        held = self.passes.unpriced(plan, *self._prompts(1.0))
+        memory, per_request, most, room = self.memory.of(plan, held, batch)
         running = min(batch, room, self.engine.most_sequences) if most else batch
         if self.speculator:
             running = self.speculator.at_once(running)
         self.passes.prepare(self.shapes(plan, running))
+        one, alone = self._read(plan, 1)
+        prefill = self._alone(alone, plan)
         together = self._together(running)
         packed = self._read(plan, together)[1] if together > 1 else alone
         writing, decode = self._write(plan, running)
@@ -208,7 +209,7 @@ class Server:
 
     def most_requests(self, plan: Plan) -> int:
         """How many requests the cache of one replica can hold."""
-        return self.memory.of(plan, self._read(plan, 1)[0], 1)[2]
+        return self.memory.of(plan, self.passes.unpriced(plan, *self._prompts(1.0)), 1)[2]
 
     def step_shape(self, plan: Plan, running: int) -> tuple[float, float, float]:
         """Batch, length and past of a decode step: what Passes.prepare is asked for."""
@@ -273,7 +274,8 @@ class Server:
         passes = [self._tokens(plan, running)]
         if self.chunks > 1:
             passes.append(self._chunk())
-        passes += [self._prompts(n) for n in (self._together(running), self._read_with(running))]
+        read = 1, self._together(running), self._read_with(running)
+        passes += [self._prompts(n) for n in read]
         if self.engine.policy == "mixed":
             passes.append(self._empty(plan, running))
         return [(plan, *each) for each in passes]
