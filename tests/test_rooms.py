@@ -20,6 +20,7 @@ ROOMS = [
     "units",
     "files",
     "sizes",
+    "tables",
     "catalog",
     "model",
     "workload",

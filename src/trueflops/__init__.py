@@ -15,8 +15,8 @@
 `dir(trueflops)` lists the public names; help() of each has an example.
 
 Rooms, in the order in which data passes through them: language, errors, units, dtypes, files,
-sizes, catalog, model, workload, plan, graph, records, capture, profile, clock, runtime, interop,
-predict, serve, search, calibrate, verify, sweep, run, report, measure, web, cli, ask,
+sizes, tables, catalog, model, workload, plan, graph, records, capture, profile, clock, runtime,
+interop, predict, serve, search, calibrate, verify, sweep, run, report, measure, web, cli, ask,
 pytest_plugin. A room imports only rooms above it.
 """
 

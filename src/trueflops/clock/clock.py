@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from trueflops.graph.passes.beside import BESIDE
 from trueflops.graph.rules import Work, model_flop, work
 from trueflops.profile import Curve, CurveKey, Profile
 from trueflops.sizes import Array, Size
+from trueflops.tables import on_rows
 
 # Rows, columns and depth of the product whose rate is called achievable: that of the sustained
 # loads of truth/h200/power.csv, whose tiles fill the units of any GPU several times.
@@ -191,7 +192,13 @@ class Clock:
     ) -> Transfer:  # fmt: skip
         """A collective among `group` ranks that stand `stride` apart."""
         law = self.profile.curve(CurveKey("collective", operation=kind, kernel=library))
-        return collective_transfer(kind, group, payload, stride, self.cluster.tiers, law, copies)
+
+        def taken(group: Size, payload: Size, stride: Size) -> tuple[Size, tuple[Size, ...]]:
+            tiers = self.cluster.tiers
+            sent = collective_transfer(kind, group, payload, stride, tiers, law, copies)
+            return sent.seconds, sent.links
+
+        return Transfer(*on_rows(taken, group, payload, stride))
 
     def collective_ways(
         self, kind: CollectiveKind, group: int, payload: float
@@ -210,7 +217,11 @@ class Clock:
         self, stages: Size, pieces: Size, payload: Size, stride: Size
     ) -> tuple[Size, ...]:
         """Seconds for which the hand-overs of one micro-batch keep each tier busy."""
-        return stage_links(stages, pieces, payload, stride, self.cluster.tiers)
+
+        def taken(stages: Size, pieces: Size, payload: Size, stride: Size) -> tuple[Size, ...]:
+            return stage_links(stages, pieces, payload, stride, self.cluster.tiers)
+
+        return cast("tuple[Size, ...]", on_rows(taken, stages, pieces, payload, stride))
 
     def host_copy(self, moved_bytes: Size, to_nvme: bool = False) -> Size:
         """Seconds to move bytes between the accelerator and host memory, or its drives."""
@@ -235,9 +246,12 @@ class Clock:
 
     def stream(self, moved_bytes: Size, kind: str, kernels: float = 1.0) -> Size:
         """Seconds of memory-bound work that is not in a graph, such as the optimizer's step."""
-        asked = StreamWork(moved_bytes / kernels)
-        each = LAWS["memory"].seconds(asked, self.silicon, self.profile.curve(memory_key(kind)))
-        return kernels * each[()]
+        curve = self.profile.curve(memory_key(kind))
+
+        def taken(moved: Size) -> Size:
+            return LAWS["memory"].seconds(StreamWork(moved), self.silicon, curve)[()]
+
+        return kernels * cast("Array", on_rows(taken, moved_bytes / kernels))
 
     def _sum(
         self, graph: Graph, ops: dict[int, PricedOp], transfers: dict[int, Transfer]

@@ -11,10 +11,9 @@ A device with a full queue only loses `gap` between two kernels; with an empty o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Phase
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
@@ -150,7 +149,7 @@ class HostLaw:
             (self.alone[name] for name in names if name in self.alone), self.alone["vector"]
         )
 
-    def hooks(self, zero: Size, shared: NDArray[np.bool_]) -> Hooks | None:
+    def hooks(self, zero: Size, shared: Any) -> Hooks | None:
         """Of the framework around a layer's modules, by ZeRO stage and where replicas share.
 
         torch      DDP: a hook a weight as its gradient is made. FSDP: a layer is one unit, gathered
@@ -161,10 +160,10 @@ class HostLaw:
                    of fewer than 1e5 numbers stay, stage3_param_persistence_threshold). What a
                    backward takes beyond that is the hook of each gradient (zero/stage3.py)
         """
-        stage, law = np.asarray(zero), self.law
+        stage, law = zero, self.law
         if self.framework["hooks_deepspeed"]:
             by_stage = (0.0, law["zero1"], law["zero2"], law["zero3_gradient"])
-            made = np.choose(stage.astype(int), by_stage)
+            made = sum((np.where(stage == n, each, 0.0) for n, each in enumerate(by_stage)), 0.0)
             read = np.where(stage >= 3, law["zero3_forward"], 0.0)
             back = np.where(stage >= 3, law["zero3_backward"], 0.0)
             modules = {"forward": read, "recompute": read, "backward": back}

@@ -19,6 +19,7 @@ import numpy as np
 from trueflops.catalog import Accelerator
 from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
+from trueflops.tables import on_rows
 
 # Of Newton's method: to 0.01 % for loads that would draw up to 2.5 times the room under the cap, to
 # 0.1 % for any that is not at SLOWEST.
@@ -69,9 +70,12 @@ class PowerLaw:
 
     def throttle(self, joules: Size, clocked: Size, whole: Size) -> Throttle:
         """What the cap does to work of `whole` seconds, `clocked` of which are matrix products."""
+        return Throttle(*on_rows(self._throttle, joules, clocked, whole))
+
+    def _throttle(self, joules: Size, clocked: Size, whole: Size) -> tuple[Size, Size]:
         follows = self.law["clocked"] * clocked
         if self.cap is None or not np.any(self._watts(joules, whole, 1.0) > self.cap):
-            return Throttle(1.0, 0.0 * whole)
+            return 1.0, 0.0 * whole
         # Newton for x = 1/r in E·x^−γ = (cap − static)·(C·x + M): convex and falling, so that from
         # x = 1 every step stays below the root.
         room, exponent = self._room, self.law["exponent"]
@@ -82,7 +86,7 @@ class PowerLaw:
             slope = exponent * drawn / slowed + room * follows
             slowed = slowed + np.maximum(over, 0.0) / np.maximum(slope, 1e-300)
             slowed = np.minimum(slowed, 1.0 / SLOWEST)
-        return Throttle(1.0 / slowed, follows * (slowed - 1.0))
+        return 1.0 / slowed, follows * (slowed - 1.0)
 
     def least_added(self, joules: Size, clocked: Size, whole: Size) -> Size:
         """Seconds that the cap adds at least: by the first of those steps alone."""
@@ -109,5 +113,5 @@ class PowerLaw:
 
     def _watts(self, joules: Size, taken: Size, ratio: Size) -> Array:
         static = self.law["static_watts"]
-        busy = joules * np.asarray(ratio) ** self.law["exponent"] / np.maximum(taken, 1e-300)
+        busy = joules * ratio ** self.law["exponent"] / np.maximum(taken, 1e-300)
         return np.asarray(static + busy)

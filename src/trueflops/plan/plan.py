@@ -25,6 +25,7 @@ import numpy as np
 from trueflops.dtypes import BY_NAME
 from trueflops.errors import UnknownName
 from trueflops.sizes import Size
+from trueflops.tables import Batch, by_value, column
 from trueflops.units import BITS_PER_BYTE
 
 Recompute = Literal["none", "selective", "products", "full"]
@@ -138,12 +139,12 @@ class Plan:
     @property
     def dp(self) -> Size:
         """All data-parallel replicas."""
-        return self.dp_replicate * self.dp_shard
+        return by_value(self.dp_replicate * self.dp_shard, "dp")
 
     @property
     def world(self) -> Size:
         """Accelerators in use."""
-        return self.tp * self.cp * self.pp * self.dp
+        return by_value(self.tp * self.cp * self.pp * self.dp, "world")
 
     @property
     def pieces(self) -> Size:
@@ -248,6 +249,17 @@ class Plan:
             name: pick(value) for name in NUMERIC if np.ndim(value := getattr(self, name)) == 1
         }
         return self.but(**changed)
+
+    def batch(self) -> Batch:
+        """The columns in which they differ."""
+        arrays = {n: v for n in NUMERIC if np.size(v := getattr(self, n)) > 1}
+        batch = Batch.of(arrays, self.count)
+        self.in_batch(batch).dp  # noqa: B018  # one column of both of its factors
+        return batch
+
+    def in_batch(self, batch: Batch) -> Plan:
+        """Its array fields as a batch has them."""
+        return self.but(**{n: column(batch, n) for n in NUMERIC if batch.has(n)})
 
     def but(self, **changes: Any) -> Plan:
         """The same plan with some fields changed."""

@@ -55,8 +55,9 @@ def _exchange_gradients(
     """
     if plan.engine != "ddp":
         return _through_one(clock, plan, held, micro_batches)
-    zero, forward, backward = np.asarray(plan.zero), slow.forward, slow.backward
-    pieces = np.maximum(slow.layers, 1.0)
+    zero, pieces = plan.zero, np.maximum(slow.layers, 1.0)
+    # All but one piece of a forward, or of a backward, can hide what the others send.
+    forward, backward = (size * (1.0 - 1.0 / pieces) for size in (slow.forward, slow.backward))
     gradient_bytes = BYTES[plan.summed_dtype]
     gradients = Payload(held.dense * gradient_bytes, held.experts * gradient_bytes)
     whole = _over(clock, plan, gradients, CollectiveKind.ALL_REDUCE, plan.dp, pieces)
@@ -70,23 +71,23 @@ def _exchange_gradients(
         between = _between_replicas(clock, plan, held, gradient_bytes, pieces)
         # Stage 1 scatters once; stages 2 and 3 hold no whole gradient to add up in, so they
         # scatter every micro-batch; stage 3 also gathers the weights for each forward, backward.
-        often = np.where(zero >= 2, micro_batches, 1.0)
-        last = _left((scatter + between).seconds, backward, pieces)
-        scattering = (often - 1.0) * _left(scatter.seconds, backward, pieces) + last
-        exposed_once = scattering + _left(gather.seconds, forward, pieces)
+        within = either(zero >= 3, gather + scatter, scatter)
+        scatters = np.where(zero >= 2, micro_batches, np.where(zero > 0, 1.0, 0.0))
+        gathers = np.where(zero >= 3, micro_batches, np.where(zero > 0, 1.0, 0.0))
+        once = scatters * within + gathers * gather + between
+        whole = either(zero == 0, whole, once)
         # Shards are summed between replicas layer by layer behind the scatter, only in the last
         # backward, and beside it where the links are others: shards inside a node, sums outside.
-        within = (gather + scatter).seconds
-        each = _left(within, backward, pieces)
-        apart = np.maximum(each, _left(between.seconds, backward, pieces) + within / pieces)
-        crowded = _left(within + between.seconds, backward, pieces)
-        last = np.where(_share_a_tier(gather + scatter, between), crowded, apart)
-        exposed_every = micro_batches * _left(gather.seconds, forward, pieces)
-        exposed_every = exposed_every + (micro_batches - 1.0) * each + last
-        once = often * scatter + between + gather
-        every = micro_batches * (2.0 * gather + scatter) + between
-        whole = either(zero == 0, whole, either(zero >= 3, every, once))
-        exposed = np.where(zero == 0, exposed, np.where(zero >= 3, exposed_every, exposed_once))
+        each = _left(within.seconds, backward, pieces)
+        last = np.where(zero == 0, whole.seconds, within.seconds + between.seconds)
+        exposed = gathers * _left(gather.seconds, forward, pieces)
+        exposed = exposed + np.maximum(scatters - 1.0, 0.0) * each
+        crowded = _left(last, backward, pieces)
+        beside = (zero >= 3) & np.logical_not(_share_a_tier(gather + scatter, between))
+        if np.any(beside):
+            apart = _left(between.seconds, backward, pieces) + within.seconds / pieces
+            crowded = np.where(beside, np.maximum(each, apart), crowded)
+        exposed = exposed + crowded
     return Exchange(whole, np.minimum(exposed, whole.seconds) if plan.overlap else whole.seconds)
 
 
@@ -120,7 +121,7 @@ def _over(
 
 def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces: Size) -> Transfer:
     """HSDP: the shards of a gradient are summed between the replicas that hold the same one."""
-    if not np.any(np.asarray(plan.dp_replicate) > 1):
+    if not np.any(plan.dp_replicate > 1):
         return NOTHING
     ways = plan.dp_shard * plan.cp
     own = held.dense / ways + held.experts / plan.expert_ways(plan.dp_shard)
@@ -130,15 +131,15 @@ def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces:
 
 
 def _left(taken: Size, beside: Size, pieces: Size) -> Size:
-    """The exposed part of a communication that overlaps with compute: its excess or last piece."""
-    return np.maximum(taken - beside * (1.0 - 1.0 / pieces), taken / pieces)
+    """The exposed part of a communication beside compute: what is more, or its last piece."""
+    return np.maximum(taken - beside, taken / pieces)
 
 
 def _share_a_tier(one: Transfer, other: Transfer) -> Any:
     """Whether both keep the links of some tier busy."""
     shared: Any = False
     for a, b in zip(one.links, other.links, strict=False):
-        shared = shared | ((np.asarray(a) > 0.0) & (np.asarray(b) > 0.0))
+        shared = shared | ((a > 0.0) & (b > 0.0))
     return shared
 
 
@@ -159,7 +160,7 @@ def _through_one(clock: Clock, plan: Plan, held: Held, micro_batches: Size) -> E
         CollectiveKind.SEND_RECV, away, part, min(domain, clock.cluster.count)
     )
     if plan.engine == "parameter-server":
-        through = moved * np.where(np.asarray(plan.dp) > 1, plan.dp, 0.0)
+        through = moved * np.where(plan.dp > 1, plan.dp, 0.0)
         taken = Transfer(clock.host_copy(through)) + abroad
         return Exchange(taken, taken.seconds, through / 2.0)  # weights one way, gradients the other
     once = clock.collective(CollectiveKind.SEND_RECV, np.minimum(plan.dp, 2.0), moved, 1.0)
@@ -194,5 +195,5 @@ def _pass_stages(
     longer = np.maximum(one - slow.forward / plan.pieces, 0.0)
     longer = longer + np.maximum(one - slow.backward / plan.pieces, 0.0)
     exposed = micro_batches * plan.pieces * longer + 2.0 * one * others
-    hidden = np.asarray(plan.pieces) > 1
+    hidden = plan.pieces > 1
     return Exchange(whole, np.where(hidden, np.minimum(exposed, whole.seconds), whole.seconds))

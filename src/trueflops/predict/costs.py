@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ from trueflops.graph.program import AXES, SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
-from trueflops.sizes import Array, Size, distinct, summed
+from trueflops.sizes import Array, Size, distinct
+from trueflops.tables import Tabled, joint, summed
 from trueflops.units import BITS_PER_BYTE
 
 
@@ -118,12 +119,26 @@ class KeyedCosts:
     costs: Costs
     which: NDArray[np.intp] | None  # None: all plans share one shape
 
-    def spread(self, part: slice | NDArray[np.intp] = slice(None)) -> Costs:
-        """Costs with one element per plan, for all plans or some of them."""
+    def spread(
+        self, part: slice | NDArray[np.intp] = slice(None), plan: Plan | None = None
+    ) -> Costs:
+        """Costs of all plans or some: one element for each or, as far as `plan` has them tabled,
+        for each distinct shape.
+        """
         if self.which is None:
             return self.costs
-        which = self.which[part]
-        return self.costs.map(lambda size: size if np.ndim(size) == 0 else np.asarray(size)[which])
+        which, table = self.which[part], None
+        tabled = [s for n in SHAPING if plan and isinstance(s := getattr(plan, n), Tabled)]
+        if tabled and (table := joint(tabled, exact=True)[1]):
+            which = which.take(table.example)
+
+        def of(size: Size) -> Size:
+            if np.ndim(size) == 0:
+                return size
+            taken = np.asarray(size).take(which)
+            return taken if table is None else cast("Array", Tabled(taken, table))
+
+        return self.costs.map(of)
 
 
 def training_costs(model: Model, plan: Plan, seq: int, clock: Clock | None) -> KeyedCosts:
@@ -160,6 +175,8 @@ def merged(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
     """Put the costs of separately compiled shapes side by side, in the order of the keys."""
 
     def join(sizes: Sequence[Size]) -> Size:
+        if all(isinstance(size, float) and size == sizes[0] for size in sizes):
+            return sizes[0]
         whole = np.zeros(count)
         for size, at in zip(sizes, rows, strict=True):
             whole[at] = size

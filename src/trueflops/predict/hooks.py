@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from trueflops.clock import Clock
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
@@ -13,7 +11,7 @@ from trueflops.predict.costs import Costs, PieceCost
 
 def hooked(costs: Costs, plan: Plan, clock: Clock) -> Costs:
     """The same pieces with what the host does in the framework's hooks around them."""
-    hooks = clock.host.hooks(plan.zero, shared=np.asarray(plan.dp * plan.cp) > 1)
+    hooks = clock.host.hooks(plan.zero, shared=plan.dp * plan.cp > 1)
     if hooks is None:
         return costs
 

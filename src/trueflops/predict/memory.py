@@ -13,7 +13,8 @@ import numpy as np
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
 from trueflops.predict.stages import Stages
-from trueflops.sizes import Size
+from trueflops.sizes import Size, weighs
+from trueflops.tables import by_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +68,12 @@ class Held:
 
     def _own(self, what: int) -> Size:
         dense, experts = self.ways[what]
-        return self.dense / dense + self.experts / experts
+        own = self.dense / dense
+        return own + self.experts / experts if weighs(self.experts) else own
 
     def times(self, copies: Size) -> Held:
         """Those of a rank that holds so many stages like this one; activations are of one."""
-        if np.all(np.asarray(copies) == 1.0):
+        if np.all(copies == 1.0):
             return self
         kept = ("ways", "largest", "block", "kept_bytes", "frozen_largest_bytes")
         more = {f.name: copies * getattr(self, f.name) for f in fields(self) if f.name not in kept}
@@ -94,7 +96,7 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
     """
     head = costs.head.dense_parameters - stages.has_first * costs.head.tied_parameters
     dense = stages.first * costs.embedding.dense_parameters + stages.last * head
-    experts: Size = np.zeros_like(stages.index)
+    experts: Size = 0.0
     # The ends are gathered whole, like a block.
     whole_ends = stages.has_first * costs.embedding.dense_parameters, stages.has_last * head
     ends = stages.first * costs.embedding.dense_parameters, stages.last * head
@@ -104,19 +106,12 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
     again = stages.recomputed
     for layers, block, whole in zip(stages.layers, costs.blocks, costs.kept_whole, strict=True):
         dense = dense + layers * block.dense_parameters
-        experts = experts + layers * block.expert_parameters
+        if weighs(block.expert_parameters):
+            experts = experts + layers * block.expert_parameters
         own = np.where(layers > 0.0, block.dense_parameters + block.expert_parameters, 0.0)
         largest_block = np.maximum(largest_block, own)
         frozen.add(layers, block)
         kept = kept + layers * ((1.0 - again) * whole + again * block.kept_bytes)
-    zero, dense_ways = np.asarray(plan.zero), plan.dp_shard * plan.cp
-    expert_ways = plan.expert_ways(plan.dp_shard)
-    ways = tuple(
-        (np.where(zero >= stage, dense_ways, 1.0), np.where(zero >= stage, expert_ways, 1.0))
-        if np.any(zero >= stage)
-        else (1.0, 1.0)
-        for stage in (1, 2, 3)
-    )
     return Held(
         dense=dense,
         experts=experts,
@@ -125,12 +120,22 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
         head=ends[1],
         block=largest_block,
         kept_bytes=kept,
-        ways=ways,
+        ways=tuple(_ways(plan, stage) for stage in (1, 2, 3)),
         frozen=frozen.parameters,
         frozen_dense_bytes=frozen.dense_bytes,
         frozen_expert_bytes=frozen.expert_bytes,
         frozen_largest_bytes=frozen.largest_bytes,
     )
+
+
+def _ways(plan: Plan, stage: int) -> tuple[Size, Size]:
+    """By how many ranks dense parameters and experts are divided from a stage of ZeRO on."""
+    shares = plan.zero >= stage
+    if not np.any(shares):
+        return 1.0, 1.0
+    dense = np.where(shares, plan.dp_shard * plan.cp, 1.0)
+    experts = np.where(shares, plan.expert_ways(plan.dp_shard), 1.0)
+    return by_value(dense, f"ways {stage}"), by_value(experts, f"ways of experts {stage}")
 
 
 class _Frozen:
@@ -144,7 +149,7 @@ class _Frozen:
         ]
         self.parameters: Size = first * ends[0].frozen_parameters + last * ends[1].frozen_parameters
         self.dense_bytes: Size = at_ends[0] + at_ends[1]
-        self.expert_bytes: Size = np.zeros_like(stages.index)
+        self.expert_bytes: Size = 0.0
         self.largest_bytes: Size = np.maximum(*at_ends)
 
     def add(self, layers: Size, block: PieceCost) -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trueflops.graph.liveness import Live
 from trueflops.plan import BYTES, Plan
@@ -27,8 +26,10 @@ from trueflops.predict.schedule import in_flight, weight_copies
 from trueflops.predict.stages import Stages
 from trueflops.profile import Curve, Profile
 from trueflops.runtime.terms import Term, exact, leaf, total
-from trueflops.sizes import Size
+from trueflops.sizes import Size, weighs
+from trueflops.tables import where_largest
 
+FULLEST: Final = "fullest stage"
 HANDLES: Final = 2.0
 """Forward and backward run in two threads of the host, each with a handle of the library of
 products and its workspace (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
@@ -60,10 +61,8 @@ class Stored:
 
     def where_fullest(self) -> tuple[Term, Size]:
         """Both of the stage whose memory is largest, plan by plan."""
-        size = np.asarray(self.memory.value)
-        at = np.argmax(size, axis=0)[None]
-        cached = np.take_along_axis(np.broadcast_to(self.cached, size.shape), at, axis=0)[0]
-        return self.memory.where_largest(), cached
+        chosen = where_largest(self.memory.value, FULLEST)
+        return self.memory.where_largest(FULLEST), chosen(self.cached)
 
 
 def stage_memory(
@@ -142,11 +141,11 @@ def _communicators(plan: Plan, law: Curve, per_node: int) -> Size:
         plan.ep,
         *(() if law["communicators"] else (plan.dp,)),
     ):
-        groups = groups + np.where(np.asarray(degree) > 1, 1.0, 0.0)
+        groups = groups + np.where(degree > 1, 1.0, 0.0)
     direct = plan.dispatch == "all-to-all"
-    near = np.minimum(plan.ep, np.maximum(per_node // np.asarray(plan.tp), 1.0))
+    near = np.minimum(plan.ep, np.maximum(per_node // plan.tp, 1.0))
     peers = np.maximum(near - 2.0, 0.0) * direct
-    kernels = np.where(np.asarray(groups) > 0.0, law["collectives"], 0.0)
+    kernels = np.where(groups > 0.0, law["collectives"], 0.0)
     return kernels + groups * law["communicator"] + peers * law["connection"]
 
 
@@ -160,7 +159,7 @@ def _frozen(plan: Plan, held: Held) -> Holding:
     here = np.minimum(pieces, stored) * plan.offload_parameters
     return Holding(
         weights=(stored * (1.0 - plan.offload_parameters) + here) * weight_copies(plan),
-        buffers=np.where(np.asarray(plan.zero) >= 3, pieces, 0.0),
+        buffers=np.where(plan.zero >= 3, pieces, 0.0),
     )
 
 
@@ -172,32 +171,38 @@ def _inputs_that_stay(costs: Costs, plan: Plan, stages: Stages, profile: Profile
         return 0.0
     inputs: Size = np.zeros_like(stages.index)
     for layers, block in zip(stages.layers, costs.blocks, strict=True):
-        frozen = np.where(np.asarray(block.frozen_parameters) > 0.0, 1.0, 0.0)
+        frozen = np.where(block.frozen_parameters > 0.0, 1.0, 0.0)
         inputs = inputs + frozen * layers * stages.recomputed * block.kept_bytes
-    return 2.0 * np.where(np.asarray(plan.zero) >= 3, inputs, 0.0)
+    return 2.0 * np.where(plan.zero >= 3, inputs, 0.0)
 
 
 def _fullest(moments: list[Moment]) -> Moment:
     """The largest of them, stage by stage and plan by plan."""
-    best, most = moments[0], np.asarray(moments[0].total)
+    best, most = moments[0], moments[0].total
     for moment in moments[1:]:
-        size = np.asarray(moment.total)
+        size = moment.total
         more = size > most
         if not np.any(more):
             continue
         most = np.where(more, size, most)
         best = Moment(
-            activations=np.where(more, moment.activations, best.activations),
-            logits=np.where(more, moment.logits, best.logits),
-            working=np.where(more, moment.working, best.working),
+            activations=_either(more, moment.activations, best.activations),
+            logits=_either(more, moment.logits, best.logits),
+            working=_either(more, moment.working, best.working),
             held=Holding(
                 *(
-                    np.where(more, getattr(moment.held, f.name), getattr(best.held, f.name))
+                    _either(more, getattr(moment.held, f.name), getattr(best.held, f.name))
                     for f in fields(Holding)
                 )
             ),
         )
     return best
+
+
+def _either(condition: Any, yes: Size, no: Size) -> Size:
+    """One where the condition holds, else the other; where they are one, that."""
+    same = yes is no or not (weighs(yes) or weighs(no))
+    return yes if same else np.where(condition, yes, no)
 
 
 class _Stage:
@@ -209,14 +214,14 @@ class _Stage:
         self.costs, self.plan, self.stages = costs, plan, stages
         self.rank, self.keeper = rank, keeper
         self.held = rank.parameters
-        here = 1.0 - np.asarray(plan.offload_activations)
+        here = 1.0 - plan.offload_activations
         self.flying = in_flight(plan, stages.index, rank.micro_batches)
         kept = self.held.kept_bytes * here
         # Narrow copies of weights that autocast made live until the backward of their product;
         # those of a block that runs again only until the forward ends, with autocast's cache.
         cast = BYTES["bf16"] if plan.autocasts and keeper.casts else 0.0
         blocks = self.held.all - self.held.embedding - self.held.head
-        lasting = self.held.head + blocks * (1.0 - np.asarray(stages.recomputed))
+        lasting = self.held.head + blocks * (1.0 - stages.recomputed)
         self.cast = cast
         self.dropped_casts = (blocks + self.held.head - lasting) * cast
         self.whole = kept * self.flying + lasting * cast
@@ -253,7 +258,7 @@ class _Stage:
         there = np.where(stages.layers[kind] > 0.0, 1.0, 0.0)
         piece = costs.blocks[kind]
         unit = there * (piece.dense_parameters + piece.expert_parameters)
-        again = np.asarray(stages.recomputed)
+        again = stages.recomputed
         some, all_again = again > 0.0, again >= 1.0
         # Layers recompute from the first on: the last, whose backward comes first, may not.
         first = _chosen(all_again, costs.live[kind], costs.live_whole[kind])
@@ -370,7 +375,7 @@ def backward_moments(live: Live) -> tuple[tuple[Size, Size, Size], ...]:
     )
 
 
-def _chosen(where: NDArray[np.bool_], yes: Live, no: Live) -> Live:
+def _chosen(where: Any, yes: Live, no: Live) -> Live:
     """One or the other, plan by plan."""
     return Live(
         **{f.name: np.where(where, getattr(yes, f.name), getattr(no, f.name)) for f in fields(Live)}

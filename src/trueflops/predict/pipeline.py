@@ -16,7 +16,8 @@ from trueflops.predict.schedule import Dispatched, SlowestStage, pairs
 from trueflops.predict.stages import Stages
 from trueflops.runtime import Beside, Ran, StageSeconds, Stretch, run_closed
 from trueflops.runtime.terms import at
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size, weighs
+from trueflops.tables import by_value, summed, where_largest
 
 USEFUL: Final = ("forward", "backward", "backward_weight")
 PHASES: Final = ("forward", "recompute", "backward", "backward_weight")
@@ -108,7 +109,7 @@ def _shared(plan: Plan, clock: Clock, m: Size) -> Size:
         return 0.0
     taken = clock.profile.curve("framework")["dispatch_units"]
     slower = taken / np.maximum(clock.silicon.units - taken, 1.0)
-    return slower * np.where(np.asarray(plan.ep) > 1, pairs(plan, m) / m, 0.0)
+    return slower * np.where(plan.ep > 1, pairs(plan, m) / m, 0.0)
 
 
 def exposed_shares(plan: Plan, clock: Clock) -> dict[str, float]:
@@ -165,19 +166,14 @@ class _OfStages:
         heads = stages.last * stages.heads
         for held, piece in ((stages.first, costs.embedding), (heads, costs.head)):
             size = of(piece, phase)
-            if _weighs(size):
+            if weighs(size):
                 found = found + held * size
         for layers, block in zip(stages.layers, costs.blocks, strict=True):
             size = of(block, phase)
-            if _weighs(size):
+            if weighs(size):
                 held = layers * stages.recomputed if phase == "recompute" else layers
                 found = found + held * size
         return found
-
-
-def _weighs(size: Size) -> bool:
-    """Whether it is more than a plain zero, whose sums a million plans need not pay for."""
-    return isinstance(size, np.ndarray) or size != 0.0
 
 
 def _every_stage(costs: Costs, stages: Stages, exposed: Mapping[str, float], gap: float) -> Stretch:
@@ -220,15 +216,10 @@ def _link(tier: int) -> Callable[[PieceCost, str], Size]:
 
 def _slowest(ran: Ran, stages: Stages) -> SlowestStage:
     """Find it among all stages as they really run."""
-    whole = np.asarray(ran.total)
-    at = np.argmax(whole, axis=0)[None]
-
-    def chosen(rows: Size) -> Size:
-        return np.take_along_axis(np.broadcast_to(rows, whole.shape), at, axis=0)[0]
-
+    chosen = where_largest(ran.total, "slowest stage")
     return SlowestStage(
         seconds={phase: chosen(size) for phase, size in ran.seconds.items()},
-        layers=chosen(stages.all_layers),
+        layers=by_value(chosen(stages.all_layers), "layers of the slowest", stages.index),
     )
 
 

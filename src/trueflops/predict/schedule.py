@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from trueflops.plan import Plan
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size
+from trueflops.tables import summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,7 @@ def in_flight(plan: Plan, stage: Size, micro_batches: Size) -> Size:
     """
     pp, vpp = plan.pp, plan.vpp
     if plan.schedule == "gpipe":  # one stage alone runs each micro-batch to its end
-        return np.where(np.asarray(pp) > 1, micro_batches, 1.0)
+        return np.where(pp > 1, micro_batches, 1.0)
     if plan.schedule == "dualpipe":
         return np.minimum(pp + 1.0, micro_batches)
     if plan.schedule in ("zb-h1", "zb-v"):
@@ -148,7 +149,7 @@ def in_flight(plan: Plan, stage: Size, micro_batches: Size) -> Size:
     plain = np.minimum(pp - stage, micro_batches)
     pieces = (pp - stage - 1.0) * 2.0 + (vpp - 1.0) * pp + 1.0
     interleaved = np.minimum(pieces, micro_batches * vpp) / vpp
-    return np.where(np.asarray(vpp) > 1, interleaved, plain)
+    return np.where(vpp > 1, interleaved, plain)
 
 
 def weight_copies(plan: Plan) -> float:

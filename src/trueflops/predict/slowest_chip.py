@@ -29,4 +29,4 @@ def waiting_for_slowest(ranks: Size, compute: Size, capped: Size) -> Size:
     far = np.sqrt(2.0 * np.log(np.maximum(ranks, 2.0)))
     slowest = far + (np.euler_gamma - 0.5 * np.log(2.0 * np.pi * far * far)) / far
     waited = np.minimum(SCATTER * slowest * compute, capped)
-    return np.where(np.asarray(ranks) > 1.0, waited, 0.0)[()]
+    return waited if np.all(ranks > 1.0) else np.where(ranks > 1.0, waited, 0.0)[()]

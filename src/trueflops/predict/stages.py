@@ -13,13 +13,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
 from trueflops.model import Model
 from trueflops.plan import Plan, Schedule
 from trueflops.plan.pieces import deal
-from trueflops.sizes import Array, Size, distinct
+from trueflops.sizes import Array, Size
+from trueflops.tables import by_row
+
+STAGES: Final = ("pp", "vpp", "first_stage_layers", "last_stage_layers")
+"""The numeric plan fields that say which layers a stage has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +57,8 @@ class Stages:
 
 def all_layers(layers: tuple[Array, ...]) -> Array:
     """Of all kinds together."""
-    total = np.zeros_like(layers[0])
-    for each in layers:
+    total, *others = layers
+    for each in others:
         total = total + each
     return total
 
@@ -97,7 +102,7 @@ def every_piece(model: Model, plan: Plan) -> Stages:
 
 
 def _stages(model: Model, plan: Plan, *, every: bool, pieces: bool = False) -> Stages:
-    keys, which = distinct((plan.pp, plan.vpp, plan.first_stage_layers, plan.last_stage_layers))
+    keys, spread = by_row([getattr(plan, name) for name in STAGES])
     tables = [
         _table(
             model.pattern, model.modules, len(model.blocks), *map(int, key),
@@ -108,15 +113,14 @@ def _stages(model: Model, plan: Plan, *, every: bool, pieces: bool = False) -> S
     most = max(len(t) for t in tables)
     # Pad with repeats of the first stage: a repeat can change neither a maximum nor an argmax.
     padded = np.array([[*t, *([t[0]] * (most - len(t)))] for t in tables], dtype=np.float64)
-    rows = padded.transpose(2, 1, 0)[:, :, which]  # [column, stage, plan]
-    layers = tuple(rows[3:])
+    index, first, last, *layers = map(spread, padded.transpose(2, 1, 0))  # each [stage, plan]
     return Stages(
-        index=rows[0],
-        layers=layers,
-        first=rows[1],
-        last=rows[2],
+        index=index,
+        layers=tuple(layers),
+        first=first,
+        last=last,
         heads=1 + model.modules,
-        recomputed=recomputed_share(plan, all_layers(layers)),
+        recomputed=recomputed_share(plan, all_layers(tuple(layers))),
         recomputed_on_average=recomputed_share(plan, model.layers / plan.pp),
     )
 

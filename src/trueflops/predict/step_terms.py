@@ -30,7 +30,8 @@ from trueflops.runtime import (
     leaf,
     total,
 )
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size, weighs
+from trueflops.tables import summed
 
 
 def step_term(
@@ -48,12 +49,12 @@ def step_term(
     uneven = m * (np.maximum(pipeline.slow.total, usual) - usual)
     compute = _compute(plan, pipeline, m, upkeep.moved, profile)
     communication = _communication(plan, pipeline, m, sent, clock)
-    ranks = plan.tp * plan.cp * plan.pp * plan.dp
-    late_ranks = waiting_for_slowest(ranks, compute.value, m * pipeline.usual.capped)
+    late_ranks = waiting_for_slowest(plan.world, compute.value, m * pipeline.usual.capped)
     # The host link is its own: compute, other communication and all waiting hide it.
-    beside = compute.value + communication.value + uneven + bubble + late_ranks
-    streamed = upkeep.streamed
-    waited = upkeep.waited + (np.maximum(streamed - beside, 0.0) if plan.overlap else streamed)
+    waited = upkeep.waited + upkeep.streamed
+    if plan.overlap and weighs(upkeep.streamed):
+        beside = summed((compute.value, communication.value, uneven, bubble, late_ranks))
+        waited = upkeep.waited + np.maximum(upkeep.streamed - beside, 0.0)
     matmul, software = profile.curve("matmul"), profile.curve("framework")
     terms = (
         compute,
@@ -69,7 +70,7 @@ def step_term(
     links = m * Transfer(0.0, pipeline.links) + sent.replicas.whole + sent.stages.whole
     lane = upkeep.lane_bytes + sent.replicas.host_bytes
     floor = floor_seconds(busy_seconds(clock.cluster, links.links, lane))
-    late = np.maximum(floor - sum(term.value for term in terms), 0.0)
+    late = np.maximum(floor - summed(term.value for term in terms), 0.0)
     return total(
         "step",
         *terms,
@@ -123,7 +124,6 @@ def _communication(
     outside = _over_network(clock)
     law, mean, handed = profile.curve("collective"), pipeline.mean, sent.stages.exposed
     inside = {axis: mean.caused(axis, *USEFUL, "recompute") for axis in COMMUNICATION}
-    own = summed(mean.by_cause.values()) - summed(inside.values())
     busy = 1.0 - pipeline.usual.gaps / np.maximum(pipeline.usual.total, 1e-300)
     inside["tp"] = inside["tp"] * pipeline.exposed["tp"]
     waited = {axis: m * seconds for axis, seconds in inside.items()}
@@ -132,6 +132,7 @@ def _communication(
         path = dual_path(plan, m, pipeline.slow, pipeline.dispatched)
         alone = path.forwards * pipeline.dispatched.forward
         alone = alone + path.backwards * pipeline.dispatched.backward
+        own = summed(mean.by_cause.values()) - summed(inside.values())
         send = sent.stages.whole.seconds / m  # of a forward and a backward
         in_pairs = path.pairs * np.maximum(inside["ep"] - own, 0.0)
         longer = path.pairs * np.maximum(inside["ep"] + send - own, 0.0)

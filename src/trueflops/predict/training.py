@@ -6,10 +6,12 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueflops.catalog import Cluster
 from trueflops.clock import PHYSICS, Clock
@@ -18,23 +20,25 @@ from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
 from trueflops.graph.program import SHAPING, STRUCTURE
 from trueflops.model import Model, freeze_first, predict_further
-from trueflops.plan import Plan
+from trueflops.plan import NUMERIC, Plan
 from trueflops.predict.communication import Communication, communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.hooks import hooked
 from trueflops.predict.memory import Held, hold
-from trueflops.predict.moments import Stored, stage_memory
+from trueflops.predict.moments import FULLEST, Stored, stage_memory
 from trueflops.predict.pipeline import Pipeline, run_pipeline
 from trueflops.predict.schedule import bubble_seconds, weight_copies
-from trueflops.predict.stages import Stages, every_stage, representative_stages
+from trueflops.predict.stages import STAGES, Stages, every_stage, representative_stages
 from trueflops.predict.step_terms import step_term
 from trueflops.predict.training_step import TrainingStep
 from trueflops.predict.upkeep import Upkeep, maintain
 from trueflops.profile import Profile
 from trueflops.runtime import Term
 from trueflops.sizes import Size
+from trueflops.tables import MANY, Batch
 from trueflops.workload import Training
 
+AT_ONCE: Final = 65536  # plans: fewer share less; more no longer stay near a core
 _MODEL: Final = ("freeze_layers", "mtp")  # fields of a plan that change the model
 
 
@@ -62,6 +66,19 @@ class Laid:
     bubble: Size
 
 
+def tabled(plan: Plan) -> Plan:
+    """The same plans, whose sizes are computed once for all that agree in what they read."""
+    return plan if plan.count < MANY else plan.in_batch(_batch(plan))
+
+
+def _batch(plan: Plan) -> Batch:
+    """What a rank's work depends on, and what all else does that no layer runs again for."""
+    batch = plan.batch()
+    batch.share((*SHAPING, *STAGES, "dp", "recompute_layers"))
+    batch.share(name for name in NUMERIC if name != "recompute_layers")
+    return batch
+
+
 class Trainer:
     """Answers for one model and workload on one cluster: build once, ask for many plans.
 
@@ -85,7 +102,18 @@ class Trainer:
 
     def predict(self, plan: Plan) -> TrainingStep:
         """Predict one plan or many."""
-        return self.combine(plan, self.keyed_costs(plan).spread())
+        keyed, shared = self.keyed_costs(plan), tabled(plan)
+        return self.combine(shared, keyed.spread(plan=shared))
+
+    def predict_in_parts(self, plan: Plan) -> Iterator[tuple[NDArray[np.intp], TrainingStep]]:
+        """Predict very many plans, some at a time: their numbers, and their steps.
+
+        Plans that share work come together, in whatever order they are given.
+        """
+        keyed, batch = self.keyed_costs(plan), _batch(plan)
+        for rows in batch.parts((*SHAPING, *STAGES), AT_ONCE):
+            some = plan.in_batch(batch.part(rows))
+            yield rows, self.combine(some, keyed.spread(rows, some))
 
     def predict_one(self, plan: Plan) -> TrainingStep:
         """Predict a single plan, in plain numbers."""
@@ -116,7 +144,7 @@ class Trainer:
         step = step_term(
             plan, m, pipeline, laid.sent, laid.upkeep, laid.bubble, self.clock, self.model
         )
-        if np.any(pipeline.work.peak_seconds > PHYSICS * np.asarray(step.value)):
+        if np.any(pipeline.work.peak_seconds > PHYSICS * step.value):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
         memory, cached = self._memory(laid.costs, plan, laid.stages, laid.held, m).where_fullest()
         return TrainingStep(
@@ -142,7 +170,7 @@ class Trainer:
         held = hold(costs, plan, stages)
         most, copies = held.most(), weight_copies(plan)
         # What replicas exchange for every micro-batch is of the stage that it passes.
-        exchanged = most.times(np.where(np.asarray(plan.zero) >= 2, 1.0, copies))
+        exchanged = most.times(np.where(plan.zero >= 2, 1.0, copies))
         upkeep = maintain(self.clock, self.model, plan, most.times(copies), m)
         pipeline = run_pipeline(costs, plan, model, stages, self.clock, upkeep.beside(m), m)
         return Laid(
@@ -163,7 +191,7 @@ class Trainer:
         stages = representative_stages(self.as_trained(plan), plan)
         m = plan.micro_batches(self.workload.global_batch)
         held = hold(costs, plan, stages)
-        return self._memory(costs, plan, stages, held, m).memory.where_largest()
+        return self._memory(costs, plan, stages, held, m).memory.where_largest(FULLEST)
 
     def memory_alone(self, plan: Plan) -> Term:
         """The same of plans of which no time is asked: nothing is priced."""

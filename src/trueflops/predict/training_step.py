@@ -13,7 +13,7 @@ from trueflops.plan import Plan
 from trueflops.predict.peaks import PeakKind, peak_of
 from trueflops.predict.pipeline import StepWork
 from trueflops.profile import Profile
-from trueflops.runtime.terms import Term, leaf
+from trueflops.runtime.terms import Term, at, leaf
 from trueflops.sizes import Size
 from trueflops.workload import Training
 
@@ -63,14 +63,13 @@ class TrainingStep:
 
     def pick(self, index: int) -> TrainingStep:
         """The step of one plan out of many, in plain numbers."""
-        m = float(np.ravel(self.micro_batches)[index % np.size(self.micro_batches)])
         return replace(
             self,
             plan=self.plan.pick(index),
             step=self.step.pick(index),
             memory=self.memory.pick(index),
-            micro_batches=m,
+            micro_batches=at(self.micro_batches, index),
             work=self.work.pick(index),
-            cached_bytes=float(np.ravel(self.cached_bytes)[index % np.size(self.cached_bytes)]),
-            host_bytes=float(np.ravel(self.host_bytes)[index % np.size(self.host_bytes)]),
+            cached_bytes=at(self.cached_bytes, index),
+            host_bytes=at(self.host_bytes, index),
         )

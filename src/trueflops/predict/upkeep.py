@@ -93,7 +93,7 @@ def _gathered_copies(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     back = plan.wide_bytes + BYTES[plan.summed_dtype]
     moved = held.all * (2.0 * out + back) + held.frozen_bytes * 2.0 * 2.0
     copied = clock.stream(moved, "", kernels=3.0)
-    return np.where(np.asarray(plan.zero) >= 3, m * copied, 0.0)
+    return np.where(plan.zero >= 3, m * copied, 0.0)
 
 
 def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, Size]:

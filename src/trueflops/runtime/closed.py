@@ -17,7 +17,8 @@ from trueflops.clock import PowerLaw
 from trueflops.clock.host import waiting_for_host
 from trueflops.profile import Profile
 from trueflops.runtime.terms import Term, leaf
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size
+from trueflops.tables import summed
 
 TOGETHER: Final = (("forward",), ("recompute", "backward"), ("backward_weight",))
 """Phases whose short kernels alternate, layer by layer: the host's lead in one helps the next."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from trueflops.catalog import Origin, weakest
 from trueflops.profile import Curve
-from trueflops.sizes import Size
+from trueflops.sizes import Size, weighs
+from trueflops.tables import Tabled, summed, where_largest
 
 Z90: Final = 1.6449  # standard deviations either side of a 90 % interval
 Sides = tuple[Size, Size]
@@ -93,16 +94,14 @@ class Term:
         parts = tuple([part.pick(index) for part in self.parts])
         return self._with(at(self.value, index), at(self.least, index), parts)
 
-    def where_largest(self) -> Term:
-        """Of a tree [stage, plan] that of the stage where the whole is largest, plan by plan."""
-        size = np.asarray(self.value)
-        at = np.argmax(size, axis=0)[None]
+    def where_largest(self, what: str) -> Term:
+        """Of a tree [stage, plan] that of the stage where the whole is largest, plan by plan.
 
-        def pick(value: Size) -> Size:
-            return np.take_along_axis(np.broadcast_to(value, size.shape), at, axis=0)[0]
-
-        parts = tuple(replace(part, value=pick(part.value)) for part in self.parts)
-        return replace(self, value=pick(size), parts=parts)
+        `what` names that stage.
+        """
+        chosen = where_largest(self.value, what)
+        parts = tuple(part._with(chosen(part.value), part.least, ()) for part in self.parts)
+        return self._with(chosen(self.value), self.least, parts)
 
     def scaled(self, by: float) -> Term:
         """The same tree, every part multiplied."""
@@ -152,7 +151,8 @@ class Estimate:
 
     def _reach(self, side: int) -> Size:
         """How far the interval reaches to one side, as a logarithm: errors of laws, and guesses."""
-        return np.hypot(Z90 * self.spread, self.unstated[side])
+        unstated = self.unstated[side]
+        return np.hypot(Z90 * self.spread, unstated) if weighs(unstated) else Z90 * self.spread
 
     def times(self, other: Estimate | Size) -> Estimate:
         """A product; errors of the same cause add, and limits hold for it too."""
@@ -213,11 +213,13 @@ class Estimate:
 
 def at(size: Size, index: int) -> float:
     """The size of one plan out of many."""
+    if isinstance(size, Tabled):
+        return float(size.at(index))
     return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
 
 
 def _weighs(size: Size) -> bool:
-    return bool(size.any()) if isinstance(size, np.ndarray) else size != 0.0
+    return bool(np.any(size))
 
 
 def leaf(name: str, value: Size, law: Curve, cause: str, unit: str = "seconds") -> Term:
@@ -242,7 +244,5 @@ def total(
 
     `least` is what physics allows: the limits of parts that wait for one another do not add up.
     """
-    value: Size = 0.0
-    for part in parts:
-        value = value + part.value
+    value = summed(part.value for part in parts)
     return Term(name, value, unit, cause, spread, parts=parts, least=least)

@@ -21,6 +21,7 @@ import numpy as np
 
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
+from trueflops.predict.training import tabled
 from trueflops.search.branches import CHUNK, Branch, Misses, in_order, outlines_of
 from trueflops.search.families import Legal, Rows, legal_plans
 from trueflops.search.front import PARTS, Front
@@ -231,9 +232,11 @@ class _Search:
             if not rows.size:
                 return
             plans = branch.family.plans(rows, again, columns)
-        memory = self.trainer.memory(plans, branch.keyed.spread(rows))
-        needed = np.broadcast_to(memory.value, rows.shape)
-        fits = np.broadcast_to(memory.estimate.high, rows.shape) <= self.trainer.capacity
+        shared = tabled(plans)
+        memory = self.trainer.memory(shared, branch.keyed.spread(rows, shared))
+        needed = np.broadcast_to(np.asarray(memory.value), rows.shape)
+        high = np.asarray(memory.estimate.high)
+        fits = np.broadcast_to(high, rows.shape) <= self.trainer.capacity
         # Those that only just do not fit are kept, to say what a little more memory would bring.
         near = ~fits & (needed <= NEAR * self.trainer.capacity) & (least < self._best_seconds)
         if near.any():
@@ -245,8 +248,9 @@ class _Search:
         if not open_.size:
             return
         plans = branch.family.plans(rows[open_], again[open_], columns[open_])
-        step = self.trainer.combine(plans, branch.keyed.spread(rows[open_]))
-        seconds = np.broadcast_to(step.step.value, open_.shape)
+        shared = tabled(plans)
+        step = self.trainer.combine(shared, branch.keyed.spread(rows[open_], shared))
+        seconds = np.broadcast_to(np.asarray(step.step.value), open_.shape)
         inside = np.broadcast_to(step.fits, open_.shape)  # and what is offloaded fits the host
         taken = np.where(inside, seconds, np.inf)
         self.fitting += int(np.count_nonzero(inside))
@@ -284,8 +288,10 @@ class _Search:
                 if some.needed[0] >= least:
                     break
                 plans = some.branch.family.plans(some.rows, some.again, some.columns)
-                step = self.trainer.combine(plans, some.branch.keyed.spread(some.rows))
-                seconds = np.broadcast_to(step.step.value, some.rows.shape)
+                shared = tabled(plans)
+                costs = some.branch.keyed.spread(some.rows, shared)
+                step = self.trainer.combine(shared, costs)
+                seconds = np.broadcast_to(np.asarray(step.step.value), some.rows.shape)
                 faster = np.flatnonzero((seconds < self._best_seconds) & (some.needed < least))
                 if faster.size:
                     found, least = plans.pick(int(faster[0])), float(some.needed[faster[0]])

@@ -34,7 +34,8 @@ from trueflops.predict.pipeline import USEFUL, exposed_shares
 from trueflops.predict.schedule import in_flight, pairs
 from trueflops.predict.stages import Stages, mean_stage, representative_stages
 from trueflops.search.families import Choices, Family, Rows
-from trueflops.sizes import Array, Size, distinct, summed
+from trueflops.sizes import Array, Size, distinct
+from trueflops.tables import summed
 
 EARLY: Final = tuple(phase for phase in USEFUL if phase != "backward_weight")
 PASSES: Final = 8.0  # over the states, in one update, at most

@@ -19,7 +19,7 @@ from trueflops.graph.passes.compiled import (
     joins,
     padded,
 )
-from trueflops.sizes import summed
+from trueflops.tables import summed
 
 
 def compile_graph(graph: Graph) -> Graph:

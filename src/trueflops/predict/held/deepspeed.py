@@ -32,16 +32,14 @@ class DeepSpeed:
     def standing(self, rank: Rank) -> Holding:
         """ZeRO-3 has its bucket, and each rank's share of gradients, from the start."""
         held, plan = rank.parameters, rank.plan
-        third = np.asarray(plan.zero) >= 3
-        away = np.where(third, np.asarray(plan.offload_parameters), 0.0)
+        third = plan.zero >= 3
+        away = np.where(third, plan.offload_parameters, 0.0)
         own = held.gradients * rank.compute_bytes * rank.on_device
         whole = held.all * rank.compute_bytes * rank.accumulates
-        summed = np.where(np.asarray(plan.zero) >= 2, 0.0, whole)
+        summed = np.where(plan.zero >= 2, 0.0, whole)
         return Holding(
             held.weights * rank.compute_bytes * (1.0 - away),
-            np.where(
-                third, own, np.where(np.asarray(plan.zero) == 2, own * rank.accumulates, summed)
-            ),
+            np.where(third, own, np.where(plan.zero == 2, own * rank.accumulates, summed)),
             rank.states + self._own_weights(rank),
             np.where(third | (rank.accumulates > 0.0), self._bucket(rank), 0.0),
         )
@@ -54,9 +52,9 @@ class DeepSpeed:
         """Stage 1 keeps whole gradients; 2 and 3 only that of the weight at hand."""
         begun = np.where(at.made + at.fresh > 0.0, self._bucket(rank), 0.0)
         made = np.where(rank.accumulates > 0.0, at.opened, at.made + at.fresh)
-        first = np.asarray(rank.plan.zero) <= 1
-        there = (np.asarray(rank.plan.zero) >= 3) | (rank.accumulates > 0.0)
-        own = np.where(np.asarray(rank.plan.zero) == 2, (at.made + at.fresh) * self._own(rank), 0.0)
+        first = rank.plan.zero <= 1
+        there = (rank.plan.zero >= 3) | (rank.accumulates > 0.0)
+        own = np.where(rank.plan.zero == 2, (at.made + at.fresh) * self._own(rank), 0.0)
         own = own * (1.0 - rank.accumulates) * rank.on_device
         return Holding(
             gradients=np.where(first, made, at.opened + own) * rank.compute_bytes,
@@ -67,7 +65,7 @@ class DeepSpeed:
         """The copy of a bucket that is full, or of all there is."""
         found = self.backward(rank, at)
         filled = np.minimum(at.made + at.block, self._bucket(rank) / rank.compute_bytes)
-        copied = np.where(np.asarray(rank.plan.zero) >= 2, filled * rank.compute_bytes, 0.0)
+        copied = np.where(rank.plan.zero >= 2, filled * rank.compute_bytes, 0.0)
         return found + Holding(buffers=copied * rank.replicated)
 
     def step(self, rank: Rank) -> Holding:
@@ -75,7 +73,7 @@ class DeepSpeed:
         weights; what stages 1 and 2 had accumulated is then part of it, and their bucket is gone.
         ZeRO-3 goes through its share in groups (_prepare_fp32_grad_for_sub_group).
         """
-        zero, before = np.asarray(rank.plan.zero), self.standing(rank)
+        zero, before = rank.plan.zero, self.standing(rank)
         third = zero >= 3
         narrow = np.where(third, 1.0, 2.0) * rank.compute_bytes
         wide = _WIDE if rank.plan.has_master else 0.0
@@ -90,7 +88,7 @@ class DeepSpeed:
     def bucket(self, rank: Rank) -> Size:
         """Once it is full; stage 1 sums at the end of the backward."""
         full = np.minimum(self._bucket(rank) / rank.compute_bytes, rank.parameters.all)
-        return np.where(np.asarray(rank.plan.zero) >= 2, full, rank.parameters.all)
+        return np.where(rank.plan.zero >= 2, full, rank.parameters.all)
 
     def _own_weights(self, rank: Rank) -> Size:
         """The optimizer's flat copy of its share of the weights, where these are narrow and it is
@@ -111,4 +109,4 @@ class DeepSpeed:
         read are gathered ahead of time, up to max_live_parameters, and stay until they were read.
         """
         some = np.minimum(ahead, MAX_LIVE) * rank.compute_bytes
-        return np.where(np.asarray(rank.plan.zero) >= 3, some, 0.0)
+        return np.where(rank.plan.zero >= 3, some, 0.0)

@@ -51,7 +51,7 @@ class Torch:
 
 
 def _either(rank: Rank, whole: Holding, shared: Holding) -> Holding:
-    shares = np.asarray(rank.plan.zero) >= 2
+    shares = rank.plan.zero >= 2
     if not np.any(shares):
         return whole
     return Holding(

@@ -20,7 +20,7 @@ def _root(rank: Rank) -> Size:
 
 def _gathers(rank: Rank) -> Size:
     """1.0 where weights are divided; below ZeRO-3 (SHARD_GRAD_OP) all stay whole."""
-    return np.where(np.asarray(rank.plan.zero) >= 3, 1.0, 0.0)
+    return np.where(rank.plan.zero >= 3, 1.0, 0.0)
 
 
 class _Fsdp:
@@ -35,7 +35,7 @@ class _Fsdp:
         held = rank.parameters
         weights = held.weights * rank.weight_bytes
         return Holding(
-            weights * (1.0 - np.asarray(rank.plan.offload_parameters)),
+            weights * (1.0 - rank.plan.offload_parameters),
             held.gradients * rank.weight_bytes * rank.accumulates,
             rank.states,
         )
@@ -72,7 +72,7 @@ class Fsdp2(_Fsdp):
         """Below ZeRO-3 each rank's share lies beside the weights that stay gathered
         (_fsdp_param.py: sharded_param and unsharded_param).
         """
-        shared = np.where(np.asarray(rank.plan.zero) == 2, rank.replicated, 0.0)
+        shared = np.where(rank.plan.zero == 2, rank.replicated, 0.0)
         return shared * rank.parameters.states * rank.weight_bytes
 
     def backward(self, rank: Rank, at: Backward) -> Holding:

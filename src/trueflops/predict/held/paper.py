@@ -27,10 +27,10 @@ class Paper:
         weights = held.weights * (1.0 - plan.offload_parameters) + here
         # With the states gradients leave for the host as the backward makes them, and are added
         # up there; a piece at a time waits on the way (ZeRO-Offload, arXiv 2101.06840 §4.1).
-        gone = np.asarray(plan.offload_optimizer)
+        gone = plan.offload_optimizer
         leaving = np.where(gone > 0.0, np.minimum(held.largest, held.gradients), 0.0)
         gradients = held.gradients * (1.0 - gone) + leaving * gone
-        zero = np.asarray(plan.zero)
+        zero = plan.zero
         whole = np.where(zero >= 3, 2.0 * rank.weight_bytes, 0.0)
         whole = whole + np.where(zero >= 2, rank.gradient_bytes, 0.0)
         return Holding(

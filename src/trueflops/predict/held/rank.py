@@ -40,12 +40,12 @@ class Rank:
     @property
     def accumulates(self) -> Size:
         """1.0 where gradients of earlier micro-batches are there when a backward begins."""
-        return np.where(np.asarray(self.micro_batches) > 1.0, 1.0, 0.0)
+        return np.where(self.micro_batches > 1.0, 1.0, 0.0)
 
     @property
     def replicated(self) -> Size:
         """1.0 where there is another replica to agree with; ranks of cp are some, too."""
-        return np.where(np.asarray(self.plan.dp * self.plan.cp) > 1.0, 1.0, 0.0)
+        return np.where(self.plan.dp * self.plan.cp > 1.0, 1.0, 0.0)
 
     @property
     def share(self) -> Size:
@@ -55,7 +55,7 @@ class Rank:
     @property
     def on_device(self) -> Size:
         """The part of states that is not kept outside the accelerator."""
-        return 1.0 - np.asarray(self.plan.offload_optimizer)
+        return 1.0 - self.plan.offload_optimizer
 
     @property
     def states(self) -> Size:

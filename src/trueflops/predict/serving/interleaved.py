@@ -16,7 +16,8 @@ import numpy as np
 
 from trueflops.clock.silicon import Silicon
 from trueflops.predict.costs import Costs, PieceCost
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size
+from trueflops.tables import summed
 
 # Units that DeepEP's normal kernels keep while they send (Buffer.num_sms = 20, deep_ep/buffer.py);
 # its low-latency kernels receive in the background and keep none (docs/legacy.md).

@@ -23,7 +23,8 @@ from trueflops.predict.costs import Costs, PieceCost
 from trueflops.predict.serving.passes import Passes
 from trueflops.profile import Engine, Profile, profile_of
 from trueflops.runtime import Term, leaf
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size
+from trueflops.tables import summed
 
 ON_HOST, COPIED = "on_host", "copied"
 LABELS: Final = {ON_HOST: "layers on the host", COPIED: "weights copied to the accelerator"}

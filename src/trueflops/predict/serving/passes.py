@@ -29,7 +29,8 @@ from trueflops.predict.serving.sparse import chosen_at_most, sees_all, sparse_ke
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
 from trueflops.runtime import COMMUNICATION, COMPUTE, Stretch, Term, leaf, run_closed, total
-from trueflops.sizes import Size, summed
+from trueflops.sizes import Size
+from trueflops.tables import summed
 
 DEEP_GEMM: Final = ((9, 0), (10, 0))  # compute capabilities
 MOST_SHARING: Final = 8  # ranks that share an expert from which vLLM prefers other kernels

@@ -1,0 +1,249 @@
+"""Plans by number, the columns in which they differ, and tables of their distinct combinations.
+
+In: arrays with a value for every plan. Out: for any of these columns a Table whose rows are the
+distinct combinations. Tables are looked for by counting, not by sorting, and few are made: what
+reads fewer columns than a small one that is there shares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from trueflops.sizes import SMALL, Array, Rows, counted
+
+FULL: Final = 0.5  # of the plans: a table with more rows is no longer worth its indexing
+LARGE: Final = 0.25  # of the plans: with one column more it would be full
+NEAR: Final = 1 / 8  # of the plans: a table so small is taken for any that reads fewer columns
+
+
+class Table:
+    """Distinct combinations of some columns: a plan that has each, and which one each plan has."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        names: frozenset[str],
+        example: Rows,
+        which: Rows,
+        inside: Table | None = None,
+    ) -> None:
+        self.batch, self.names, self.example = batch, names, example
+        self.rows = example.size
+        self._own, self._inside = which, inside  # which row each plan has, or each row of another
+        self._which = which if inside is None else None
+        self._rows_of: dict[Table, Rows] = {}
+        self.determines = batch.determined_by(names)
+
+    @property
+    def which(self) -> Rows:
+        """The row of every plan."""
+        if self._which is None:
+            assert self._inside is not None
+            self._which = self._own.take(self._inside.which)
+        return self._which
+
+    def which_of(self, plans: Rows) -> Rows:
+        """The rows of some plans."""
+        if self._which is None:
+            assert self._inside is not None
+            return self._own.take(self._inside.which_of(plans))
+        return self._which.take(plans)
+
+    def rows_in(self, other: Table) -> Rows:
+        """Which row of another table each of these has, for sizes that read columns of both."""
+        found = self._rows_of.get(other)
+        if found is None:
+            found = self._rows_of[other] = other.which_of(self.example)
+        return found
+
+
+class Batch:
+    """Plans by number, and the columns in which they differ."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._values: dict[str, Array] = {}  # the distinct ones of each column
+        self._sources: dict[str, frozenset[str]] = {}  # of columns that follow from others
+        self._tables: dict[frozenset[str], Table | None] = {}
+        self._known: list[Table] = []
+        self._wide: list[Table] = []  # that are shared by all that reads fewer columns
+        self._unions: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array], count: int) -> Batch:
+        """Columns of equal length by name."""
+        batch = cls(count)
+        for name, values in arrays.items():
+            batch._add(name, *_coded(values))
+        return batch
+
+    def _add(self, name: str, values: Array, which: Rows, inside: Table | None = None) -> None:
+        self._values[name] = values
+        if values.size > 1:
+            example = np.empty(values.size, np.intp)
+            example[which] = np.arange(self.count) if inside is None else inside.example
+            self._keep(Table(self, frozenset((name,)), example, which, inside))
+
+    def _keep(self, table: Table) -> Table:
+        self._tables[table.names] = table
+        self._known.append(table)
+        return table
+
+    def determined_by(self, names: frozenset[str]) -> frozenset[str]:
+        """These columns, and those that follow from them."""
+        found = names
+        for name, sources in self._sources.items():
+            if sources <= found:
+                found |= {name}
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a column."""
+        return name in self._values
+
+    def column(self, name: str) -> tuple[Array, Table | None]:
+        """The distinct values of a column, and their table, if there are several."""
+        return self._values[name], self._tables.get(frozenset((name,)))
+
+    def part(self, plans: Rows) -> Batch:
+        """Some of the plans, with the columns and the shared tables that all have."""
+        found = Batch(plans.size)
+        found._sources = dict(self._sources)
+        shared = []
+        for table in self._wide:
+            which, example = counted(table.which.take(plans), table.rows)
+            shared.append(Table(found, table.names, example, which))
+        for name, values in self._values.items():
+            alone = self._tables.get(frozenset((name,)))
+            if alone is None:
+                found._values[name] = values
+                continue
+            inside = next((table for table in shared if name in table.names), None)
+            those = plans if inside is None else plans.take(inside.example)
+            which, example = counted(alone.which.take(those), alone.rows)
+            found._add(name, values.take(alone.which.take(those.take(example))), which, inside)
+        for table in shared:
+            table.names = frozenset(name for name in table.names if found._values[name].size > 1)
+            table.determines = found.determined_by(table.names)
+            found._wide.append(found._keep(table))
+        return found
+
+    def parts(self, names: Iterable[str], at_once: int) -> Iterator[Rows]:
+        """So many plans at a time, those that agree in these columns one after another."""
+        table = self.among(names)
+        order = np.arange(self.count)
+        if table is not None:
+            coarse = table.which * min(table.rows, SMALL) // table.rows
+            order = np.argsort(coarse.astype(np.uint16), kind="stable")  # by counting: linear
+        for start in range(0, self.count, at_once):
+            yield order[start : start + at_once]
+
+    def among(self, names: Iterable[str]) -> Table | None:
+        """The table of those of some columns in which plans differ."""
+        differ = frozenset(name for name in names if frozenset((name,)) in self._tables)
+        return self.exactly(differ) if differ else None
+
+    def share(self, names: Iterable[str]) -> None:
+        """Let that table serve for all that reads fewer columns."""
+        table = self.among(names)
+        if table is not None and table not in self._wide:
+            self._wide.append(table)
+
+    def derive(self, name: str, values: Array, names: frozenset[str], inside: Table | None) -> None:
+        """One more column: of a size that depends on others, with a value for each row of a table,
+        or of none for each plan.
+        """
+        if inside is not None:
+            self._sources[name] = names
+            for table in self._known:
+                if names <= table.determines:
+                    table.determines |= {name}
+        self._add(name, *_coded(values), inside)
+
+    def union(self, names: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+        """Of both: equal ones are one object, which is fast to compare."""
+        found = self._unions.get((names, others))
+        if found is None:
+            found = names | others
+            found = self._unions.setdefault((found, found), found)
+            self._unions[names, others] = found
+        return found
+
+    def table(self, names: frozenset[str]) -> Table | None:
+        """The distinct combinations of some columns, or of more where these are few anyway; None
+        where they are nearly as many as the plans.
+        """
+        if names not in self._tables:
+            found = self._near(names) or self._with_one_more(names) or self._joined(names)
+            self._tables[names] = found
+        return self._tables[names]
+
+    def exactly(self, names: frozenset[str]) -> Table | None:
+        """The same, of these columns alone."""
+        known = self._tables.get(names)
+        if known is None or known.names != names:
+            self._tables[names] = self._joined(names)
+        return self._tables[names]
+
+    def _near(self, names: frozenset[str]) -> Table | None:
+        """The smallest table that these columns follow from, if it is small or has no others."""
+        few = NEAR * self.count
+        return min(
+            (
+                table
+                for table in self._known
+                if names <= table.determines and (table.rows <= few or table.names <= names)
+            ),
+            key=lambda table: table.rows,
+            default=None,
+        )
+
+    def _with_one_more(self, names: frozenset[str]) -> Table | None:
+        """A small shared table with the one column that none has: others will ask for it, too."""
+        for wide in self._wide:
+            lacks = names - wide.determines
+            new = not any(lacks <= other.determines for other in self._wide)
+            if len(lacks) == 1 and new and wide.rows <= NEAR * self.count:
+                return self._joined(lacks | wide.names)
+        return None
+
+    def _joined(self, names: frozenset[str]) -> Table | None:
+        parts = [table for table in self._known if table.names <= names]
+        if max(part.rows for part in parts) > LARGE * self.count:
+            return None
+        if any(table is None and known <= names for known, table in self._tables.items()):
+            return None
+        code, radix = np.zeros(1, np.intp), 1
+        left = names
+        while left:
+            best = max(parts, key=lambda t: (len(t.determines & left), -t.rows))
+            if radix * best.rows > 2 * max(self.count, SMALL):
+                code, example = counted(code, radix)
+                radix = example.size
+            code = code * best.rows + best.which
+            radix *= best.rows
+            left -= best.determines
+        which, example = counted(code, radix)
+        if example.size > FULL * self.count:
+            return None
+        return self._keep(Table(self, names, example, which))
+
+
+def _coded(values: Array) -> tuple[Array, Rows]:
+    """The distinct of some values, and which one each is: counted where they are small whole
+    numbers, or infinite.
+    """
+    low, high = values.min(), values.max()
+    if low == high:
+        return values[:1], np.zeros(values.size, np.intp)
+    if low >= 0.0:
+        whole = np.minimum(values, float(SMALL)).astype(np.intp)
+        again = np.where(whole == SMALL, np.inf, whole) if high >= SMALL else whole
+        if np.array_equal(again, values):
+            which, example = counted(whole, int(whole.max()) + 1)
+            return values.take(example), which
+    found, which = np.unique(values, return_inverse=True)
+    return found, which.ravel()

@@ -1,0 +1,120 @@
+"""What is asked of sizes that may be tabled, plain arrays or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from trueflops.sizes import Array, Size, distinct, weighs
+from trueflops.tables.batch import Batch, Table
+from trueflops.tables.tabled import Tabled, is_long, joint
+
+
+def on_rows(function: Callable[..., Any], *sizes: Size) -> Any:
+    """A function of plain arrays, called with one element for every distinct row of its sizes; of
+    what it gives, arrays or a tuple of them, each is a size again.
+    """
+    tabled: list[Any] = [size for size in sizes if isinstance(size, Tabled)]
+    if not tabled:
+        return function(*sizes)
+    names, table = joint(tabled)
+    if any(map(is_long, sizes)):
+        table = None
+    plain = [size.over(table) if isinstance(size, Tabled) else size for size in sizes]
+    found = function(*plain)
+    return found if table is None else _sized(found, table, names)
+
+
+def _sized(found: Any, table: Table, names: frozenset[str]) -> Any:
+    if isinstance(found, tuple):
+        return tuple(_sized(one, table, names) for one in found)
+    return Tabled(found, table, names) if is_long(found) else found
+
+
+def by_row(columns: Sequence[Size]) -> tuple[Array, Callable[[Array], Array]]:
+    """The distinct rows of some columns [row, column], and what makes a size of values by row."""
+    tabled: list[Any] = [size for size in columns if isinstance(size, Tabled)]
+    table = joint(tabled, exact=True)[1] if tabled and not any(map(is_long, columns)) else None
+    if table is None:
+        keys, which = distinct([np.asarray(size) for size in columns])
+        return keys, lambda values: values.take(which, axis=-1)
+    each = [size.over(table) if isinstance(size, Tabled) else size for size in columns]
+    keys = np.stack([np.broadcast_to(size, table.rows) for size in each], axis=1)
+    return keys, lambda values: cast("Array", Tabled(values, table))
+
+
+def summed(sizes: Iterable[Size]) -> Size:
+    """All of them together: first those that depend on the same columns, then each with one that
+    depends on more, so that few are added up plan by plan.
+    """
+    plain: Size = 0.0
+    tabled: dict[frozenset[str], Any] = {}
+    for size in sizes:
+        if isinstance(size, Tabled):
+            tabled[size.names] = size + tabled[size.names] if size.names in tabled else size
+        else:
+            plain = plain + size
+    if not tabled:
+        return plain
+    groups = sorted(tabled.items(), key=lambda group: (group[1].table.rows, len(group[0])))
+    while len(groups) > 1:
+        names, size = groups.pop(0)
+        at = next((i for i, (more, _) in enumerate(groups) if names <= more), 0)
+        whole = groups[at][1] + size
+        if not isinstance(whole, Tabled):
+            return summed([whole, plain, *(rest for i, (_, rest) in enumerate(groups) if i != at)])
+        groups[at] = whole.names, whole
+    total = groups[0][1]
+    return total + plain if weighs(plain) else total
+
+
+def where_largest(size: Size, what: str) -> Callable[[Size], Size]:
+    """Of sizes [stage, plan] those of the stage where this one is largest, the first of several.
+
+    Which stage that is, plan by plan, is a column `what` of their batch.
+    """
+    rows = cast("Array", size)
+    most: Any = rows[0]
+    index: Any = 0.0
+    for stage in range(1, len(rows)):
+        index = np.where(rows[stage] > most, float(stage), index)
+        most = np.maximum(most, rows[stage])
+    if np.size(index) == 1:
+        index = float(np.ravel(index)[0])
+
+    def chosen(of: Size) -> Size:
+        if np.ndim(of) < 2:
+            return of
+        each = cast("Array", of)
+        at = by_value(index, what, each)
+        if len(each) == 1 or isinstance(at, float):
+            return each[int(at) % len(each)]
+        found = each[0]
+        for stage in range(1, len(each)):
+            found = np.where(at == float(stage), each[stage], found)
+        return found
+
+    return chosen
+
+
+def by_value(size: Size, name: str, beside: Size = 0.0) -> Size:
+    """A size of few values as a column of its own: what reads it depends on these, and no longer on
+    all that it was computed from. A plain array is of the batch that `beside` is of.
+    """
+    if isinstance(size, Tabled):
+        batch, values, names, inside = size.table.batch, size.values, size.names, size.table
+    elif isinstance(beside, Tabled) and is_long(size):
+        batch, values, names, inside = beside.table.batch, size, frozenset(), None
+    else:
+        return size
+    if not batch.has(name):
+        batch.derive(name, values, names, inside)
+    return column(batch, name)
+
+
+def column(batch: Batch, name: str) -> Size:
+    """A column as a size: a number where all plans agree."""
+    values, table = batch.column(name)
+    return float(values[0]) if table is None else cast("Array", Tabled(values, table))
