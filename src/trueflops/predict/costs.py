@@ -136,7 +136,9 @@ class KeyedCosts:
             if np.ndim(size) == 0:
                 return size
             taken = np.asarray(size).take(which)
-            return taken if table is None else cast("Array", Tabled(taken, table))
+            if table is None:
+                return taken
+            return cast("Array", Tabled(taken, tabled[0].batch, table, table.names))
 
         return self.costs.map(of)
 

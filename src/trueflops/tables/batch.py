@@ -24,18 +24,16 @@ class Table:
 
     def __init__(
         self,
-        batch: Batch,
         names: frozenset[str],
         example: Rows,
         which: Rows,
         inside: Table | None = None,
     ) -> None:
-        self.batch, self.names, self.example = batch, names, example
+        self.names, self.example = names, example
+        self.determines = names  # and what follows from these
         self.rows = example.size
         self._own, self._inside = which, inside  # which row each plan has, or each row of another
         self._which = which if inside is None else None
-        self._rows_of: dict[Table, Rows] = {}
-        self.determines = batch.determined_by(names)
 
     @property
     def which(self) -> Rows:
@@ -52,13 +50,6 @@ class Table:
             return self._own.take(self._inside.which_of(plans))
         return self._which.take(plans)
 
-    def rows_in(self, other: Table) -> Rows:
-        """Which row of another table each of these has, for sizes that read columns of both."""
-        found = self._rows_of.get(other)
-        if found is None:
-            found = self._rows_of[other] = other.which_of(self.example)
-        return found
-
 
 class Batch:
     """Plans by number, and the columns in which they differ."""
@@ -70,6 +61,7 @@ class Batch:
         self._tables: dict[frozenset[str], Table | None] = {}
         self._known: list[Table] = []
         self._wide: list[Table] = []  # that are shared by all that reads fewer columns
+        self._rows: dict[tuple[Table, Table], Rows] = {}
         self._unions: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
 
     @classmethod
@@ -85,14 +77,15 @@ class Batch:
         if values.size > 1:
             example = np.empty(values.size, np.intp)
             example[which] = np.arange(self.count) if inside is None else inside.example
-            self._keep(Table(self, frozenset((name,)), example, which, inside))
+            self._keep(Table(frozenset((name,)), example, which, inside))
 
     def _keep(self, table: Table) -> Table:
+        table.determines = self._determined_by(table.names)
         self._tables[table.names] = table
         self._known.append(table)
         return table
 
-    def determined_by(self, names: frozenset[str]) -> frozenset[str]:
+    def _determined_by(self, names: frozenset[str]) -> frozenset[str]:
         """These columns, and those that follow from them."""
         found = names
         for name, sources in self._sources.items():
@@ -115,7 +108,7 @@ class Batch:
         shared = []
         for table in self._wide:
             which, example = counted(table.which.take(plans), table.rows)
-            shared.append(Table(found, table.names, example, which))
+            shared.append(Table(table.names, example, which))
         for name, values in self._values.items():
             alone = self._tables.get(frozenset((name,)))
             if alone is None:
@@ -127,7 +120,6 @@ class Batch:
             found._add(name, values.take(alone.which.take(those.take(example))), which, inside)
         for table in shared:
             table.names = frozenset(name for name in table.names if found._values[name].size > 1)
-            table.determines = found.determined_by(table.names)
             found._wide.append(found._keep(table))
         return found
 
@@ -170,6 +162,13 @@ class Batch:
             found = names | others
             found = self._unions.setdefault((found, found), found)
             self._unions[names, others] = found
+        return found
+
+    def rows_in(self, table: Table, other: Table) -> Rows:
+        """Which row of another table each of one has, for sizes that read columns of both."""
+        found = self._rows.get((table, other))
+        if found is None:
+            found = self._rows[table, other] = other.which_of(table.example)
         return found
 
     def table(self, names: frozenset[str]) -> Table | None:
@@ -229,7 +228,7 @@ class Batch:
         which, example = counted(code, radix)
         if example.size > FULL * self.count:
             return None
-        return self._keep(Table(self, names, example, which))
+        return self._keep(Table(names, example, which))
 
 
 def _coded(values: Array) -> tuple[Array, Rows]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from trueflops.sizes import Array, Size, distinct, weighs
-from trueflops.tables.batch import Batch, Table
+from trueflops.tables.batch import Batch
 from trueflops.tables.tabled import Tabled, is_long, joint
 
 
@@ -24,13 +24,16 @@ def on_rows(function: Callable[..., Any], *sizes: Size) -> Any:
         table = None
     plain = [size.over(table) if isinstance(size, Tabled) else size for size in sizes]
     found = function(*plain)
-    return found if table is None else _sized(found, table, names)
+    if table is None:
+        return found
+    like = Tabled(np.empty(0), tabled[0].batch, table, names)
+    return _sized(found, like)
 
 
-def _sized(found: Any, table: Table, names: frozenset[str]) -> Any:
+def _sized(found: Any, like: Tabled) -> Any:
     if isinstance(found, tuple):
-        return tuple(_sized(one, table, names) for one in found)
-    return Tabled(found, table, names) if is_long(found) else found
+        return tuple(_sized(one, like) for one in found)
+    return like.alike(found) if is_long(found) else found
 
 
 def by_row(columns: Sequence[Size]) -> tuple[Array, Callable[[Array], Array]]:
@@ -42,7 +45,8 @@ def by_row(columns: Sequence[Size]) -> tuple[Array, Callable[[Array], Array]]:
         return keys, lambda values: values.take(which, axis=-1)
     each = [size.over(table) if isinstance(size, Tabled) else size for size in columns]
     keys = np.stack([np.broadcast_to(size, table.rows) for size in each], axis=1)
-    return keys, lambda values: cast("Array", Tabled(values, table))
+    batch = tabled[0].batch
+    return keys, lambda values: cast("Array", Tabled(values, batch, table, table.names))
 
 
 def summed(sizes: Iterable[Size]) -> Size:
@@ -104,9 +108,9 @@ def by_value(size: Size, name: str, beside: Size = 0.0) -> Size:
     all that it was computed from. A plain array is of the batch that `beside` is of.
     """
     if isinstance(size, Tabled):
-        batch, values, names, inside = size.table.batch, size.values, size.names, size.table
+        batch, values, names, inside = size.batch, size.values, size.names, size.table
     elif isinstance(beside, Tabled) and is_long(size):
-        batch, values, names, inside = beside.table.batch, size, frozenset(), None
+        batch, values, names, inside = beside.batch, size, frozenset(), None
     else:
         return size
     if not batch.has(name):
@@ -117,4 +121,6 @@ def by_value(size: Size, name: str, beside: Size = 0.0) -> Size:
 def column(batch: Batch, name: str) -> Size:
     """A column as a size: a number where all plans agree."""
     values, table = batch.column(name)
-    return float(values[0]) if table is None else cast("Array", Tabled(values, table))
+    if table is None:
+        return float(values[0])
+    return cast("Array", Tabled(values, batch, table, table.names))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from trueflops.sizes import Array
-from trueflops.tables.batch import Table
+from trueflops.tables.batch import Batch, Table
 
 
 def _both(ufunc: np.ufunc) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
@@ -20,12 +20,12 @@ def _both(ufunc: np.ufunc) -> tuple[Callable[[Any, Any], Any], Callable[[Any, An
 
     def forth(self: Tabled, other: Any) -> Any:
         if isinstance(other, float | int):
-            return Tabled(ufunc(self.values, other), self.table, self.names)
+            return self.alike(ufunc(self.values, other))
         return _pair(ufunc, self, other)
 
     def back(self: Tabled, other: Any) -> Any:
         if isinstance(other, float | int):
-            return Tabled(ufunc(other, self.values), self.table, self.names)
+            return self.alike(ufunc(other, self.values))
         return _pair(ufunc, other, self)
 
     return forth, back
@@ -37,10 +37,10 @@ class Tabled:
     `names` are the columns that it depends on: the table may have more.
     """
 
-    __slots__ = ("_over", "names", "table", "values")
+    __slots__ = ("_over", "batch", "names", "table", "values")
 
-    def __init__(self, values: Array, table: Table, names: frozenset[str] | None = None) -> None:
-        self.values, self.table, self.names = values, table, names or table.names
+    def __init__(self, values: Array, batch: Batch, table: Table, names: frozenset[str]) -> None:
+        self.values, self.batch, self.table, self.names = values, batch, table, names
         self._over: dict[Table | None, Array] = {}
 
     def over(self, table: Table | None) -> Array:
@@ -49,9 +49,13 @@ class Tabled:
             return self.values
         found = self._over.get(table)
         if found is None:
-            rows = self.table.which if table is None else table.rows_in(self.table)
+            rows = self.table.which if table is None else self.batch.rows_in(table, self.table)
             found = self._over[table] = self.values.take(rows, axis=-1)
         return found
+
+    def alike(self, values: Array) -> Tabled:
+        """Other values that depend on the same columns."""
+        return Tabled(values, self.batch, self.table, self.names)
 
     def at(self, plan: int) -> Any:
         """Of one plan."""
@@ -65,12 +69,12 @@ class Tabled:
     @property
     def size(self) -> int:
         """How many numbers it stands for."""
-        return self.values.size // self.table.rows * self.table.batch.count
+        return self.values.size // self.table.rows * self.batch.count
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the array it stands for."""
-        return (*self.values.shape[:-1], self.table.batch.count)
+        return (*self.values.shape[:-1], self.batch.count)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """One value for every plan: what does not know tables still computes rightly."""
@@ -96,7 +100,7 @@ class Tabled:
         if key == ():
             return self
         if key is None or (self.ndim > 1 and isinstance(key, int)):
-            return Tabled(self.values[key], self.table, self.names)
+            return self.alike(self.values[key])
         return self.at(key) if isinstance(key, int) else self.over(None)[..., key]
 
     __add__, __radd__ = _both(np.add)
@@ -113,7 +117,7 @@ class Tabled:
     __hash__ = None  # type: ignore[assignment]
 
     def __neg__(self) -> Tabled:
-        return Tabled(-self.values, self.table, self.names)
+        return self.alike(-self.values)
 
     def __bool__(self) -> bool:
         raise ValueError("a size of many plans is neither true nor false: ask np.any or np.all")
@@ -123,7 +127,7 @@ def _pair(ufunc: np.ufunc, a: Any, b: Any) -> Any:
     """A ufunc of two sizes, neither of them a plain number."""
     if isinstance(a, Tabled) and isinstance(b, Tabled) and a.names is b.names:
         if a.table is b.table:
-            return Tabled(ufunc(a.values, b.values), a.table, a.names)
+            return a.alike(ufunc(a.values, b.values))
     elif getattr(a, "__array_ufunc__", None) is None or getattr(b, "__array_ufunc__", None) is None:
         return NotImplemented  # such as a Transfer, which says itself what a multiple of it is
     return _apply(ufunc, (a, b), {})
@@ -134,15 +138,15 @@ def _apply(
 ) -> Any:
     """A function of sizes, plan by plan: once for every row of the table that all of them share."""
     tabled = [size for size in inputs if isinstance(size, Tabled)]
+    names: frozenset[str] = frozenset()
+    table = None
     if along and not any(map(is_long, inputs)):
         names, table = joint(tabled)
-    else:
-        names, table = None, None
     over = [size.over(table) if isinstance(size, Tabled) else size for size in inputs]
     if not tabled:  # inside a list
         over = [_plain(size) for size in inputs]
     found = function(*over, **{name: _plain(size) for name, size in options.items()})
-    return found if table is None else Tabled(found, table, names)
+    return found if table is None else Tabled(found, tabled[0].batch, table, names)
 
 
 def _plain(size: Any) -> Any:
@@ -159,7 +163,7 @@ def is_long(size: Any) -> bool:
 def joint(sizes: Iterable[Tabled], *, exact: bool = False) -> tuple[frozenset[str], Table | None]:
     """The columns that they depend on, and a table of these; `exact`: of no others."""
     first, *others = sizes
-    names, batch = first.names, first.table.batch
+    names, batch = first.names, first.batch
     for other in others:
         if other.names is not names:
             names = batch.union(names, other.names)
@@ -168,12 +172,12 @@ def joint(sizes: Iterable[Tabled], *, exact: bool = False) -> tuple[frozenset[st
 
 def _of_stages(function: Callable[..., Any], size: Tabled) -> Any:
     """Of a size [stage, plan] one by plan."""
-    return Tabled(function(size.values, axis=0), size.table, size.names)
+    return size.alike(function(size.values, axis=0))
 
 
 def _broadcast_to(size: Tabled, shape: tuple[int, ...]) -> Tabled:
     values = np.broadcast_to(size.values, (*shape[:-1], size.table.rows))
-    return Tabled(values, size.table, size.names)
+    return size.alike(values)
 
 
 _SHAPES: Final[Mapping[Any, Callable[..., Any]]] = {
@@ -182,7 +186,7 @@ _SHAPES: Final[Mapping[Any, Callable[..., Any]]] = {
     np.shape: lambda size: size.shape,
     np.any: lambda size: bool(size.values.any()),
     np.all: lambda size: bool(size.values.all()),
-    np.zeros_like: lambda size: Tabled(np.zeros_like(size.values), size.table, size.names),
+    np.zeros_like: lambda size: size.alike(np.zeros_like(size.values)),
     np.broadcast_to: lambda size, shape: (
         _broadcast_to(size, shape) if isinstance(size, Tabled) else np.broadcast_to(size, shape)
     ),
