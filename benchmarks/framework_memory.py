@@ -28,6 +28,7 @@ from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.predict.peaks import peak_of
 from trueflops.profile import CurveKey
+from trueflops.profile.frameworks import habits
 from trueflops.units import GIBI
 
 HERE: Final = Path(__file__).parent
@@ -437,6 +438,7 @@ def plan_of(case: Case) -> tf.Plan:
         implementation="eager" if eager else "library",
         fused=not eager,
         reduce_bucket=float(case.bucket),
+        overlap=habits(case.engine).overlaps(case.zero) if case.engine == "deepspeed" else True,
     )
 
 

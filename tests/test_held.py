@@ -41,3 +41,16 @@ def test_deepspeed_keeps_a_copy_of_the_weights_however_narrow() -> None:
     own = tf.read_model("Llama-3.1-8B").parameter_count / 4
     assert held("deepspeed", narrow)["optimizer states"] == pytest.approx(6.0 * own, rel=1e-3)
     assert held("fsdp2", narrow)["optimizer states"] == pytest.approx(4.0 * own, rel=1e-3)
+
+
+def test_deepspeed_has_two_buckets_where_it_reduces_beside_the_backward() -> None:
+    """stage_1_and_2.py, setup_buckets: of 5e8 elements each; stage 3 has one whatever is said."""
+
+    def buffers(zero: int, *, overlap: bool) -> float:
+        # Without states on the device the backward is the fullest moment, which has the buckets.
+        plan = tf.Plan(dp_shard=4, zero=zero, overlap=overlap, offload_optimizer=1.0)
+        return held("deepspeed", plan)["communication buffers"]
+
+    for zero, more in ((1, 5e8 * 2), (2, 5e8 * 2), (3, 0.0)):
+        found = buffers(zero, overlap=True) - buffers(zero, overlap=False)
+        assert found == pytest.approx(more), zero

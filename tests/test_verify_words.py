@@ -93,6 +93,16 @@ class TestFrameworks:
         assert case(framework="NeMo AutoModel", peft="lora").plan.lora_targets == "all-linear"
         assert case(framework="NeMo 25.02", peft="lora").plan.lora_targets == "qkv"
 
+    def test_deepspeed_overlaps_from_stage_3_on(self) -> None:
+        for sharing, notes, overlaps in (
+            ("ZeRO-2", "", False),
+            ("ZeRO-3", "", True),
+            ("ZeRO-2", "overlap_comm true", True),
+            ("ZeRO-2", "overlap_comm: false", False),
+        ):
+            found = case(framework="DeepSpeed", zero_or_fsdp=sharing, notes=notes)
+            assert found.plan.overlap is overlaps, (sharing, notes)
+
     def test_automodel_sums_in_fp32_and_keeps_bf16(self) -> None:
         names = ("parameter_dtype", "gradient_dtype", "optimizer", "implementation")
         found = fields(case(framework="NeMo AutoModel"), *names)

@@ -93,11 +93,12 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         _check_degrees(options)
         usual = habits(options.framework)
         given["fused"], given["loss"] = usual.fused, usual.loss
-        given["implementation"], given["overlap"] = usual.implementation, usual.overlap
-        given["mixed"] = usual.mixed
+        given["implementation"], given["mixed"] = usual.implementation, usual.mixed
         if usual.gradient_dtype:
             given["gradient_dtype"] = usual.gradient_dtype
         options.zero = usual.zero if options.zero is None else options.zero
+        several = isinstance(options.zero, Several)  # a search weighs stages that overlap
+        given["overlap"] = usual.overlap if several else usual.overlaps(options.zero)
     for field in fields(Plan):
         value = getattr(options, field.name, None)
         if value is not None and field.name not in DEGREES and not isinstance(value, Several):

@@ -53,11 +53,16 @@ class Habits:
     implementation: str = "library"
     sp: bool = True
     overlap: bool = True
+    overlap_from: int = 0
     gradient_dtype: str = ""  # "": as wide as the weights
     mixed: str = "engine"
     master: bool = True  # a wide copy of narrow weights, and moments as wide
     selective: str = "selective"
     selective_layers: float = 0.0
+
+    def overlaps(self, zero: int) -> bool:
+        """Whether gradients are reduced beside the backward at that ZeRO stage."""
+        return self.overlap and zero >= self.overlap_from
 
     def recomputation(self, layers: float) -> dict[str, Any]:
         """What it calls selective, of a stage of so many layers, as fields of a Plan."""

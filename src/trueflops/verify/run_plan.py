@@ -37,6 +37,7 @@ FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer c
 FIRST_WITH_LINEAR_LOSS: Final = 2025  # torchtune pull request 2531: LinearCrossEntropyLoss
 SWAPS_HEADS: Final = re.compile(r"\b(?:context parallel mode a2a|ulysses)\b")
 CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
+OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
 
 
@@ -111,7 +112,7 @@ def read_plan(
         "fused": habits(framework).fused,
         "loss": _stated_loss(row) or _usual_loss(framework, year),
         "implementation": habits(framework).implementation,
-        "overlap": habits(framework).overlap or "overlap-grad-reduce" in notes,
+        "overlap": habits(framework).overlaps(zero) or OVERLAPS.search(notes) is not None,
         "launch_blocking": BLOCKING.search(notes) is not None,
         "dispatch": text(row, "dispatch") or "all-to-all",
         **_offloaded(row),

@@ -42,6 +42,10 @@ SCRIPTS: Final = (
     # which calls torch's MultiheadAttention: it has one in_proj_weight, and is asked for its
     # weights as well, so that it lays scores out (torch/nn/functional.py: need_weights).
     Script(("training/bf16_master_weight",), {"reduce_bucket": 5e7, "flash": False}, packed=True),
+    # QwenLM/Qwen, finetune/ds_config_zero2.json
+    Script(
+        ("qwenlm/qwen readme.md", "zero-2"), {"reduce_bucket": 2e8, "overlap": True}, packed=True
+    ),
     # huggingface.co/Qwen/Qwen-7B, modeling_qwen.py: QWenAttention has one c_attn, with a bias.
     Script(("qwenlm/qwen readme.md",), packed=True),
     # deepspeedai/DeepSpeedExamples, training/autotuning/hf/dsconfigs/ds_config_fp16_z1.json: the

@@ -1,7 +1,8 @@
 """DeepSpeed's ZeRO, by its code: runtime/zero/stage_1_and_2.py, stage3.py and config.py (0.19).
 
 Weights and gradients are 16 bits wide; gradients pass through a bucket of `reduce_bucket_size`
-elements, which is made whole however small the model is. When it is full, stages 2 and 3 reduce a
+elements, which is made whole however small the model is; stages 1 and 2 make two of them where they
+reduce beside the backward (setup_buckets: overlap_comm). When one is full, stages 2 and 3 reduce a
 copy of what it holds (allreduce_bucket: flatten; __avg_scatter_grads: cat). Every rank's share of
 the gradients is widened for the optimizer's step.
 """
@@ -41,7 +42,7 @@ class DeepSpeed:
             held.weights * rank.compute_bytes * (1.0 - away),
             np.where(third, own, np.where(plan.zero == 2, own * rank.accumulates, summed)),
             rank.states + self._own_weights(rank),
-            np.where(third | (rank.accumulates > 0.0), self._bucket(rank), 0.0),
+            np.where(third | (rank.accumulates > 0.0), self._buckets(rank), 0.0),
         )
 
     def forward(self, rank: Rank, block: Size) -> Holding:
@@ -50,7 +51,7 @@ class DeepSpeed:
 
     def backward(self, rank: Rank, at: Backward) -> Holding:
         """Stage 1 keeps whole gradients; 2 and 3 only that of the weight at hand."""
-        begun = np.where(at.made + at.fresh > 0.0, self._bucket(rank), 0.0)
+        begun = np.where(at.made + at.fresh > 0.0, self._buckets(rank), 0.0)
         made = np.where(rank.accumulates > 0.0, at.opened, at.made + at.fresh)
         first = rank.plan.zero <= 1
         there = (rank.plan.zero >= 3) | (rank.accumulates > 0.0)
@@ -64,7 +65,7 @@ class DeepSpeed:
     def reduced(self, rank: Rank, at: Backward) -> Holding:
         """The copy of a bucket that is full, or of all there is."""
         found = self.backward(rank, at)
-        filled = np.minimum(at.made + at.block, self._bucket(rank) / rank.compute_bytes)
+        filled = np.minimum(at.made + at.block, self._elements(rank))
         copied = np.where(rank.plan.zero >= 2, filled * rank.compute_bytes, 0.0)
         return found + Holding(buffers=copied * rank.replicated)
 
@@ -87,7 +88,7 @@ class DeepSpeed:
 
     def bucket(self, rank: Rank) -> Size:
         """Once it is full; stage 1 sums at the end of the backward."""
-        full = np.minimum(self._bucket(rank) / rank.compute_bytes, rank.parameters.all)
+        full = np.minimum(self._elements(rank), rank.parameters.all)
         return np.where(rank.plan.zero >= 2, full, rank.parameters.all)
 
     def _own_weights(self, rank: Rank) -> Size:
@@ -98,8 +99,13 @@ class DeepSpeed:
         copied = rank.compute_bytes if narrow and not rank.plan.adapters else 0.0
         return rank.parameters.states * copied * rank.on_device
 
-    def _bucket(self, rank: Rank) -> Size:
-        return (rank.plan.reduce_bucket or BUCKET) * rank.compute_bytes
+    def _elements(self, rank: Rank) -> float:
+        return rank.plan.reduce_bucket or BUCKET
+
+    def _buckets(self, rank: Rank) -> Size:
+        """One is filled while the other is reduced."""
+        both = rank.plan.overlap & (np.asarray(rank.plan.zero) < 3)
+        return self._elements(rank) * rank.compute_bytes * np.where(both, 2.0, 1.0)
 
     def _own(self, rank: Rank) -> Size:
         return rank.parameters.gradients / np.maximum(rank.parameters.all, 1.0)
