@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trueflops.catalog import accelerator
+from trueflops.errors import BadInput
 from trueflops.profile import engine_of, engine_on
 from trueflops.profile.engines import sharing_experts
 from trueflops.records.tables import read_table
@@ -17,6 +18,7 @@ from trueflops.verify.findings import Findings, ServerRow
 from trueflops.verify.harness import harness_of, repeated
 from trueflops.verify.profiles import profiles_from
 from trueflops.verify.recognise import verify_tables
+from trueflops.verify.sent import sent_requests
 from trueflops.workload import Serving
 
 HEADER = (
@@ -198,3 +200,51 @@ def test_a_crowd_is_known_less_well_than_a_few(tmp_path: Path) -> None:
     found = judge(tmp_path, row("a"), row("bb", users="4"))
     reach = {r.id: r.high / r.predicted for r in found.rows if r.quantity == "tpot_seconds"}
     assert reach["a"] > 1.3 * reach["bb"]
+
+
+@pytest.mark.parametrize(
+    "said", ["inf", "Infinity", "∞", "", "unlimited", "-1", "0", "N/A", "burst"]
+)
+def test_all_at_once_in_other_words(said: str) -> None:
+    assert not sent_requests(sent(request_rate=said)).arrival.any()
+
+
+@pytest.mark.parametrize(
+    "said", ["2", "2.0", "2 req/s", "2/s", "2 rps", "2 QPS", "2 requests per second"]
+)
+def test_a_rate_in_other_words(said: str) -> None:
+    arrival = sent_requests(sent(request_rate=said)).arrival
+    assert arrival[-1] / len(arrival) == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("said", "users"),
+    [("64", 64), ("64 users", 64), ("1,000", 1000), ("64 concurrent requests", 64), ("none", None),
+     ("unlimited", None), ("0", None)],
+)  # fmt: skip
+def test_users_in_other_words(said: str, users: int | None) -> None:
+    assert sent_requests(sent(concurrency=said)).users == users
+
+
+@pytest.mark.parametrize("column", ["request_rate", "concurrency"])
+def test_a_load_that_is_no_number_says_what_to_write(column: str) -> None:
+    with pytest.raises(BadInput, match=f"{column} is not a number: 'many'; (write|leave)"):
+        sent_requests(sent(**{column: "many"}))
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["4 × NVIDIA H100 SXM GPUs on a single node.", "4x H100", "4xH100-80GB", "H100 80GB HBM3 x 4",
+     "4 * NVIDIA H100", "4 NVIDIA H100 GPUs"],
+)  # fmt: skip
+def test_chips_in_other_words(tmp_path: Path, said: str) -> None:
+    found = judge(
+        tmp_path, row("a", users="4", on=EIGHT.replace("8", "4")), row("bb", users="4", on=said)
+    )
+    assert not found.refused
+    assert predicted(found, "bb", "tpot_seconds") == predicted(found, "a", "tpot_seconds")
+
+
+def sent(**said: str) -> dict[str, str]:
+    usual = {"num_prompts": "2000", "input_len_mean": "100", "output_len_mean": "10"}
+    return {"dataset": "random", **usual, **said}

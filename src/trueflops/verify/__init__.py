@@ -11,7 +11,7 @@ training.py    published training runs, row by row a Case; vtrain.py: iteration 
 kv_cache.py    what engines print at start; towers.py: encoders beside a language model
 inference.py   published tokens per second and latencies; serving.py: points of loaded servers,
                harness.py: how these were measured; latency.py: percentiles under a stated load,
-               conversations.py: lengths of ShareGPT
+               sent.py: that load, conversations.py: lengths of ShareGPT
 speculative.py published speed-ups by drafts
   served_model.py a model by its name            stand_in.py     one of which only the size is known
   hybrids.py     published layers of hybrids

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from math import hypot
 from typing import Final
 
 import numpy as np
 
 from trueflops.catalog import Accelerator
-from trueflops.errors import BadInput, TrueflopsError
+from trueflops.errors import TrueflopsError
 from trueflops.model import Model
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
@@ -26,22 +25,19 @@ from trueflops.profile.engines import engine_on, is_before, release_on, sharing_
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
 from trueflops.runtime import Estimate, total
-from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.serve.outcome import Outcome
-from trueflops.units import read_number
-from trueflops.verify.cells import count, measured, require, share, text, whole
-from trueflops.verify.conversations import conversations
+from trueflops.verify.cells import measured, require, share, text, whole
 from trueflops.verify.deployment import Bench, Deployment, Layout
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
 from trueflops.verify.harness import repeated
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_format import cache_bits, framework_of, knows_engine, weight_format
+from trueflops.verify.sent import sent_requests
 from trueflops.verify.served_model import model_of
 from trueflops.workload import Serving
 
 COLUMNS: Final = ("engine", "model", "accelerator", "dataset", "request_rate", "ttft_mean_ms")
 MILLI: Final = 1e-3
-STEADY: Final = 1e4  # shape of gamma gaps that are all alike: a constant rate
 _COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
     ("ttft_seconds", "ttft_mean_ms"),
     ("ttft_median_seconds", "ttft_median_ms"),
@@ -55,8 +51,14 @@ CROWD_ERROR: Final = 0.45
 for, past its captured graphs, and its front streams to all of them at once. So that 90 % of the
 bursts of serving_latency.csv lie inside; with each of six models left out in turn 0.30 to 0.52, and
 each by the others' error 88 % (of medians 87, of p99 89)."""
-_CHIPS: Final = re.compile(r"^(?:A single|(\d{1,5})\s*[x×])\s+", re.IGNORECASE)
-_AROUND: Final = re.compile(r"\b(?:NVIDIA|GPUs?|NPUs?|on a single node)\b|\.$", re.IGNORECASE)
+# "8 × H200", "8xH200", "2 L40S GPUs", "A single H100", and "H200 x 8" behind the name.
+_CHIPS: Final = re.compile(
+    r"^(?:(?:A )?single|(\d{1,5})\s*[x×*]|(\d{1,3})(?=\s+\D))\s*", re.IGNORECASE
+)
+_CHIPS_BEHIND: Final = re.compile(r"\s+[x×*]\s*(\d{1,5})$", re.IGNORECASE)
+_AROUND: Final = re.compile(
+    r"\b(?:NVIDIA|GPUs?|NPUs?|cards?|on a single node|HBM\d\w?)\b|\.$", re.IGNORECASE
+)
 _NUMBERED: Final = re.compile(r"\d\.\d")
 _DAY: Final = re.compile(r"/(20\d\d)-?(\d\d)-?(\d\d)-")  # of a run, in the path of its results
 HOPPER: Final = (9, 0)
@@ -94,7 +96,7 @@ def _figures(row: Row) -> tuple[str, ...]:
 
 
 def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Iterator[Finding]:
-    run, requests = _run(row), _requests(row)
+    run, requests = _run(row), sent_requests(row)
     per_replica = requests.share(0, run.layout.replicas)
     load = Serving(
         round(float(requests.input.mean())),
@@ -176,14 +178,12 @@ def _estimate(of: Quantity, seconds: float, point: ServingPoint, waited: float) 
 
 def _run(row: Row) -> Deployment:
     """The deployment that the launch command and the columns describe."""
-    said, flags = text(row, "accelerator"), text(row, "flags")
-    many = _CHIPS.match(said)
-    chip = chip_of(_AROUND.sub("", _CHIPS.sub("", said)).strip())
+    flags = text(row, "flags")
+    devices, chip = _chips(text(row, "accelerator"))
     model = model_of(text(row, "model"))
-    devices = int(many[1]) if many and many[1] else 1
-    tp = whole(row, "tp") or _flag(flags, "tp", "tp-size", "tensor-parallel-size")
-    dp = whole(row, "dp") or _flag(flags, "dp", "dp-size", "data-parallel-size") or 1
-    pp = whole(row, "pp") or _flag(flags, "pp", "pp-size", "pipeline-parallel-size") or 1
+    tp = _degree(row, "tp") or _flag(flags, "tp", "tp-size", "tensor-parallel-size")
+    dp = _degree(row, "dp") or _flag(flags, "dp", "dp-size", "data-parallel-size") or 1
+    pp = _degree(row, "pp") or _flag(flags, "pp", "pp-size", "pipeline-parallel-size") or 1
     tp = tp or max(devices // (pp * dp), 1)
     if "enable-dp-attention" in flags:  # SGLang: --tp-size counts all ranks
         tp = max(tp // dp, 1)
@@ -214,6 +214,20 @@ def _run(row: Row) -> Deployment:
         _speculation(flags, model),
         engine=_engine(row, engine_on(framework, chip, release), chip, layout),
     )
+
+
+def _chips(said: str) -> tuple[int, Accelerator]:
+    """How many chips of which kind; one where no number is said."""
+    before, behind = _CHIPS.match(said), _CHIPS_BEHIND.search(said)
+    numbers = [n for found in (before, behind) if found for n in found.groups() if n]
+    bare = _AROUND.sub("", _CHIPS_BEHIND.sub("", _CHIPS.sub("", said))).strip()
+    return int(numbers[0]) if numbers else 1, chip_of(bare)
+
+
+def _degree(row: Row, column: str) -> int | None:
+    """A parallel degree: 8, or TP8 as some write it."""
+    bare = re.sub(rf"^{column}\s*=?\s*", "", text(row, column), flags=re.IGNORECASE)
+    return whole({**row, column: bare}, column)
 
 
 def _speculation(flags: str, model: Model) -> Speculation | None:
@@ -268,26 +282,6 @@ def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engin
     if "async-scheduling" in flags:
         engine = engine.but(ahead=1)
     return engine.but(policy="mixed") if "enable-mixed-chunk" in flags else engine
-
-
-def _requests(row: Row) -> Requests:
-    """What was sent: so many requests of these lengths at this rate."""
-    many = whole(row, "num_prompts") or count(row, "completed", 0)
-    if not many:
-        raise BadInput("num_prompts and completed are empty")
-    rate = text(row, "request_rate")
-    talks = not re.search(r"random|shared_prefix|synthetic", text(row, "dataset"), re.IGNORECASE)
-    read, written = (require(row, f"{side}_len_mean") for side in ("input", "output"))
-    requests = draw_requests(
-        many,
-        Lengths(read, 1.0, 1.0),
-        Lengths(written, 1.0, 1.0),
-        rate=np.inf if rate in ("", "inf") else read_number(rate),
-        burstiness=STEADY if "constant rate" in text(row, "notes") else 1.0,
-        users=whole(row, "concurrency"),
-    )
-    drawn = conversations(many, read, written) if talks else None
-    return replace(requests, input=drawn[0], output=drawn[1]) if drawn else requests
 
 
 def _flag(flags: str, *names: str) -> int | None:
