@@ -309,6 +309,7 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.CAST: Rule(_stream_work, pointwise=True),  # the gradient passes through
     Kind.DEQUANTISE: Rule(_stream_work),
     Kind.STREAM: _stream(),
+    Kind.RECURRENCE: _stream(_keep_inputs, fuses=False),
     Kind.ROUTE: _stream(lambda op: op.outputs, fuses=False),
     Kind.DISPATCH: _stream(_keep_masks, fuses=False),
     Kind.COMBINE: _stream(fuses=False),  # the router's weights were applied before the last product

@@ -32,8 +32,23 @@ class Indexer:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """Linear attention: each head keeps key_dim × value_dim numbers, whatever the context.
+
+    The gated delta rule (Yang et al. 2024, arXiv 2412.06464) as Qwen3-Next has it. Heads, their
+    dimensions and those of queries and keys (`kv_heads`) are the Attention's.
+    """
+
+    conv: int  # tokens that the causal convolution over queries, keys and values looks at
+    rates: int = 2  # numbers of a token and head: how much is forgotten, how much is written
+    bits: float = 32.0  # of a number of the state
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
-    """One attention layer. GQA and MQA are kv_heads < heads; MLA has a `latent`."""
+    """One attention layer. GQA and MQA are kv_heads < heads; MLA has a `latent`, linear attention a
+    `state`.
+    """
 
     heads: int
     kv_heads: int
@@ -49,10 +64,14 @@ class Attention:
     sinks: bool = False
     latent: Latent | None = None
     indexer: Indexer | None = None  # beside a latent
+    gated: bool = False  # what a head answers is multiplied by a gate of its own
+    state: State | None = None
 
     @property
     def cache_width(self) -> int:
         """Values kept per token in the KV cache: K and V, or the latent and its rope key."""
+        if self.state:
+            return 0
         if self.latent:
             return self.latent.kv_rank + self.latent.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)

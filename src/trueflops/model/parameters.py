@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from trueflops.model.layers import Attention, Experts, Ffn, Indexer, NormPlacement
+from trueflops.model.layers import Attention, Experts, Ffn, Indexer, NormPlacement, State
 
 Dims = tuple[tuple[str, int], ...]
 
@@ -40,12 +40,16 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
     if a.latent:
         chooses = _indexer_parameters(a.indexer, a.latent.q_rank, hidden) if a.indexer else []
         return [*_latent_parameters(a, hidden), *chooses, out]
+    if a.state:
+        return [*_state_parameters(a, a.state, hidden), out]
     parts = [
         linear("attention.q", (q_heads, wide), h, a.qkv_bias),
         linear("attention.k", (kv_heads, wide), h, a.qkv_bias),
         linear("attention.v", (kv_heads, value), h, a.qkv_bias),
         out,
     ]
+    if a.gated:
+        parts.append(linear("attention.gate", (q_heads, value), h, a.qkv_bias))
     if a.qk_norm == "head":
         parts += [Parameter("attention.q_norm", (wide,)), Parameter("attention.k_norm", (wide,))]
     elif a.qk_norm == "width":
@@ -98,6 +102,26 @@ def _indexer_parameters(indexer: Indexer, q_rank: int, hidden: int) -> list[Para
         Parameter("attention.index_k", (wide, h)),
         Parameter("attention.index_norm", (wide,), bias=(wide,)),
         Parameter("attention.index_weigh", (heads, h)),
+    ]
+
+
+def _state_parameters(a: Attention, state: State, hidden: int) -> list[Parameter]:
+    """Linear attention: queries, keys, values and a gate; rates; a filter for each channel."""
+    h, taps = ("hidden", hidden), ("taps", state.conv)
+    keys = (("kv_heads", a.kv_heads), ("head_dim", a.head_dim))
+    values = (("heads", a.heads), ("value_dim", a.value_dim))
+    rates = ("rates", state.rates)
+    return [
+        Parameter("attention.q", (*keys, h)),
+        Parameter("attention.k", (*keys, h)),
+        Parameter("attention.v", (*values, h)),
+        Parameter("attention.gate", (*values, h)),
+        Parameter("attention.rates", (("heads", a.heads), rates, h)),
+        Parameter("attention.conv_q", (*keys, taps)),
+        Parameter("attention.conv_k", (*keys, taps)),
+        Parameter("attention.conv_v", (*values, taps)),
+        Parameter("attention.decay", (("heads", a.heads), rates)),
+        Parameter("attention.out_norm", (("value_dim", a.value_dim),)),
     ]
 
 

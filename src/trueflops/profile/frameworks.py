@@ -209,8 +209,6 @@ def under(
             for dtype in ("", "fp32"):  # chips without fast fp16 multiply in fp32
                 key = CurveKey("matmul", dtype=dtype, format=name)
                 curves[key] = packed.because(why)
-    if serves(framework):
-        curves |= _laid_out(profile, framework)
     if said["experts_speed"] != 1.0:
         for key, product in profile.curves.items():
             if key.kind == "matmul":
@@ -256,14 +254,16 @@ def _decoding(profile: Profile, said: dict[str, Any], framework: str) -> dict[Cu
     }
 
 
-def _laid_out(profile: Profile, framework: str) -> dict[CurveKey, Curve]:
-    """Experts as one product over rows in blocks: at the speed of the format's own products."""
+def laying_out(profile: Profile) -> Profile:
+    """The same profile with experts as one product over rows in blocks, at the speed of the
+    format's own products.
+    """
     routed = CurveKey("experts", dtype="fp8", format="fp8_block")
     product = profile.curve(replace(routed, kind="matmul"))
     values = {**product.values, "route_cycles": profile.curve(routed)["start_cycles"]}
     one = replace(product, values=values, landmarks=None)
-    why = f"{framework}: experts laid out in blocks are one product of all rows"
-    return {replace(routed, kernel=LAID_OUT): one.because(why)}
+    why = "experts laid out in blocks are one product of all rows"
+    return profile.having({replace(routed, kernel=LAID_OUT): one.because(why)})
 
 
 def attending_by(profile: Profile, kernel: str, why: str) -> Profile:

@@ -156,6 +156,7 @@ def check_runs(model: Model) -> None:
         attention = block.attention
         lacks = {
             mark("latent attention"): attention.latent is not None,
+            mark("linear attention"): attention.state is not None,
             mark("attention in windows"): attention.window > 0,
             mark("attention sinks"): attention.sinks,
             mark("norms of queries and keys"): attention.qk_norm != "none",

@@ -4,10 +4,9 @@ Tokens per second depend first on how many bytes of weights a step reads, which 
 layers, heads and experts follow from it by the proportions of the Llama 3 and Qwen 3 families:
     hidden : layers = 128 : 1, heads of 128, 8 key/value heads, 128 Ki vocabulary, gated FFN
 Of a hybrid, three layers in four keep a state of fixed size instead of a cache that grows
-(Qwen3-Next and Qwen3.5, config.json: full_attention_interval 4, heads of 128 × 128 in fp32): they
-stand as attention over a window whose cache is twice that, since a state is read and written
-back. Where a hybrid's layers are published
-(hybrids.py), they are taken as they are; feed-forward layers hold what they leave of the size.
+(Qwen3-Next and Qwen3.5, config.json: full_attention_interval 4, heads of 128 × 128 in fp32). Where
+a hybrid's layers are published (hybrids.py), they are taken as they are; dense feed-forward layers
+hold what they leave of the size.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from functools import cache
 from typing import Final
 
 from trueflops.model.architecture import Block, Model
-from trueflops.model.layers import Attention, Experts, Ffn
+from trueflops.model.layers import Attention, Experts, Ffn, State
+from trueflops.model.parameters import attention_parameters
 from trueflops.verify import hybrids
 
 FAMILY: Final = "stand-in"
@@ -44,7 +44,7 @@ def stand_in(name: str, parameters: float, active: float, hybrid: bool = False) 
     inside = parameters - (1 if tied else 2) * VOCABULARY * hidden
     attention = _attention(hidden)
     layers = max(round(hidden / WIDTH_PER_LAYER), 1)
-    width = inside / layers - _attention_parameters(attention, hidden)
+    width = inside / layers - _of_a_layer(attention, hidden, hybrid)
     ffn = Ffn(max(round(width / (3 * hidden) / 256), 1) * 256, gated=True)
     return _model(name, hidden, Block(attention, ffn, None), layers, tied, hybrid)
 
@@ -60,7 +60,7 @@ def _mixture(name: str, parameters: float, active: float, hybrid: bool) -> Model
     attention = _attention(hidden)
     layers = min(max(round(hidden / 64), 16), MOST_LAYERS)
     ends = 2.0 * VOCABULARY * hidden
-    dense = min(layers * _attention_parameters(attention, hidden) + ends, 0.8 * active)
+    dense = min(layers * _of_a_layer(attention, hidden, hybrid) + ends, 0.8 * active)
     count = 2 * CHOSEN
     while count < MOST_EXPERTS and dense + (parameters - dense) * CHOSEN / count > active:
         count *= 2
@@ -95,42 +95,53 @@ def _attention(hidden: int) -> Attention:
     return Attention(heads, min(KV_HEADS, heads), HEAD, HEAD)
 
 
-def _attention_parameters(attention: Attention, hidden: int) -> int:
-    return 2 * hidden * HEAD * (attention.heads + attention.kv_heads)
+def _linear(attention: Attention) -> Attention:
+    """A layer of linear attention with as many heads."""
+    return replace(attention, rope=False, state=State(hybrids.CONV))
+
+
+def _of_a_layer(attention: Attention, hidden: int, hybrid: bool) -> float:
+    """Parameters of a layer's attention; of a hybrid, the mean over its layers."""
+    full = _held(attention, hidden)
+    if not hybrid:
+        return full
+    return ((FULL_EVERY - 1) * _held(_linear(attention), hidden) + full) / FULL_EVERY
 
 
 def _published(name: str, active: float, of: hybrids.Layers) -> Model:
-    """Published layers; a feed-forward layer or shared expert has what else a token passes."""
-    attention = Attention(of.heads, of.kv_heads, hybrids.HEAD, hybrids.HEAD)
-    held = 2 * of.hidden * hybrids.HEAD * (of.heads + of.kv_heads)
-    left = (active - 2.0 * of.vocab * of.hidden) / of.layers - held
-    one = 3 * of.hidden  # numbers of a layer for each of its width
-    experts, ffn = of.experts, None
-    if experts:
-        shared = left / one - experts.per_token * experts.width
-        experts = replace(experts, shared_width=max(round(shared / 128), 1) * 128)
-    else:
-        ffn = Ffn(max(round(left / one / 256), 1) * 256, gated=True)
-    state = of.state_heads * HEAD * HEAD * 4
-    block = Block(attention, ffn, experts)
-    return _assembled(name, of.hidden, of.vocab, block, of.layers, False, state)
+    """Published layers; a dense feed-forward layer has what else a token passes."""
+    full = Attention(of.heads, of.kv_heads, hybrids.HEAD, hybrids.HEAD, qk_norm="head", gated=True)
+    side = hybrids.STATE_HEAD
+    state = State(hybrids.CONV)
+    linear = Attention(of.state_heads, hybrids.STATE_KEYS, side, side, rope=False, state=state)
+    ffn = None
+    if not of.experts:
+        held = ((FULL_EVERY - 1) * _held(linear, of.hidden) + _held(full, of.hidden)) / FULL_EVERY
+        left = (active - 2.0 * of.vocab * of.hidden) / of.layers - held
+        ffn = Ffn(max(round(left / (3 * of.hidden) / 256), 1) * 256, gated=True)
+    blocks = Block(linear, ffn, of.experts), Block(full, ffn, of.experts)
+    return _assembled(name, of.hidden, of.vocab, blocks, of.layers, False)
+
+
+def _held(attention: Attention, hidden: int) -> int:
+    """Parameters of an attention layer."""
+    return sum(part.elements for part in attention_parameters(attention, hidden))
 
 
 def _model(name: str, hidden: int, block: Block, layers: int, tied: bool, hybrid: bool) -> Model:
-    state = block.attention.heads * HEAD * HEAD * 4 if hybrid else 0
-    return _assembled(name, hidden, VOCABULARY, block, layers, tied, state)
+    """Blocks of one kind; of a hybrid three in four are linear layers of as many heads."""
+    blocks: tuple[Block, ...] = (block,)
+    if hybrid:
+        blocks = replace(block, attention=_linear(block.attention)), block
+    return _assembled(name, hidden, VOCABULARY, blocks, layers, tied)
 
 
 def _assembled(
-    name: str, hidden: int, vocab: int, block: Block, layers: int, tied: bool, state: int
+    name: str, hidden: int, vocab: int, blocks: tuple[Block, ...], layers: int, tied: bool
 ) -> Model:
-    """Blocks of one kind; with a state of so many bytes three in four are linear layers."""
-    blocks: tuple[Block, ...] = (block,)
-    if state:
-        kept = block.attention
-        window = 2 * state // (kept.cache_width * 2)  # read, and written back
-        blocks = (replace(block, attention=replace(kept, window=window)), block)
-    pattern = tuple(int(state > 0 and at % FULL_EVERY == FULL_EVERY - 1) for at in range(layers))
+    """Layers of one kind, or every fourth of the second."""
+    several = len(blocks) > 1
+    pattern = tuple(int(several and at % FULL_EVERY == FULL_EVERY - 1) for at in range(layers))
     note = "a stand-in of this size: its layers were not published, or are not in the catalog"
     return Model(
         name=name,

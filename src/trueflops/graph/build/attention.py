@@ -8,6 +8,7 @@ import numpy as np
 
 from trueflops.graph.build.indexing import choose_keys
 from trueflops.graph.build.layout import Layout, Pass
+from trueflops.graph.build.recurrent import recur
 from trueflops.graph.ir import Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import AttentionKernel
@@ -17,31 +18,44 @@ from trueflops.model import Attention, Block, Latent
 def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
     """From the normed residual stream to the output projection."""
     a = block.attention
-    if a.latent and (at.run.decoding or (a.indexer and at.run.sparse)):
+    if a.state:
+        mixed = recur(at, a, a.state, x)
+    elif a.latent and (at.run.decoding or (a.indexer and at.run.sparse)):
         mixed = _absorbed(at, a, a.latent, x)
     elif a.latent:
         mixed = _core(at, block, *_latent(at, a, a.latent, x))
     else:
-        q, k, v = _projections(at, a, x)
+        q, k, v, gate = _projections(at, a, x)
         _cache(at, k, v)
         mixed = _core(at, block, q, k, v)
+        if a.gated:
+            mixed = at.op(Kind.MULTIPLY, "attention.gating", [mixed, gate], [_like(mixed, "gated")])
     return at.linear(["attention.out"], mixed, [at.branch("attention.out.y", mixed)])
 
 
-def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _like(t: Tensor, name: str) -> Tensor:
+    return Tensor(f"{t.name}.{name}", t.dims, t.bits)
+
+
+def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries, keys, values and, where heads have one, their gate."""
     bits = at.made_bits(x)
     q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim), bits=bits)
     k = at.tensor("k", ("kv_heads", a.kv_heads), ("head_dim", a.head_dim), bits=bits)
     v = at.tensor("v", ("kv_heads", a.kv_heads), ("value_dim", a.value_dim), bits=bits)
     one = {"packed": 1.0} if a.packed else {}
-    at.linear(["attention.q", "attention.k", "attention.v"], x, [q, k, v], **one)
+    gate = at.tensor("gate", ("heads", a.heads), ("value_dim", a.value_dim), bits=bits)
+    names, made = ["attention.q", "attention.k", "attention.v"], [q, k, v]
+    if a.gated:  # one product, as queries and gate are one weight (Qwen3NextAttention, q_proj)
+        names, made = [*names, "attention.gate"], [*made, gate]
+    at.linear(names, x, made, **one)
     if a.qk_norm != "none":
         q, k = at.norm("attention.q_norm", q), at.norm("attention.k_norm", k)
     if a.rope:
         turned = Tensor("q.rotated", q.dims, q.bits), Tensor("k.rotated", k.dims, k.bits)
         at.op(Kind.ROPE, "attention.rope", [q, k], turned, flop_per_element=3.0)
         q, k = turned
-    return q, k, v
+    return q, k, v, gate
 
 
 def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -20,7 +20,11 @@ from trueflops.graph.variants import ProductKernel
 from trueflops.model import is_adapter
 
 HEAD: Final = "head.logits"
-WIDE: Final = ("experts.router", "shared.weigh", "attention.index_weigh", HEAD, "embedding.")
+# vLLM's qwen3_next.py: "ba_proj doesn't support blockwise fp8 quantization".
+WIDE: Final = (
+    "experts.router", "shared.weigh", "attention.index_weigh", "attention.rates",
+    HEAD, "embedding.",
+)  # fmt: skip
 
 
 def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:

@@ -19,7 +19,7 @@ from typing import Final
 
 from trueflops.graph.build.indexing import index_key_bytes
 from trueflops.model import Latent, Model
-from trueflops.model.layers import Attention
+from trueflops.model.layers import Attention, State
 from trueflops.plan import Plan
 from trueflops.profile import Engine
 
@@ -48,20 +48,27 @@ class Cache:
 
     kinds: tuple[Kind, ...]
     engine: Engine
+    state_bytes: float = 0.0  # of a request in layers of linear attention, whatever its length
 
     @classmethod
     def of(cls, model: Model, plan: Plan, engine: Engine, bits: float) -> Cache:
         """The layers of the stage that has most of them, windows as the engine keeps them."""
         found: Counter[tuple[int, float]] = Counter()
+        states = 0.0
         for index, layers in Counter(model.pattern).items():
             attention = model.blocks[index].attention
+            if attention.state:
+                held = _state_bytes(attention, attention.state, int(plan.tp))
+                states += ceil(layers / int(plan.pp)) * held
+                continue
             window = 0 if engine.windows == "whole" else attention.window
             found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += layers
         kinds = [
             Kind(ceil(layers / int(plan.pp)), size, window)
             for (window, size), layers in found.items()
         ]
-        return cls(tuple(_grouped(kinds) if engine.windows == "groups" else kinds), engine)
+        grouped = _grouped(kinds) if engine.windows == "groups" else kinds
+        return cls(tuple(grouped), engine, states)
 
     @property
     def token_bytes(self) -> float:
@@ -86,14 +93,15 @@ class Cache:
 
     def _bytes(self, length: float, reads: int) -> float:
         block = self.engine.block
-        return sum(
+        return self.state_bytes + sum(
             kind.layers * kind.token_bytes * block * self._blocks(kind, length, reads)
             for kind in self.kinds
         )
 
     def tokens(self, pool: float, length: float) -> int:
         """What the engine prints as the size of a pool, for requests of at most `length` tokens."""
-        if self.engine.capacity_in == "requests" and len(self.kinds) > 1:
+        several = self.engine.capacity_in == "requests" and len(self.kinds) > 1
+        if several or self.state_bytes:
             return int(self.concurrency(pool, length) * length)
         return int(pool / (self.token_bytes * self.engine.block)) * self.engine.block
 
@@ -133,6 +141,14 @@ def _sparse_bytes(latent: Latent, bits: float) -> float:
     if bits > EIGHT_BITS:
         return (latent.kv_rank + latent.rope_dim) * bits / 8.0
     return latent.kv_rank * (1.0 + 4.0 / 128.0) + latent.rope_dim * 2.0
+
+
+def _state_bytes(attention: Attention, state: State, tp: int) -> float:
+    """Of a request in one layer: its heads' states, and what the convolution looks back at."""
+    keys = 2 * max(ceil(attention.kv_heads / tp), 1) * attention.head_dim
+    values = ceil(attention.heads / tp) * attention.value_dim
+    looked_at = (state.conv - 1) * (keys + values) * CACHE_BITS["bf16"]
+    return (values * attention.head_dim * state.bits + looked_at) / 8.0
 
 
 def _grouped(kinds: list[Kind]) -> list[Kind]:

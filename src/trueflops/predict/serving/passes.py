@@ -28,6 +28,7 @@ from trueflops.predict.serving.interleaved import interleaved
 from trueflops.predict.serving.sparse import chosen_at_most, sees_all, sparse_kernel
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
+from trueflops.profile.frameworks import laying_out
 from trueflops.runtime import COMMUNICATION, COMPUTE, Stretch, Term, leaf, run_closed, total
 from trueflops.sizes import Size
 from trueflops.tables import summed
@@ -45,8 +46,9 @@ class Passes:
         self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float,
         *, engine: Engine | None = None,
     ) -> None:  # fmt: skip
-        self.model, self.cluster, self.profile = model, cluster, profile
         self.engine = engine or engine_of(USUAL)
+        profile = laying_out(profile) if self.engine.expert_block else profile
+        self.model, self.cluster, self.profile = model, cluster, profile
         self.cache_bits = cache_bits
         self.clock = Clock(cluster, profile)
         wide = wide_dtype(cluster)

@@ -40,6 +40,8 @@ def _block_width(model: Model, block: Block, plan: Plan, tokens: float) -> float
     heads = attention.heads / tp
     keys = heads if attention.latent else max(attention.kv_heads / tp, 1.0)
     projected = (heads + keys) * attention.head_dim + keys * attention.value_dim
+    if attention.state:  # queries and keys, values and their gate
+        projected = 2.0 * (keys * attention.head_dim + heads * attention.value_dim)
     widest = 2.0 * hidden + projected + heads * attention.value_dim
     if block.ffn:
         wide = block.ffn.width / tp
