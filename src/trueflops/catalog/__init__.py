@@ -32,4 +32,5 @@ from trueflops.catalog.facts import Origin as Origin
 from trueflops.catalog.facts import weakest as weakest
 from trueflops.catalog.models import model_config as model_config
 from trueflops.catalog.prices import Price as Price
+from trueflops.catalog.prices import mean_price as mean_price
 from trueflops.catalog.prices import price as price

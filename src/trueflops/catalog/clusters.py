@@ -1,6 +1,7 @@
 """Clusters: nodes × accelerators with the links between them.
 
-Written `64xH100`, `16x8xH100` (nodes × accelerators), `4xDGX-H100`, `Selene`, or a TOML file.
+Written `64xH100`, `16x8xH100` (nodes × accelerators), `4xDGX-H100`, `Selene`, or a TOML file; cards
+of several kinds in one host, which hold the stages of a pipeline, as `RTX-4090+2xRTX-3090`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Cluster:
     watts: float | None  # a whole node at its maximum, divided over its accelerators
     usd_per_hour: float | None = None  # of the user's file
     own: bool = False  # read from the user's file
+    cards: tuple[Accelerator, ...] = ()  # where they differ: each, in the order of its layers
 
     @property
     def count(self) -> int:
@@ -55,17 +57,21 @@ class Cluster:
         return self.nodes * self.per_node
 
 
+_UNLIKE = re.compile(r"\s*\+\s*(?=\S)")  # a name may end with a plus: Xeon Platinum 8480+
+MOST_CARDS: Final = 16  # of several kinds in one host
 _SIZED = re.compile(r"(\d{1,9})\s*[x×*]\s*(?:(\d{1,9})\s*[x×*]\s*)?(.+)", re.IGNORECASE)
 
 
-def cluster(text: str) -> Cluster:
-    """A cluster as it is written after --on.
+def cluster(text: str, *, unlike: bool = False) -> Cluster:
+    """A cluster as it is written after --on; of unlike cards only where the caller takes them.
 
     >>> import trueflops as tf
     >>> where = tf.cluster("16x8xH100")  # 16 nodes of 8
     >>> where.count, where.node_name
     (128, 'DGX-H100')
     """
+    if len(parts := _UNLIKE.split(text.strip())) > 1:
+        return _of_unlike(text, parts, unlike)
     if text.endswith(".toml"):
         return _from_file(own_path(text))
     match = _SIZED.fullmatch(text.strip())
@@ -184,6 +190,44 @@ def _of_accelerators(text: str, chip: Accelerator, first: int, second: int | Non
             )
         )
     return _assemble(text, chip, host, first // size, size)
+
+
+def _of_unlike(text: str, parts: list[str], taken: bool) -> Cluster:
+    """Cards of several kinds in one host, which reach one another through its memory."""
+    found = [cluster(part) for part in parts]
+    cards = tuple(each.accelerator for each in found for _ in range(min(each.count, MOST_CARDS)))
+    if len({card.name for card in cards}) == 1:
+        return cluster(f"{len(cards)}x{cards[0].name}")
+    if not taken:
+        raise BadInput(
+            say(
+                "cluster {text!r}: unlike cards hold the layers of a model that is served, in "
+                "trueflops infer alone; write one kind of them here, as {first}",
+                text=shorten(text),
+                first=parts[0],
+            )
+        )
+    if len(cards) > MOST_CARDS or any(each.nodes > 1 for each in found):
+        raise BadInput(
+            say(
+                "cluster {text!r}: unlike cards are those of one host, {most} at most; write for "
+                "example RTX-4090+2xRTX-3090",
+                text=shorten(text),
+                most=MOST_CARDS,
+            )
+        )
+    if any(card.is_cpu for card in cards):
+        raise BadInput(
+            say(
+                "cluster {text!r}: a host's processor is no card; name cards alone, and how many "
+                "layers they hold: --gpu-layers",
+                text=shorten(text),
+            )
+        )
+    slowest = min(cards, key=lambda card: host_bandwidth(card) or 0.0)
+    given: Given = {"scale_up.topology": "pcie-host"}
+    joined = _assemble(text, slowest, None, 1, len(cards), given)
+    return replace(joined, accelerator=cards[0], cards=cards)
 
 
 def _of_slices(text: str, chip: Accelerator, first: int, second: int | None) -> Cluster:

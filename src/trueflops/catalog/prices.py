@@ -104,6 +104,24 @@ def price(chip: Accelerator, *, spot: bool = False) -> Price | None:
     return None
 
 
+def mean_price(rents: list[Price | None]) -> Price | None:
+    """What one of several unlike accelerators costs on average; None if one's rent is unknown."""
+    known = [rent for rent in rents if rent is not None]
+    if len(known) < len(rents):
+        return None
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(values) / len(known)
+
+    return replace(
+        known[0],
+        usd_per_hour=mean(rent.usd_per_hour for rent in known),
+        low=mean(rent.low for rent in known),
+        high=mean(rent.high for rent in known),
+        date=max(rent.date for rent in known),
+    )
+
+
 def purchase(chip: Accelerator) -> Purchase | None:
     """The median of purchase prices on record, for one device as software sees it."""
     rows = purchases(chip.name)

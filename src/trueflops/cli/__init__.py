@@ -8,6 +8,7 @@ loading.py    a load of requests, simulated     rates.py    several loads
 demo.py       what `make demo` runs
 deploying.py  an engine as flags set it, --emit and --from of infer
 speculation.py  how tokens are drafted, from flags   offloading.py  what the host holds
+splitting.py  how layers are dealt out to cards
 choosing.py   how to serve: configurations of every kind
 correcting.py  --calibrate and --log of run
 replies.py    where an answer goes: to stdout, or to who asked from Python

@@ -20,6 +20,7 @@ from trueflops.interop.engines.files import RELEASES, checkpoint_line
 from trueflops.language import ENGLISH, say, speaking
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
+from trueflops.predict.serving.splitting import split_words
 from trueflops.profile import Engine, engine_on
 from trueflops.report.serving import describe_replicas
 from trueflops.units import GIBI, read_number
@@ -226,6 +227,7 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
         block_size=engine.block if pooled else None,
         max_num_seqs=engine.most_sequences if pooled else point.running,
         max_num_batched_tokens=engine.step_tokens,
+        tensor_split=split_words(engine, [stage.layers for stage in point.stages]) or None,
         gpu_layers=_gpu_layers(point) if engine.offloads == "layers" else None,
         cpu_offload_gb=point.offload.weight_bytes / GIBI or None if point.offload else None,
     )

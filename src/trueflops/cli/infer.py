@@ -35,6 +35,7 @@ from trueflops.cli.question import (
 from trueflops.cli.rates import run_rates, settle
 from trueflops.cli.replies import Served, give
 from trueflops.cli.speculation import speculation_notes, speculation_of
+from trueflops.cli.splitting import faster_split, split_as_asked, split_notes, stages_of
 from trueflops.errors import BadInput, join_or
 from trueflops.files import check_writable
 from trueflops.language import mark, say
@@ -45,6 +46,7 @@ from trueflops.predict.provenance import serving_provenance
 from trueflops.predict.ran_ops import Ran, serving_ops
 from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
+from trueflops.report.cards import print_cards
 from trueflops.report.load import (
     encode_load,
     print_deployment,
@@ -212,12 +214,13 @@ def ask(options: argparse.Namespace) -> Answer:
         points = _cuts(options, server, limits)
     if outlook := server.outlook(points[0]):
         more["outlook"] = outlook
+    more |= faster_split(options, server, points[0])
     return Answer(server, points, limits, more)
 
 
 def _cuts(options: argparse.Namespace, server: Server, limits: Limits) -> list[ServingPoint]:
     """The cut that the flags spell out, or the best of all."""
-    if options.tp or options.pp or options.ep:
+    if not server.stages and (options.tp or options.pp or options.ep):
         return [server.predict(given_plan(options, server))]
     with Waiting(say("trying every cut of {count:,} accelerators", count=server.cluster.count)):
         return search_serving(server, limits, options.top)
@@ -234,6 +237,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     engine = engine_for(options, software.name, where.accelerator)
     speculation = speculation_of(options, model)
     offload = offload_of(options, engine, model, where)
+    stages = stages_of(options, model, where, offload)
     if copies:
         notes.append(
             say("{copies} redundant experts in every layer, counted as parameters", copies=copies)
@@ -246,7 +250,8 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
         )
     name = weights[0].name if len(weights) == 1 else "any"
     notes += [say("weights {name}: {why}", name=name, why=why), software.note("engine")]
-    notes += power_note(options, where.accelerator)
+    for chip in dict.fromkeys(where.cards or (where.accelerator,)):
+        notes += power_note(options, chip)
     notes += speculation_notes(speculation, model, software.name)
     servers = [
         Server(
@@ -260,13 +265,16 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
             length=length_for(options, asked),
             speculation=speculation,
             offload=offload,
+            stages=stages,
             pue=pue_of(options),
             rent=rent_of(options, where),
         )
         for each in weights
         for cache in caches_of(options, where.accelerator)
     ]
-    notes += offload_notes(options, servers[-1])
+    if stages:
+        servers = [split_as_asked(options, server) for server in servers]
+    notes += offload_notes(options, servers[-1]) + split_notes(options, servers[-1])
     more = {"weights_why": why, "engine": software._asdict(), "notes": notes}
     return servers, more
 
@@ -331,6 +339,8 @@ def show(
     if len(points) > 1:
         out.print()
         out.print(cuts_table(points))
+    if point.stages:
+        print_cards(out, point, more.get("faster_split"))
     if options.explain:
         for tree in (point.decode, point.prefill, point.memory):
             out.print()

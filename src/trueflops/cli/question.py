@@ -112,7 +112,7 @@ def _asked_cluster(options: argparse.Namespace) -> Cluster:
             )
         return cluster_measured(given.chip, int(count))
     if options.on:
-        return cluster(options.on)
+        return cluster(options.on, unlike=options.command == "infer")
     if given is not None:
         return cluster(given.accelerator)
     raise BadInput(say("say where with --on: 64xH100, 16x8xH100, 4xDGX-H100, or a cluster TOML"))

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from trueflops.catalog import Cluster, Price, price, weakest
+from trueflops.catalog import Cluster, Price, mean_price, price, weakest
 from trueflops.clock import PowerLaw
 from trueflops.predict.training_step import TrainingStep
 from trueflops.profile import Profile
@@ -81,6 +81,8 @@ def going_price(cluster: Cluster) -> Price | None:
     if cluster.usd_per_hour is not None:
         given = cluster.usd_per_hour
         return Price(given, given, given, "", cluster.name, "given")
+    if cluster.cards:
+        return mean_price([price(card) for card in cluster.cards])
     return price(cluster.accelerator)
 
 

@@ -68,7 +68,7 @@ class PieceCost(Priced):
 
     def map(self, change: Callable[[Size], Size]) -> PieceCost:
         """The same piece with every size changed."""
-        return _each_field([self], lambda sizes: change(sizes[0]))
+        return join_pieces([self], lambda sizes: change(sizes[0]))
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def merged(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
         return whole
 
     def pieces(found: Sequence[PieceCost]) -> PieceCost:
-        return _each_field(found, join)
+        return join_pieces(found, join)
 
     def lives(found: Sequence[Live]) -> Live:
         names = [field.name for field in fields(Live)]
@@ -206,7 +206,7 @@ def merged(priced: Sequence[Costs], rows: Sequence[list[int]], count: int) -> Co
     )
 
 
-def _each_field(found: Sequence[PieceCost], join: Callable[[Sequence[Size]], Size]) -> PieceCost:
+def join_pieces(found: Sequence[PieceCost], join: Callable[[Sequence[Size]], Size]) -> PieceCost:
     """Pieces as one, size by size: tables by key, where one that is not there counts nothing."""
     made: dict[str, Any] = {}
     for name in _FIELDS:

@@ -68,9 +68,11 @@ class Engine:
     short_dense: bool  # whether a prompt that an indexer would choose whole is read as dense
     sparse_whole: bool  # whether the kernel of chosen keys walks over all that can be chosen
     sparse_paged: bool  # whether decode steps read chosen keys by paged attention, unpadded
+    table_on_host: bool  # whether tokens are looked up in host memory: a card holds no embedding
     offloads: Literal["layers", "weights", "nothing"]  # what it can keep in host memory
     copies_from: int  # tokens of a pass from which accelerators compute the host's layers, too
     copy_rate: float  # bytes a second at most, from host memory that is not pinned
+    splits: Literal["evenly", "by memory", "in order"]  # how unlike cards get layers: splitting.py
     staggered: bool  # whether stages of a pipeline work on different requests at once
     source: str
     shares: tuple[tuple[int, float], ...] = ()  # memory_share from so many ranks on, most first

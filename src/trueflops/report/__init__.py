@@ -2,7 +2,7 @@
 
 waterfall.py  from the number on the box to the number you get
 training.py   a training answer          serving.py  a serving answer
-speculation.py  steps with drafts beside steps without
+speculation.py  steps with drafts beside steps without   cards.py  cards that share layers
 configurations.py  how to serve: pools, the best of every kind, why not, the front
 pipeline.py   a simulated pipeline: every stage over time; timeline.py: task by task, its trace
 load.py       a simulated load of a server: percentiles, its trace (loads.py: several)

@@ -20,7 +20,7 @@ from trueflops.plan import Plan
 from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
 from trueflops.predict.checkpoint import trained_parameters
-from trueflops.predict.serving.point import UsdApart
+from trueflops.predict.serving.point import StagePoint, UsdApart
 from trueflops.report.waterfall import training_waterfall
 
 SCHEMA_VERSION: Final = 1
@@ -116,6 +116,7 @@ def cluster(of: Cluster) -> dict[str, Any]:
         "nodes": of.nodes,
         "accelerators_per_node": of.per_node,
         "accelerators": of.count,
+        "cards": [card.name for card in of.cards],
         "tiers": [
             {
                 "name": t.name,
@@ -185,6 +186,19 @@ def usd_apart(of: UsdApart | None) -> dict[str, Any]:
     }
 
 
+def stage(of: StagePoint) -> dict[str, Any]:
+    """One card of a pipeline of unlike ones."""
+    return {
+        "accelerator": of.chip.name,
+        "layers": of.layers,
+        "fits": of.fits,
+        "capacity_bytes": of.capacity_bytes,
+        "memory": term(of.memory),
+        "decode_seconds": of.decode_seconds,
+        "prefill_seconds": of.prefill_seconds,
+    }
+
+
 def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
     """A serving answer."""
     return {
@@ -208,6 +222,7 @@ def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
         "gpu_layers": point.model.layers - (point.offload.layers if point.offload else 0),
         "gpu_layers_that_fit": min(point.layers_that_fit, point.model.layers),
         "host_cpu": point.offload.cpu.name if point.offload and point.offload.cpu else None,
+        "stages": [stage(each) for each in point.stages],
         **estimate("ttft_seconds", point.ttft),
         **estimate("tpot_seconds", point.tpot),
         **estimate("tokens_per_second", point.tokens_per_second),

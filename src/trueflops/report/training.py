@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console, RenderableType
@@ -70,6 +71,9 @@ def print_plan(out: Console, plan: str, notes: Sequence[str]) -> None:
 
 def describe_cluster(cluster: Cluster) -> str:
     """'64 × H100-SXM5-80GB (8 × DGX-H100)'; a cluster of the user's own by its name too."""
+    if cluster.cards:
+        kinds = Counter(card.name for card in cluster.cards)
+        return " + ".join(name if n == 1 else f"{n} × {name}" for name, n in kinds.items())
     nodes = f"{cluster.nodes:,} × {cluster.node_name}" if cluster.node_name else ""
     own = cluster.name if cluster.own else ""
     more = ", ".join(filter(None, (own, nodes)))

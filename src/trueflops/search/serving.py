@@ -13,6 +13,7 @@ from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Point, Server, ServingPoint
 from trueflops.predict.serving.passes import Shape
 from trueflops.predict.serving.pools import batches_up_to
+from trueflops.predict.serving.splitting import pipeline_plan
 from trueflops.sizes import divisors
 
 
@@ -54,6 +55,9 @@ def cuts(server: Server) -> Iterator[tuple[Plan, str]]:
     each has its own attention (as DeepSeek-V3 is deployed).
     """
     count = server.cluster.count
+    if server.stages:  # a stage on every card
+        yield pipeline_plan(server), ""
+        return
     for tp in divisors(count):
         for pp in divisors(count // tp):
             replicas = count // (tp * pp)

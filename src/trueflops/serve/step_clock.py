@@ -32,7 +32,7 @@ class StepClock:
     reading: list[float]  # G
     per_pair: float  # c
     usual: float  # length of the prompts that G was priced with
-    stages: float = 1.0  # of a pipeline: as many batches of prompts are read at once
+    stages: float = 1.0  # of a pipeline: as many batches of prompts are read at once, if equal
 
     def prompts(self, tokens: float, pairs: float) -> float:
         """Seconds of a pass that reads so many tokens, which attend to so many keys in all."""
@@ -59,7 +59,7 @@ def step_clock(
 ) -> StepClock:
     """Price a grid for up to `most` requests a replica, of up to `longest` tokens each."""
     usual, written = float(server.workload.input), float(server.workload.output)
-    stages = float(plan.pp)
+    stages = 1.0 / server.slowest_share(plan)
     a, b = _decode(server, plan, most, max(usual, 1.0), max(usual + written, longest, 2.0))
     top = float(step_tokens + most)
     grid = np.unique(np.r_[np.geomspace(FINEST, max(top, 2.0 * FINEST), 18), usual, step_tokens])

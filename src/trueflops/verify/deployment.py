@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
-from trueflops.catalog import Accelerator, Cluster, accelerator
+from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
 from trueflops.catalog.networks import with_bus
 from trueflops.catalog.nodes import default_node
 from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Pool, PooledPoint, Pools, Server, ServingPoint
-from trueflops.predict.serving import Offload
+from trueflops.predict.serving import Offload, Stage
 from trueflops.predict.serving.speculation import Speculation
+from trueflops.predict.serving.splitting import asked_split, evenly, usual_split
 from trueflops.profile import Engine, Profile, engine_on
 from trueflops.records.chips import cluster_of_cut
 from trueflops.runtime.terms import Estimate
@@ -86,6 +87,8 @@ class Deployment:
     link: str = ""  # between the accelerators of a node, where not the usual one
     engine: Engine | None = None  # as it was set; None: the newest release, as it comes
     offload: Offload | None = None  # what lies in host memory
+    cards: tuple[Accelerator, ...] = ()  # of a pipeline, where they differ or are told their share
+    shares: tuple[float, ...] = ()  # of the layers that each takes; empty: as the engine deals them
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -93,7 +96,8 @@ class Deployment:
         own = (self.layout, self.weights, self.cache_bits, self.framework)
         drafts = self.speculation and self.speculation.key
         host = self.offload and (self.offload.layers, self.offload.cpu and self.offload.cpu.name)
-        machine = (self.chip.name, self.power_watts, self.link, self.engine, host)
+        cards = (tuple(card.name for card in self.cards), self.shares)
+        machine = (self.chip.name, self.power_watts, self.link, self.engine, host, cards)
         return (self.model.name, self.model.parameter_count, *machine, *own, drafts)
 
 
@@ -174,12 +178,26 @@ class Bench:
                 engine=run.engine or engine_on(run.framework, run.chip),
                 speculation=run.speculation,
                 offload=run.offload,
+                stages=self._stages(run),
             )
+            if run.cards:
+                shares = run.shares
+                server = server.split(
+                    asked_split(server, shares) if shares else usual_split(server)
+                )
             self._servers[run.key] = server, run.layout.plan(run.model, server.dtype)
         return self._servers[run.key]
 
-    def _profile_of(self, run: Deployment) -> Profile:
-        profile = self._profile(run.chip, run.framework)
+    def _stages(self, run: Deployment) -> list[Stage]:
+        """A stage for every card, layers dealt out evenly for now."""
+        layers = evenly(run.model.layers, len(run.cards)) if run.cards else []
+        return [
+            Stage(card, self._profile_of(run, card), count)
+            for card, count in zip(run.cards, layers, strict=True)
+        ]
+
+    def _profile_of(self, run: Deployment, chip: Accelerator | None = None) -> Profile:
+        profile = self._profile(chip or run.chip, run.framework)
         return profile if run.power_watts is None else profile.capped(run.power_watts)
 
     def _profile(self, chip: Accelerator, framework: str) -> Profile:
@@ -190,5 +208,8 @@ class Bench:
 
 
 def _cluster(run: Deployment) -> Cluster:
-    where = cluster_of_cut(run.chip, run.layout.devices)
+    if len({card.name for card in run.cards}) > 1:
+        where = cluster("+".join(card.name for card in run.cards), unlike=True)
+    else:
+        where = cluster_of_cut(run.chip, run.layout.devices)
     return with_bus(where, run.link) if run.link else where

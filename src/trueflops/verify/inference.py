@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from trueflops.catalog import accelerator
-from trueflops.errors import BadInput, TrueflopsError
+from trueflops.catalog import Accelerator, accelerator
+from trueflops.errors import BadInput, TrueflopsError, shorten
 from trueflops.model import Model
 from trueflops.predict.serving import Acceptance, Offload, Speculation
 from trueflops.predict.serving.offloading import OF_A_DESKTOP
@@ -73,6 +73,10 @@ _METHODS: Final = (
     ("n-gram", "ngram"),
     ("lookup", "ngram"),
 )
+
+
+_TIMES: Final = re.compile(r"(\d{1,2}) ?[x×] ?")
+_SHARES: Final = re.compile(r"\d{1,6}(?:\.\d{1,6})?(?:,\d{1,6}(?:\.\d{1,6})?)+")
 
 
 def inference_findings(table: Table, profiles: Profiles) -> Findings:
@@ -168,15 +172,15 @@ def _deployment(row: Row) -> Deployment:
     model = model_of(
         text(row, "model"), number(row, "params_b"), number(row, "active_params_b"), notes
     )
-    chip = chip_of(text(row, "accelerator"), number(row, "memory_gb"), notes)
-    devices = count(row, "n_devices", 1)
+    chip, cards = _cards(row)
+    devices = len(cards) or count(row, "n_devices", 1)
     pp, ep = count(row, "pp", 1), count(row, "ep", 1)
     # Experts spread with nothing else split: attention is replicated (the layout "dep").
     tp = count(row, "tp", 1 if ep > 1 else max(devices // pp, 1))
     engine = _framework(row)
     if engine == "llama.cpp-2023" and not chip.computes("fp16"):
         engine = "llama.cpp"  # int8 products were there before: tensor cores alone got fp16 ones
-    if engine in LAYER_SPLIT:
+    if engine in LAYER_SPLIT or cards:
         tp, pp = 1, devices  # several cards hold a share of the layers each, whatever is said
     replicas = max(devices // (tp * pp), 1)
     moe = model.is_moe
@@ -191,7 +195,37 @@ def _deployment(row: Row) -> Deployment:
     drafts = _speculation(row, model)
     link = pcie_of(notes)
     host = _on_host(row, model)
-    return Deployment(model, chip, layout, weights, bits, engine, drafts, watts, link, offload=host)
+    return Deployment(
+        model, chip, layout, weights, bits, engine, drafts, watts, link, offload=host,
+        cards=cards, shares=_shares(row),
+    )  # fmt: skip
+
+
+def _cards(row: Row) -> tuple[Accelerator, tuple[Accelerator, ...]]:
+    """The chip, and every card of 'RTX 3090 + 2 x RTX 3060', or of those that take unequal shares.
+
+    Of several kinds llama.cpp counts the fastest first unless told otherwise
+    (CUDA_DEVICE_ORDER); rows name them in the order in which they hold layers.
+    """
+    said, notes = text(row, "accelerator"), text(row, "notes")
+    found: list[Accelerator] = []
+    for part in said.split(" + "):
+        times = _TIMES.match(part)
+        name = part[times.end() :] if times else part
+        chip = chip_of(name, number(row, "memory_gb"), notes)
+        found += [chip] * (int(times[1]) if times else 1)
+    if len(found) > 1:
+        return found[0], tuple(found)
+    shared = len(_shares(row)) or 0
+    return found[0], tuple(found * shared)
+
+
+def _shares(row: Row) -> tuple[float, ...]:
+    """What each card takes, where a row says it."""
+    said = text(row, "tensor_split")
+    if said and not _SHARES.fullmatch(said):
+        raise BadInput(f"tensor_split {shorten(said)!r}: write a share for each card, as 3,1")
+    return tuple(float(share) for share in said.split(",")) if said else ()
 
 
 def _on_host(row: Row, model: Model) -> Offload | None:

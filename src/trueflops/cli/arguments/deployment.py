@@ -43,6 +43,13 @@ def deployment_flags(p: argparse.ArgumentParser) -> None:
         **number,
     )
     engine.add_argument(
+        "--tensor-split",
+        metavar="N,N",
+        default=None,
+        help="how layers are dealt out to cards, as 3,1 or 45,35, or best: llama.cpp's "
+        "--tensor-split, vLLM's VLLM_PP_LAYER_PARTITION (default: as the engine does)",
+    )
+    engine.add_argument(
         "--cpu-offload-gb",
         metavar="GIB",
         default=None,

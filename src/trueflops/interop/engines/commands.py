@@ -15,15 +15,12 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, join_or, printable, shorten
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed, Vocabulary
+from trueflops.interop.engines.partition import FLAGS, read_partition, settle
 from trueflops.units import read_number
 
 WHOLE: Final = ("tp", "pp", "dp", "ep", "max_model_len", "block_size", "max_num_seqs",
                 "max_num_batched_tokens")  # fmt: skip
 LARGEST: Final = 10**9
-_SPLITS: Final = {
-    "split-mode": "split", "sm": "split", "tensor-split": "shares", "ts": "shares",
-}  # fmt: skip
-"""llama.cpp's: by layers or by rows, and what each card takes."""
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)(?::?[-?]([^}]*))?\}?")
 _ASSIGNED: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*)\s*$")
 _ENDS: Final = re.compile(r"--?[A-Za-z]|[&|;>]|\$@")  # where a flag has no value
@@ -41,7 +38,7 @@ def read_command(text: str, engine: str = "", where: str = "the command") -> Dep
     spoken = VOCABULARIES.get(engine)
     if spoken is None:
         raise BadInput(f"{where}: no flags of {engine!r} are known; write {_known()}")
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = read_partition(text)
     ignored: list[str] = []
     fields = {_dashed(flag): field for field, flags in spoken.flags.items() for flag in flags}
     for flag, value in _pairs(words, spoken):
@@ -52,8 +49,8 @@ def read_command(text: str, engine: str = "", where: str = "the command") -> Dep
                 ignored.append(f"--{flag} {value}".strip())
         elif flag in ("enable-dp-attention", "enable-attention-dp"):
             said["dp_attention"] = True
-        elif engine == "llama.cpp" and flag in _SPLITS:
-            said[_SPLITS[flag]] = value
+        elif engine == "llama.cpp" and flag in FLAGS:
+            said[FLAGS[flag]] = value
         elif flag not in spoken.harmless:
             ignored.append(f"--{flag} {value}".strip())
     return settled(engine, said, tuple(printable(shorten(each, 60)) for each in ignored))
@@ -67,9 +64,7 @@ def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Depl
     if attention and engine in ("sglang", "trt-llm"):  # tp there counts all ranks
         dp = said.get("dp") or said.get("tp", 1)
         said["tp"], said["dp"] = max(said.get("tp", 1) // dp, 1), dp
-    split, cards = said.pop("split", "layer"), said.pop("shares", "1").count(",") + 1
-    if cards > 1:
-        said["pp" if split == "layer" else "tp"] = cards
+    ignored += settle(said) if engine == "llama.cpp" else ()
     if engine == "llama.cpp" and said.get("max_model_len"):  # of all slots together
         said["max_model_len"] = max(said["max_model_len"] // said.get("max_num_seqs", 1), 1)
     return Deployed(engine, **said, ignored=ignored)

@@ -29,6 +29,7 @@ class Deployed:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_layers: int | None = None  # on accelerators; the host computes the others
+    tensor_split: str | None = None  # what each card of a pipeline takes, as "45,35"
     cpu_offload_gb: float | None = None  # GiB of each accelerator's weights in host memory
     ignored: tuple[str, ...] = ()  # flags that nothing here answers to
 

@@ -23,6 +23,7 @@ from trueflops.interop.engines.commands import (
     whole,
 )
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
+from trueflops.interop.engines.partition import exports
 from trueflops.interop.launch.texts import from_yaml, to_yaml
 
 TOOLS: Final[Mapping[str, str]] = {
@@ -62,9 +63,10 @@ def engine_of_tool(tool: str, asked: str | None) -> str:
 def write_deployment(tool: str, deployed: Deployed, about: str, per_node: int) -> dict[str, str]:
     """The files by name; the first is what starts it."""
     _check(deployed, per_node)
+    before = exports(deployed, tool)
     if tool == "dynamo":
         return {"graph.yaml": _graph(deployed, about)}
-    script = _script(deployed, about, per_node)
+    script = _script(deployed, about, per_node, before)
     if deployed.engine != "trt-llm":
         return {"serve.sh": script}
     return {"serve.sh": script, "options.yaml": _options(deployed, about)}
@@ -132,14 +134,14 @@ def _engine_words(deployed: Deployed) -> list[str]:
         cards = tp * (deployed.pp or 1)
         if cards > 1:
             words.append(f"--split-mode {'row' if tp > 1 else 'layer'}")
-            words.append(f"--tensor-split {','.join(['1'] * cards)}")
+            words.append(f"--tensor-split {deployed.tensor_split or ','.join(['1'] * cards)}")
         return words
     if deployed.engine == "trt-llm":
         return ['--config "$HERE/options.yaml"']
     return flag_words(deployed)
 
 
-def _script(deployed: Deployed, about: str, per_node: int) -> str:
+def _script(deployed: Deployed, about: str, per_node: int, before: list[str]) -> str:
     ranks = (deployed.tp or 1) * (deployed.pp or 1)
     dp = deployed.dp or 1
     own = deployed.engine in ("vllm", "sglang") or _attention_dp(deployed)
@@ -151,6 +153,7 @@ def _script(deployed: Deployed, about: str, per_node: int) -> str:
         *(['HERE=$(dirname "$0")'] if deployed.engine == "trt-llm" else []),
         "MODEL=${MODEL:?the checkpoint: a folder, a file or a name on Hugging Face}",
         "PORT=${PORT:-8000}",
+        *before,
     ]
     command = _COMMANDS[deployed.engine]
     if group > per_node:

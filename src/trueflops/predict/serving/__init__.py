@@ -5,6 +5,9 @@ memory.py   weights, what a pass holds, the KV cache that an engine makes of the
 cache.py    blocks, what a request takes of them; trial.py: a pass at its fullest
 offloading.py  layers or weights in host memory
 sparse.py   which kernel attends to keys that an indexer chose
+stages.py   a pipeline of unlike cards    stage_memory.py  what each of them holds
+splitting.py  how engines deal layers out to cards, and the fastest way
+cards.py    what accelerators draw, and what each card of such a pipeline does
 interleaved.py  two-batch overlap    ranks.py  those that wait for the fullest
 server.py   the steady state in closed form: TTFT, TPOT, tokens per second, dollars, joules
 pools.py    prefill and decode on workers of their own (flow.py: their closed loop)
@@ -22,3 +25,4 @@ from trueflops.predict.serving.server import Server as Server
 from trueflops.predict.serving.speculation import Acceptance as Acceptance
 from trueflops.predict.serving.speculation import Speculation as Speculation
 from trueflops.predict.serving.speculator import Speculator as Speculator
+from trueflops.predict.serving.stages import Stage as Stage

@@ -170,7 +170,7 @@ class ServerMemory:
 
     def weights(self, plan: Plan, reading: Costs) -> float:
         """Of the fullest stage: its layers and the larger of embedding and head."""
-        stages = float(plan.pp)
+        stages = float(self.passes.dealt(plan).pp)
         layers = sum(n * float(p.weight_bytes) for p, n in reading.pieces(self.passes.model))
         ends = [float(reading.embedding.weight_bytes), float(reading.head.weight_bytes)]
         layers -= sum(ends)
@@ -180,8 +180,8 @@ class ServerMemory:
         if not tied:
             ends[1] /= over
         held = sum(ends) - tied if stages == 1.0 else max(ends)
-        if self.engine.offloads == "layers" and not self.passes.clock.chip.is_cpu:
-            held = ends[1]  # llama.cpp looks tokens up in host memory (llama-model.cpp, dev_input)
+        if self.engine.table_on_host and not self.passes.clock.chip.is_cpu:
+            held = ends[1]
         towers = self.towers * self.passes.bits / 8.0 / float(plan.tp)
         return layers / stages + held + towers + self._absorbed(plan) / stages
 
@@ -219,7 +219,8 @@ class ServerMemory:
 
     def cache(self, plan: Plan) -> Cache:
         """How the cache is laid out on one rank."""
-        return Cache.of(self.passes.held_model, plan, self.engine, self.passes.cache_bits)
+        held = self.passes.held_model
+        return Cache.of(held, self.passes.dealt(plan), self.engine, self.passes.cache_bits)
 
     def cache_per_request(self, plan: Plan) -> float:
         """Bytes of one request's keys and values in all layers, windows taken into account."""
@@ -230,13 +231,21 @@ class ServerMemory:
         """Of the model's, those that accelerators can hold where the head and others are left
         to the host.
         """
+        each = self.layer_bytes(plan, reading, batch)
+        return self.fitting(plan, reading, each) * int(plan.pp)
+
+    def layer_bytes(self, plan: Plan, reading: Costs, batch: int) -> float:
+        """Weights and cache of one layer, on average."""
         model, ends = self.passes.model, (reading.embedding, reading.head)
         weights = sum(n * float(p.weight_bytes) for p, n in reading.pieces(model))
         weights -= sum(float(end.weight_bytes) for end in ends)
         cache = self.cache_per_request(replace(plan, pp=1)) * batch
+        return (weights + cache) / model.layers
+
+    def fitting(self, plan: Plan, reading: Costs, each: float) -> int:
+        """Layers of so many bytes that one accelerator can hold."""
         others = sum(float(part.value) for part in self.fixed(plan, reading)[1:])
-        each = (weights + cache) / model.layers
-        return max(int((self.capacity(plan) - others) // each), 0) * int(plan.pp)
+        return max(int((self.capacity(plan) - others) // each), 0)
 
     def _left(self, plan: Plan, fixed: list[Term]) -> float:
         """What is left for the cache."""

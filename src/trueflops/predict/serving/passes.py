@@ -37,6 +37,8 @@ DEEP_GEMM: Final = ((9, 0), (10, 0))  # compute capabilities
 MOST_SHARING: Final = 8  # ranks that share an expert from which vLLM prefers other kernels
 Shape = tuple[Plan, float, float, float]
 """A pass of a plan: sequences, tokens of each, tokens before them."""
+Remembered = dict[tuple[object, ...], Costs]
+"""What passes of these shapes cost."""
 
 
 class Passes:
@@ -44,7 +46,7 @@ class Passes:
 
     def __init__(
         self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float,
-        *, engine: Engine | None = None,
+        *, engine: Engine | None = None, remembered: Remembered | None = None,
     ) -> None:  # fmt: skip
         self.engine = engine or engine_of(USUAL)
         profile = laying_out(profile) if self.engine.expert_block else profile
@@ -60,7 +62,12 @@ class Passes:
         self.dtype = self.weights.compute if self.weights.compute == "fp32" else wide
         self.bits = 32.0 if self.dtype == "fp32" else 16.0
         self._chooses = chosen_at_most(model)
-        self._remembered: dict[tuple[object, ...], Costs] = {}
+        # Passes of other layers of the same model on the same chip may share what was priced.
+        self._remembered: Remembered = {} if remembered is None else remembered
+
+    def dealt(self, plan: Plan) -> Plan:
+        """The plan by whose stages these layers are dealt out."""
+        return plan
 
     @property
     def held_model(self) -> Model:
@@ -227,6 +234,24 @@ class Passes:
         the part of the time for which each of the stages has work.
         """
         law, host = self.profile.curve("collective"), self.profile.curve("framework")
+        parts = self.computing(costs, plan, graphs=graphs, issued=issued, busy=busy)
+        around = host["step"] + tokens * host["token"]
+        parts.append(leaf("engine", around, host, "framework"))
+        if plan.pp > 1:
+            stride = plan.tp * plan.dp  # of one worker: replicas stand inside a stage
+            hop = self.clock.collective(
+                CollectiveKind.SEND_RECV, 2.0, costs.boundary_bytes, stride
+            ).seconds
+            parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
+        least = self.least(costs, plan, graphs=graphs)
+        return total(name, *parts, cause="framework", spread=host.error, least=least)
+
+    def computing(
+        self, costs: Costs, plan: Plan, *, graphs: bool, issued: Size | None = None,
+        busy: Size = 1.0,
+    ) -> list[Term]:  # fmt: skip
+        """What all layers take on their chip, part by part."""
+        law, host = self.profile.curve("collective"), self.profile.curve("framework")
         captured = graphs and bool(host["captures"])
         if issued is None:
             issued = 0.0 if captured else summed_over(costs, self.model, "host")
@@ -254,15 +279,10 @@ class Passes:
         gap = host["graph"] if captured else self.clock.host.gap
         parts += run_closed(work, self.clock.power, gap=gap).added(self.profile)[1:]
         parts += self.beside(seconds)
-        around = host["step"] + tokens * host["token"]
-        parts.append(leaf("engine", around, host, "framework"))
-        if plan.pp > 1:
-            stride = plan.tp * plan.dp  # of one worker: replicas stand inside a stage
-            hop = self.clock.collective(
-                CollectiveKind.SEND_RECV, 2.0, costs.boundary_bytes, stride
-            ).seconds
-            parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
-        # Physics: every flop at the chip's peak; a decode step reads its weights and cache once.
+        return parts
+
+    def least(self, costs: Costs, plan: Plan, *, graphs: bool) -> Size:
+        """Physics: every flop at the chip's peak; a decode step reads weights and cache once."""
         least = summed_over(costs, self.model, "peak_seconds")
         if graphs:
             streamed = summed_over(costs, self.model, "streamed_bytes")
@@ -270,7 +290,7 @@ class Passes:
             cold = np.greater(streamed, self.clock.silicon.l2_bytes * plan.pp)
             read = np.where(cold, streamed / self.clock.silicon.bandwidth, 0.0)
             least = np.maximum(least, read)
-        return total(name, *parts, cause="framework", spread=host.error, least=least)
+        return least
 
 
 def _shape(plan: Plan) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trueflops.catalog import Cluster, Price
+from trueflops.catalog import Accelerator, Cluster, Price
 from trueflops.graph.passes import Format
 from trueflops.model import Model
 from trueflops.plan import Plan
@@ -47,6 +47,23 @@ class SpeculativeGain:
     drafter_bytes: float  # weights on one accelerator, beside the model's
 
 
+@dataclass(frozen=True)
+class StagePoint:
+    """One card of a pipeline of unlike ones, with all requests of the load."""
+
+    chip: Accelerator
+    layers: int
+    memory: Term
+    capacity_bytes: float
+    decode_seconds: float  # of its own layers in a decode step
+    prefill_seconds: float  # and while one prompt is read
+
+    @property
+    def fits(self) -> bool:
+        """Whether its layers and their part of the cache fit."""
+        return float(self.memory.value) <= self.capacity_bytes
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServingAnswer:
     """What every way of serving a load has."""
@@ -86,6 +103,7 @@ class ServingPoint(ServingAnswer):
     layers_that_fit: int  # on the accelerators of a replica, the head and others left to the host
     gain: SpeculativeGain | None = None  # of speculative decoding, where it was asked for
     offload: Offload | None = None  # what the host holds
+    stages: tuple[StagePoint, ...] = ()  # where cards differ: what each of them does
 
     @property
     def usd_apart(self) -> UsdApart | None:

@@ -11,6 +11,7 @@ step, what its tokens add to the products of a decode step. `serve/` simulates t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from math import ceil
 from typing import Final
@@ -22,15 +23,18 @@ from trueflops.clock import Clock
 from trueflops.graph import Program
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.bill import cluster_watts, going_price, rent_estimate
+from trueflops.predict.bill import going_price, rent_estimate
 from trueflops.predict.costs import Costs
+from trueflops.predict.serving.cards import serving_watts, stage_points
 from trueflops.predict.serving.memory import ServerMemory
 from trueflops.predict.serving.offloading import Offload, OffloadedPasses
-from trueflops.predict.serving.passes import Passes, Shape, summed_over
+from trueflops.predict.serving.passes import Passes, Shape
 from trueflops.predict.serving.point import ServingPoint, SpeculativeGain
 from trueflops.predict.serving.ranks import fullest_rank
 from trueflops.predict.serving.speculation import Speculation
 from trueflops.predict.serving.speculator import Outlook, Speculator
+from trueflops.predict.serving.stage_memory import StagedMemory
+from trueflops.predict.serving.stages import Stage, StagedPasses
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
 from trueflops.runtime import Estimate, Term, leaf, total
@@ -67,26 +71,42 @@ class Server:
         length: int | None = None,
         speculation: Speculation | None = None,
         offload: Offload | None = None,
+        stages: Sequence[Stage] = (),
         pue: float = 1.0,
         rent: Price | None = None,
     ) -> None:
-        self.model, self.workload = model, workload
+        self.model, self.workload, self.pue = model, workload, pue
         self.cluster, self.profile = cluster, profile
-        self.pue = pue
         self.engine = engine or engine_of(USUAL)
         self.length = length  # of the longest request; None: as the load has them
         self.offload = offload
-        self.passes = (
-            OffloadedPasses(
-                model, cluster, profile, weights, cache_bits, offload=offload, engine=self.engine
-            )
-            if offload
-            else Passes(model, cluster, profile, weights, cache_bits, engine=self.engine)
-        )
+        self.passes = self._passes(weights, cache_bits, stages)
         self.speculator = (
             Speculator(self.passes, self.engine.name, speculation) if speculation else None
         )
         self.rent = rent or going_price(cluster)
+
+    def _passes(self, weights: str, cache_bits: float, stages: Sequence[Stage]) -> Passes:
+        """On cards of their own, with layers on the host, or all on equal accelerators."""
+        given, engine = (self.model, self.cluster), self.engine
+        if stages:
+            return StagedPasses(*given, weights, cache_bits, stages=stages, engine=engine)
+        one = (*given, self.profile, weights, cache_bits)
+        if self.offload:
+            return OffloadedPasses(*one, offload=self.offload, engine=engine)
+        return Passes(*one, engine=engine)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Of a pipeline on cards of their own; empty: plans deal layers out to equal ones."""
+        return self.passes.stages if isinstance(self.passes, StagedPasses) else ()
+
+    def split(self, layers: Sequence[int]) -> Server:
+        """The same server with so many layers on each of its cards."""
+        assert isinstance(self.passes, StagedPasses)
+        other = copy(self)
+        other.passes = self.passes.split(layers)
+        return other
 
     @property
     def clock(self) -> Clock:
@@ -101,12 +121,10 @@ class Server:
     @property
     def memory(self) -> ServerMemory:
         """Of this engine under this load."""
+        if isinstance(self.passes, StagedPasses):
+            return StagedMemory(self.passes, self.engine, self.workload, length=self.length)
         return ServerMemory(
-            self.passes,
-            self.engine,
-            self.workload,
-            length=self.length,
-            speculator=self.speculator,
+            self.passes, self.engine, self.workload, length=self.length, speculator=self.speculator
         )
 
     def asked(self, workload: Serving) -> Server:
@@ -133,7 +151,7 @@ class Server:
         writing, decode = self._write(plan, running)
         each, read = self._beside(plan, running, alone)
         # Passes over prompts that one batch of outputs waits for; stages read as many at once.
-        passes = max(running / each / float(plan.pp), 1.0)
+        passes = max(running / each * self.slowest_share(plan), 1.0)
         whole = total(
             "all",
             decode.scaled(asked.output),
@@ -148,14 +166,13 @@ class Server:
         tpot = total("tpot", decode, read.scaled(others), least=decode.least).estimate
         served = asked.concurrency * running / batch
         rate = whole.estimate.under(served * asked.output)
-        # Work of one accelerator while a batch is written; replicas without requests idle.
-        used = served / (running * replicas) / float(plan.pp)
-        joules = used * (
-            self._joules(writing, plan, running) * asked.output * plan.pp
-            + summed_over(one, self.model, "joules") * running
+        costs, busy = (one, writing), served / (running * replicas)  # other replicas idle
+        often = busy * running, busy * min(running, self._at_once(plan)) * asked.output
+        batched, _, past = self._tokens(plan, running)
+        drafting = self.speculator.joules(plan, batched, past) if self.speculator else None
+        watts = serving_watts(
+            self.passes, plan, costs, often, whole.estimate, pue=self.pue, drafting=drafting
         )
-        taken = whole.estimate
-        watts = cluster_watts(self.cluster, self.profile, joules, 1.0, taken, self.pue)
         usd = None
         if self.rent:
             per_hour = rent_estimate(self.rent).times(self.cluster.count * MILLION)
@@ -190,6 +207,7 @@ class Server:
             joules_per_token=watts.over(rate) if watts else None,
             price=self.rent,
             gain=self._gain(plan, running),
+            stages=stage_points(self.passes, self.memory, plan, costs, batch),
             offload=self.offload,
             layers_that_fit=self.memory.layers_that_fit(plan, self._whole(plan), batch),
         )
@@ -266,18 +284,21 @@ class Server:
 
     def share_alone(self, plan: Plan) -> float:
         """Of the time that all stages take for a prompt, what passes until the last has read it."""
-        chunks = np.clip(self.workload.input / self.engine.step_tokens, 1.0, CHUNKS_AT_ONCE)
-        return float((chunks + plan.pp - 1.0) / (chunks * plan.pp))
+        chunks = float(np.clip(self.workload.input / self.engine.step_tokens, 1.0, CHUNKS_AT_ONCE))
+        return (1.0 + (chunks - 1.0) * self.slowest_share(plan)) / chunks
+
+    def slowest_share(self, plan: Plan) -> float:
+        """Of the time that all stages take for prompts, the slowest one's part."""
+        if not isinstance(self.passes, StagedPasses):
+            return 1.0 / float(plan.pp)
+        return float(self.passes.slowest_share(self.passes.costs(plan, *self._chunk()), plan))
 
     def shapes(self, plan: Plan, running: int) -> list[Shape]:
         """Passes that a point with so many running requests is made of, to be priced beforehand."""
-        passes = [self._tokens(plan, running)]
-        if self.chunks > 1:
-            passes.append(self._chunk())
         read = 1, self._together(running), self._read_with(running)
-        passes += [self._prompts(n) for n in read]
-        if self.engine.policy == "mixed":
-            passes.append(self._empty(plan, running))
+        passes = [self._tokens(plan, running), *map(self._prompts, read)]
+        passes += [self._chunk()] * (self.chunks > 1)
+        passes += [self._empty(plan, running)] * (self.engine.policy == "mixed")
         return [(plan, *each) for each in passes]
 
     def _together(self, running: int) -> int:
@@ -306,7 +327,7 @@ class Server:
         """
         each = self._coming(running)
         if running == 1:
-            return 1.0, alone
+            return each, alone
         together = self._read(plan, self._read_with(running))[1]
         if self.engine.policy == "prefill-first":
             return each, together
@@ -334,13 +355,6 @@ class Server:
             return decode
         past = self.workload.input + self.workload.output / 2.0
         return decode.scaled(self.speculator.speculation.tokens(past))
-
-    def _joules(self, writing: Costs, plan: Plan, running: int) -> float:
-        """Of one accelerator, for a token of every request."""
-        if self.speculator:
-            batch, _, past = self._tokens(plan, running)
-            return self.speculator.joules(plan, batch, past)
-        return float(summed_over(writing, self.model, "joules"))
 
     def _gain(self, plan: Plan, running: int) -> SpeculativeGain | None:
         """What drafts bring at this load, with other lengths, and up to which batch."""

@@ -1,0 +1,81 @@
+"""What accelerators draw while they serve, and what each card of an unlike pipeline does.
+
+In: Passes and what they cost. Out: watts of the cluster, and a StagePoint for every card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trueflops.catalog import weakest
+from trueflops.plan import Plan
+from trueflops.predict.bill import cluster_watts
+from trueflops.predict.costs import Costs
+from trueflops.predict.serving.memory import ServerMemory
+from trueflops.predict.serving.passes import Passes, summed_over
+from trueflops.predict.serving.point import StagePoint
+from trueflops.predict.serving.stage_memory import StagedMemory
+from trueflops.predict.serving.stages import StagedPasses, by_stage
+from trueflops.runtime import Estimate
+
+
+def serving_watts(
+    passes: Passes, plan: Plan, costs: tuple[Costs, Costs], often: tuple[float, float],
+    taken: Estimate, *, pue: float, drafting: float | None = None,
+) -> Estimate | None:  # fmt: skip
+    """Of the cluster while requests are read and written.
+
+    `costs` are those of reading one prompt and of writing tokens, which a replica does so `often`;
+    `drafting` are the joules of such a step with drafts.
+    """
+    if isinstance(passes, StagedPasses):
+        each = [
+            cluster_watts(one.cluster, one.profile, _joules(one, own, often, None), 1.0, taken, pue)
+            for one, own in zip(passes.each, zip(*map(by_stage, costs), strict=True), strict=True)
+        ]
+        return _together(each)
+    joules = _joules(passes, costs, often, drafting) / float(plan.pp)
+    return cluster_watts(passes.cluster, passes.profile, joules, 1.0, taken, pue)
+
+
+def _joules(
+    passes: Passes, costs: Sequence[Costs], often: tuple[float, float], drafting: float | None
+) -> float:
+    """Of all layers of these passes."""
+    reading, writing = (float(summed_over(each, passes.model, "joules")) for each in costs)
+    return often[0] * reading + often[1] * (writing if drafting is None else drafting)
+
+
+def _together(each: Sequence[Estimate | None]) -> Estimate | None:
+    """The power of all; None where that of one is not known."""
+    known = [watts for watts in each if watts is not None]
+    if len(known) < len(each):
+        return None
+    whole = sum(float(watts.value) for watts in known)
+    causes = dict.fromkeys(cause for watts in known for cause in watts.spreads)
+    spreads = {
+        cause: sum(float(w.value * w.spreads.get(cause, 0.0)) for w in known) / whole
+        for cause in causes
+    }
+    return Estimate(whole, spreads, weakest([watts.origin for watts in known]))
+
+
+def stage_points(
+    passes: Passes, memory: ServerMemory, plan: Plan, costs: tuple[Costs, Costs], batch: int
+) -> tuple[StagePoint, ...]:
+    """What each card holds and takes; none where all accelerators are alike."""
+    if not isinstance(passes, StagedPasses) or not isinstance(memory, StagedMemory):
+        return ()
+    reading, writing = costs
+    written = passes.taken(writing, plan, graphs=True)
+    read = passes.taken(reading, plan, graphs=False)
+    return tuple(
+        StagePoint(
+            stage.chip,
+            stage.layers,
+            *memory.stage(at, plan, reading, batch),
+            decode_seconds=float(written[at]),
+            prefill_seconds=float(read[at]),
+        )
+        for at, stage in enumerate(passes.stages)
+    )
