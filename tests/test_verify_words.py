@@ -103,6 +103,25 @@ class TestFrameworks:
             found = case(framework="DeepSpeed", zero_or_fsdp=sharing, notes=notes)
             assert found.plan.overlap is overlaps, (sharing, notes)
 
+    def test_nemos_recipes_interleave_from_four_stages_on(self) -> None:
+        cells = {
+            "n_devices": "16",
+            "global_batch": "32",
+            "zero_or_fsdp": "",
+            "model": "Llama-2-13B",
+        }
+        for framework, pp, vpp, taken in (
+            ("NeMo 24.12", "4", "", 10),
+            ("NeMo 24.12", "4", "1", 1),
+            ("NeMo 24.12", "2", "", 1),
+            ("Megatron-Bridge / NeMo Container", "4", "", 1),
+            ("Megatron-LM", "4", "", 1),
+        ):
+            found = case(framework=framework, pp=pp, vpp=vpp, **cells)
+            assert found.plan.vpp == taken, (framework, pp, vpp)
+            guesses = [g.taken for g in Predictor(best_known).guesses(found, found.plan)]
+            assert ("vpp 10" in guesses) == (taken == 10)
+
     def test_automodel_sums_in_fp32_and_keeps_bf16(self) -> None:
         names = ("parameter_dtype", "gradient_dtype", "optimizer", "implementation")
         found = fields(case(framework="NeMo AutoModel"), *names)

@@ -144,6 +144,13 @@ RULES: Final[tuple[Rule, ...]] = (
         "the fewest ranks that hold the model",
     ),
     Rule(
+        "vpp",
+        "run",
+        lambda a: bool(a.plan.vpp > 1),
+        lambda plan: f"vpp {plan.vpp:g}",
+        lambda plan: ({"vpp": 1},),
+    ),
+    Rule(
         "gradient_dtype",
         "framework",
         lambda a: a.plan.wide_dtype in _NARROW and not a.plan.adapters,

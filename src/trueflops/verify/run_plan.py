@@ -35,6 +35,10 @@ EXPERT_TP: Final = r"\b(?:expert tp|ETP)[ =:]*(\d{1,4})\b"
 FIRST_WITH_SP: Final = 2023  # sequence parallelism: Korthikanti et al., May 2022
 FIRST_WITH_SHARDED_STATES: Final = 2023  # Megatron-LM's distributed optimizer came late in 2022
 FIRST_WITH_LINEAR_LOSS: Final = 2025  # torchtune pull request 2531: LinearCrossEntropyLoss
+FIRST_INTERLEAVED: Final = 4
+"""Stages of a pipeline. NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training/*/*.yaml: of
+20 recipes of decoders with four stages or more 19 have virtual_pipeline_model_parallel_size, 12 of
+them with one layer a piece; of five with two stages none has."""
 SWAPS_HEADS: Final = re.compile(r"\b(?:context parallel mode a2a|ulysses)\b")
 CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
 OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
@@ -101,7 +105,7 @@ def read_plan(
         "pp": degrees.pp,
         "cp": degrees.cp,
         "cp_kind": "all-to-all" if SWAPS_HEADS.search(notes) else "ring",
-        "vpp": _interleaved(row, degrees.pp, model.layers),
+        "vpp": _interleaved(row, degrees.pp, model.layers, framework),
         "dp_replicate": degrees.dp // shard,
         "dp_shard": shard,
         "zero": zero,
@@ -131,6 +135,7 @@ def stated_fields(row: Row) -> frozenset[str]:
     said = {
         "gradient_dtype": text(row, "grad_dtype") or "amp" in text(row, "dtype").casefold(),
         "layout": text(row, "tp") or text(row, "pp"),
+        "vpp": text(row, "vpp"),
         "zero": sharing_stage(text(row, "zero_or_fsdp").casefold()) is not None,
         "recompute": recomputation(text(row, "recompute").casefold()) is not None,
         "loss": _stated_loss(row),
@@ -196,8 +201,15 @@ def read_sharding(
     return zero, max(d for d in divisors(dp) if d <= max(group, 1))
 
 
-def _interleaved(row: Row, pp: int, layers: int) -> int:
-    """vpp; some pieces may hold only the embedding or the head, but not most."""
+def _interleaved(row: Row, pp: int, layers: int, framework: str) -> int:
+    """vpp; some pieces may hold only the embedding or the head, but not most.
+
+    NeMo's recipes interleave pieces of one layer, or a few, from four stages on; the tables of
+    Megatron-Bridge say so where they do.
+    """
+    recipe = framework == "nemo" and "bridge" not in text(row, "framework").casefold()
+    if recipe and not text(row, "vpp") and pp >= FIRST_INTERLEAVED and layers % pp == 0:
+        return layers // pp
     vpp = degree(row, "vpp") if pp > 1 else 1
     if pp * vpp > 2 * layers:
         raise Missing(f"pp {pp} × vpp {vpp} are more pieces than {layers} layers can fill")
