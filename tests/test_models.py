@@ -83,6 +83,19 @@ def test_models_are_found_however_they_are_spelt(name: str) -> None:
     assert read_model(name).name == "Llama-3.1-70B"
 
 
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("meta-llama/Meta-Llama-3-8B", "Llama-3-8B"),
+        ("Meta-Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
+        ("mistralai/Mistral-7B-v0.1", "Mistral-7B"),
+        ("DeepSeek-V2", "DeepSeek-V2"),  # no release of "deepseek", which is short for V3
+    ],
+)
+def test_names_as_their_makers_write_them(name: str, model: str) -> None:
+    assert read_model(name).name == model
+
+
 def test_a_config_json_gives_the_same_model_as_the_catalog(tmp_path: Path) -> None:
     config = model_record("Qwen3-8B")["config"]
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -10,7 +10,8 @@ from pathlib import Path
 from trueflops.catalog.facts import DATA, read_toml
 from trueflops.errors import UnknownName
 
-_ORGANISATION = re.compile(r"^[\w.-]+/")
+_ORGANISATION = re.compile(r"^(?:[\w.-]+/)?(?:Meta-(?=Llama))?", re.IGNORECASE)
+_RELEASE = re.compile(r"(?<=\dB)[-_ ]v\d{1,2}(?:\.\d{1,2})?$", re.IGNORECASE)  # after a size only
 _TUNED = re.compile(r"[-_ ]?(instruct|chat|hf|it|base)([-_ ]?(hf|v?\d+(\.\d+)*))?$", re.IGNORECASE)
 
 
@@ -39,7 +40,7 @@ def find(kind: str, name: str) -> Path | None:
     wanted = [fold(name)]
     if kind == "models":  # meta-llama/Llama-3.1-70B-Instruct has Llama-3.1-70B's shape
         bare = _ORGANISATION.sub("", name)
-        wanted += [fold(bare), fold(_TUNED.sub("", bare))]
+        wanted += [fold(bare), fold(_TUNED.sub("", bare)), fold(_RELEASE.sub("", bare))]
     for key in wanted:
         if found := files.get(short.get(key, key)):
             return found
