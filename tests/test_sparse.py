@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import trueflops as tf
 from trueflops.catalog import accelerator
+from trueflops.catalog.models import model_record
+from trueflops.errors import BadConfig
 from trueflops.graph.ir import Op
 from trueflops.graph.shapes import attention_shape
 from trueflops.model.layers import Attention
@@ -102,6 +107,13 @@ def test_the_last_chunk_of_a_long_prompt_takes_what_its_pass_takes() -> None:
     asked = server.passes.time("prefill", costs, TP, graphs=False)
     found = clock.prompts(8192.0, 8192.0 * (past + 4096.0))
     assert found == pytest.approx(float(asked.value), rel=0.02)
+
+
+def test_layers_that_share_a_choice_are_refused_in_words(tmp_path: Path) -> None:
+    config = model_record("GLM-5")["config"] | {"index_topk_freq": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadConfig, match="share an indexer's choice are not read yet"):
+        tf.read_model(str(tmp_path / "config.json"))
 
 
 def test_a_model_without_an_indexer_has_none_of_it() -> None:

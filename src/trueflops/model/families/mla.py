@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trueflops.errors import BadConfig
+from trueflops.language import say
 from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families.moe import dense_first
@@ -9,7 +11,7 @@ from trueflops.model.families.registry import assemble, reads
 from trueflops.model.layers import Attention, Indexer, Latent
 
 
-@reads("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite")
+@reads("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa")
 def deepseek(c: Config, name: str) -> Model:
     hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     nope, rope = c.size("qk_nope_head_dim"), c.size("qk_rope_head_dim")
@@ -36,4 +38,8 @@ def deepseek(c: Config, name: str) -> Model:
 
 
 def _indexer(c: Config) -> Indexer:
+    if c.has("index_topk_pattern", "indexer_types") or c.size("index_topk_freq", default=1) > 1:
+        raise BadConfig(
+            say("{where}: layers that share an indexer's choice are not read yet", where=c.where)
+        )
     return Indexer(c.size("index_n_heads"), c.size("index_head_dim"), c.size("index_topk"))
