@@ -133,3 +133,15 @@ def test_a_training_step_has_the_gradients_of_its_kernels() -> None:
     kernels = {name for name in forward if "chunk" in name or name.endswith("conv")}
     assert len(kernels) == 6
     assert kernels <= backward
+
+
+def test_kernels_of_linear_attention_start_as_triton_kernels_do() -> None:
+    """About 3 us for few sequences on an H200, whatever they move (vLLM's pull request 35777)."""
+    of = server(read(), requests=1)
+    program = of.decode_program(serving_plan(of.model, of.dtype, tp=8), 1)
+    ops = [node for node in program.blocks[0].forward if isinstance(node, Op)]
+    kernels = [op for op in ops if op.kind == "recurrence"]
+    assert [op.name.partition(".")[2] for op in kernels] == ["split", "conv", "state"]
+    for priced in of.clock.price_ops(kernels):
+        assert str(priced.pricing.key) == "memory.recurrence"
+        assert 2.9e-6 < float(priced.seconds) < 4e-6

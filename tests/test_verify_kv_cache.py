@@ -161,3 +161,26 @@ def test_engines_that_tensorrt_built_hold_tables_twice_and_a_decoders_buffers(ju
     less = _of(judge(row.format("0.15", 1024)), "kv_tokens").predicted
     held = (less - _of(old, "kv_tokens").predicted) * 24 * 2 * 128 * 2.0
     assert held == pytest.approx(0.9 * 1024 * 151936 * 27.0, rel=0.02)
+
+
+def test_the_first_engine_tried_as_many_requests_as_images_fit(judge: Judge) -> None:
+    """VLLM's trial pass of a model that sees: its encoder's pass, and few rows of logits."""
+    row = "{0},log,vllm,0.7.3,{1},bf16,auto,A100-80GB,80,4,1,,,0.9,16384,16384,,,,1.6,,{2},,{3},,"
+    seen = judge(row.format("a", "google/gemma-3-27b-it", "9000", ""))
+    newer = judge(row.format("b", "google/gemma-3-27b-it", "", "144000"))
+    picture = tower_of("google/gemma-3-27b-it")
+    assert picture is not None
+    assert picture.picture is not None
+    images = 16384 // picture.picture.tokens
+    assert images == 63
+    working = float(_of(seen, "working_bytes").predicted)
+    assert working == pytest.approx(picture.picture.bytes(63, 4))
+    assert working < float(_of(newer, "working_bytes").predicted)  # 256 rows of logits
+
+
+def test_an_encoder_holds_its_residual_and_the_wider_of_its_products() -> None:
+    tower = tower_of("Qwen/Qwen2-VL-7B-Instruct")
+    assert tower is not None
+    assert tower.picture is not None
+    assert tower.picture.patches == 4 * tower.picture.tokens
+    assert tower.picture.bytes(2, 4) == 2 * 65536 * (2 * 1280 + 5120 / 4) * 2

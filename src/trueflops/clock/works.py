@@ -313,6 +313,7 @@ def stream_kind(op: Op) -> str:
 _OWN_BACKWARD: Final = (Kind.NORM, Kind.SOFTMAX, Kind.ACTIVATION, Kind.CROSS_ENTROPY)
 _COSTLIEST: Final = (
     Kind.OPTIMIZER,
+    Kind.RECURRENCE,
     Kind.CROSS_ENTROPY,
     Kind.EMBEDDING,
     Kind.SOFTMAX,

@@ -166,7 +166,7 @@ class _Start:
             weights = served_weights(model, chip).name
         cluster = cluster_of_cut(chip, layout.devices)
         length = whole(row, "max_model_len") or model.max_positions or CHUNKED_FROM
-        engine = _engine(row, name, chip, length, _in_chunks(model, tower, chip, length))
+        engine = _engine(row, name, chip, length, _in_chunks(model, tower, chip, length), tower)
         bits = cache_bits(_cache(row, engine))
         passes = Passes(model, cluster, profiles(chip, name), weights, bits)
         said_of_chip, notes = text(row, "accelerator"), text(row, "notes")
@@ -180,6 +180,7 @@ class _Start:
             visible=float(total[1]) * GIBI if total else None,
             free=float(free[1]) * GIBI if free else None,
             towers=tower.parameters if tower else 0.0,
+            encoding=_encoding(row, engine, tower, layout.tp),
         )
         return cls(memory, layout.plan(model, passes.dtype))
 
@@ -230,7 +231,9 @@ def _layout(row: Row, engine: str, model: Model) -> Layout:
     return Layout(tp, pp, 1 if ep <= tp else dp, ep, etp)
 
 
-def _engine(row: Row, name: str, chip: Accelerator, length: int, chunks: bool) -> Engine:
+def _engine(
+    row: Row, name: str, chip: Accelerator, length: int, chunks: bool, tower: Tower | None
+) -> Engine:
     """The settings of the release, and what the row sets otherwise."""
     release = text(row, "engine_version")
     if not release[:1].isdigit():
@@ -238,7 +241,8 @@ def _engine(row: Row, name: str, chip: Accelerator, length: int, chunks: bool) -
         release = release_on(name, day[1]) if day else _undated(row, name)
     engine = engine_on(name, chip, release)
     blocks, tokens = (_printed(row, f"kv_{unit}_printed") for unit in ("blocks", "tokens"))
-    if name == "vllm" and blocks and not tokens:
+    first_engine = name == "vllm" and blocks and not tokens
+    if first_engine:
         # vLLM's first engine, which printed blocks, read whole prompts; FIRST has the rest.
         reads = CHUNK if chunks else max(length, CHUNK)
         first = engine_on(name, chip, FIRST)
@@ -250,7 +254,20 @@ def _engine(row: Row, name: str, chip: Accelerator, length: int, chunks: bool) -
         "most_sequences": whole(row, "max_num_seqs"),
         "block": whole(row, "block_size"),
     }
-    return engine.but(**{key: value for key, value in own.items() if value})
+    engine = engine.but(**{key: value for key, value in own.items() if value})
+    if first_engine and tower and tower.picture:
+        # Its trial pass took as many requests as images of the largest size fit into a step, each
+        # with one (worker/model_runner.py, profile_run: max_num_batched_tokens // max_mm_tokens).
+        images = max(engine.step_tokens // tower.picture.tokens, 1)
+        engine = engine.but(most_sequences=min(engine.most_sequences, images))
+    return engine
+
+
+def _encoding(row: Row, engine: Engine, tower: Tower | None, tp: int) -> float:
+    """Bytes of the encoders' pass while vLLM's first engine tried itself."""
+    if tower is None or tower.picture is None or _printed(row, "kv_tokens_printed"):
+        return 0.0
+    return tower.picture.bytes(engine.most_sequences, tp) if engine.name == "vllm" else 0.0
 
 
 def _cache(row: Row, engine: Engine) -> str:

@@ -29,6 +29,8 @@ def recur(at: Layout, a: Attention, state: State, x: Tensor) -> Tensor:
     at.linear(names, x, [q, k, v, gate])
     rates = at.tensor("rates", ("heads", a.heads), ("rates", state.rates))
     at.linear(["attention.rates"], x, [rates])
+    if not at.run.training:
+        q, k, v = _apart(at, q, k, v)
     q, k, v = _convolved(at, state, q, k, v)
     step = _one_token if at.run.decoding else _chunks
     mixed = step(at, a, state, q, k, v, rates)
@@ -36,6 +38,15 @@ def recur(at: Layout, a: Attention, state: State, x: Tensor) -> Tensor:
     weight = at.weights("attention.out_norm")
     return at.op(Kind.NORM, "attention.out_norm", [mixed, gate], [out], weight, part="norm",
                  flop_per_element=8.0)  # fmt: skip
+
+
+def _apart(at: Layout, *made: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What one product made, head by head, is laid out anew (SGLang's fused_qkvzba_split_reshape_
+    cat; vLLM's fix_query_key_value_ordering).
+    """
+    q, k, v = (Tensor(f"{t.name}.apart", t.dims, t.bits) for t in made)
+    at.op(Kind.RECURRENCE, "attention.split", made, [q, k, v])
+    return q, k, v
 
 
 def _convolved(

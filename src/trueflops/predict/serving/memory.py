@@ -74,6 +74,7 @@ class ServerMemory:
         visible: float | None = None,
         free: float | None = None,
         towers: float = 0.0,
+        encoding: float = 0.0,
         speculator: Speculator | None = None,
     ) -> None:
         self.passes, self.engine, self.workload = passes, engine, workload
@@ -81,6 +82,7 @@ class ServerMemory:
         self.visible = visible or visible_bytes(passes.clock.chip)
         self.free = free  # at start, where it was seen
         self.towers = towers  # parameters of encoders beside the model
+        self.encoding = encoding  # bytes that their pass holds
         self.speculator = speculator
 
     def capacity(self, plan: Plan) -> float:
@@ -252,7 +254,7 @@ class ServerMemory:
         return self.capacity(plan) - sum(float(part.value) for part in fixed)
 
     def _trial(self, plan: Plan) -> Term:
-        needed = trial_bytes(self.passes.model, plan, self.engine)
+        needed = max(trial_bytes(self.passes.model, plan, self.engine), self.encoding)
         law = self.passes.profile.curve("activations")
         return leaf("working tensors", needed, law, "activations", "bytes")
 
