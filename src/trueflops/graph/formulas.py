@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -52,14 +53,22 @@ class Formula:
         return self.sheet.enter(operator.truediv, other, self)
 
     def __array_ufunc__(self, of: np.ufunc, method: str, *given: object, **how: object) -> Formula:
-        """What numpy does with it: np.maximum, or a product with one of numpy's own numbers."""
-        if method != "__call__" or how or len(given) != 2:
+        """What numpy does with it: np.sqrt, np.maximum, a product with one of numpy's numbers."""
+        if method != "__call__" or how or len(given) > 2:
             return NotImplemented
+        if len(given) == 1:
+            return self.sheet.enter(_of_one(of), self, 0)
         return self.sheet.enter(of, *given)
 
     def __bool__(self) -> bool:
         """Refused: a pass that asks would lower for one size what is used for all."""
         raise TypeError("a size that is not known yet decides nothing")
+
+
+@cache
+def _of_one(of: np.ufunc) -> Operation:
+    """A function of one size as an operation, whose second size counts for nothing."""
+    return lambda size, _: of(size)
 
 
 class Sheet:

@@ -118,7 +118,7 @@ class ExpertShape(NamedTuple):
 
     tokens: Size  # of all ranks that share the experts
     per_token: Size  # experts that a token chooses
-    rows: Size  # copies of tokens that this rank's experts answer
+    rows: Size  # copies of tokens that the experts of the fullest rank answer
     touched: Size  # experts of this rank with at least one row
     experts: Size  # of this rank
     ranks: Size  # that the experts are spread over
@@ -130,13 +130,14 @@ class ExpertShape(NamedTuple):
 def expert_shape(op: Op) -> ExpertShape:
     """Shape of a fused layer of experts: weights are up (and gate), then down."""
     x, down = op.inputs[0], op.weights[-1]
-    size, rows = dict(down.dims), dict(x.dims)["routed"]
+    size, even = dict(down.dims), dict(x.dims)["routed"]
+    rows = even * op.facts.get("fullest", 1.0)
     chosen, per_token, experts = op.facts["chosen"], op.facts["per_token"], size["experts"]
     up: Size = 0.0
     for weight in op.weights[:-1]:
         up = up + weight.elements
     return ExpertShape(
-        tokens=op.facts.get("tokens", rows / experts / chosen),
+        tokens=op.facts.get("tokens", even / experts / chosen),
         per_token=per_token,
         rows=rows,
         touched=op.facts.get("touched", experts * reached(chosen, rows / experts / chosen)),

@@ -91,7 +91,7 @@ class Ffn:
 class Experts:
     """A mixture of experts, with the shared expert that some families always run beside it."""
 
-    count: int
+    count: int  # copies included
     per_token: int
     width: int
     gated: bool = True
@@ -100,3 +100,4 @@ class Experts:
     shared_width: int = 0
     shared_gate: bool = False
     activation: str = "silu"
+    copies: int = 0  # of popular ones, which a server adds to keep its ranks even

@@ -21,9 +21,10 @@ def add_copies(model: Model, copies: int) -> Model:
     if not model.is_moe:
         raise BadInput(say("{name} has no experts: leave redundant ones out", name=model.name))
 
-    def more(block: Block) -> Block:
+    def copied(block: Block) -> Block:
         if block.experts is None:
             return block
-        return replace(block, experts=replace(block.experts, count=block.experts.count + copies))
+        more = replace(block.experts, count=block.experts.count + copies, copies=copies)
+        return replace(block, experts=more)
 
-    return replace(model, blocks=tuple(map(more, model.blocks)))
+    return replace(model, blocks=tuple(map(copied, model.blocks)))

@@ -72,7 +72,8 @@ def pool_flags(point: PooledPoint) -> str:
 def print_pooled(out: Console, point: PooledPoint, notes: Sequence[str] = ()) -> None:
     """The whole answer for one pair of pools."""
     print_asked(out, point)
-    said = [pool_flags(point), *notes, *routing_notes(point.decode_pool.plan)]
+    routed = routing_notes(point.model, point.decode_pool.plan, point.running)
+    said = [pool_flags(point), *notes, *routed]
     print_plan(out, describe(point), said)
     out.print()
     out.print(_pooled_table(point))

@@ -21,6 +21,7 @@ from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
 from trueflops.predict.checkpoint import trained_parameters
 from trueflops.predict.serving.point import StagePoint, UsdApart
+from trueflops.predict.serving.ranks import fullest_experts
 from trueflops.report.waterfall import training_waterfall
 
 SCHEMA_VERSION: Final = 1
@@ -240,6 +241,7 @@ def serving(question: Mapping[str, Any], point: ServingPoint) -> dict[str, Any]:
         "max_model_len": point.kv_cache.length,
         **estimate("maximum_concurrency", point.kv_cache.concurrency),
         "kv_cache_filled": point.cache_filled,
+        "experts_busiest_over_mean": fullest_experts(point.model, point.plan, point.running),
         "memory_share": point.engine.share(int(point.plan.tp * point.plan.pp)),
         "capacity_bytes": point.capacity_bytes,
         "memory": term(point.memory),

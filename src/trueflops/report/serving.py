@@ -11,9 +11,11 @@ from trueflops import units
 from trueflops.errors import join_or
 from trueflops.graph.passes import format_named
 from trueflops.language import mark, say, word
+from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.words import serving_words
 from trueflops.predict import Point, ServingPoint
+from trueflops.predict.serving.ranks import fullest_experts
 from trueflops.report.grid import grid
 from trueflops.report.tables import count, plural, ranged
 from trueflops.report.training import describe_cluster, memory_table, print_plan
@@ -48,18 +50,31 @@ def print_asked(out: Console, point: Point) -> None:
 def print_serving(out: Console, point: ServingPoint, notes: Sequence[str] = ()) -> None:
     """The whole answer for one way of cutting the cluster."""
     print_asked(out, point)
-    print_plan(out, describe_replicas(point), [*notes, *routing_notes(point.plan)])
+    print_plan(
+        out,
+        describe_replicas(point),
+        [*notes, *routing_notes(point.model, point.plan, point.running)],
+    )
     out.print()
     out.print(serving_table(point))
     out.print()
     out.print(memory_table(point.memory, point.capacity_bytes))
 
 
-def routing_notes(plan: Plan) -> list[str]:
-    """What is assumed of experts that tokens are sent to."""
-    if plan.ep * plan.etp <= plan.tp:
+def routing_notes(model: Model, plan: Plan, running: int) -> list[str]:
+    """How evenly ranks that share experts are loaded."""
+    if plan.ep == 1:
         return []
-    return [say("experts evenly loaded, as redundant ones keep them (EPLB): assumed")]
+    said = say(
+        "experts: the busiest of {ranks} ranks has {share} times the tokens of the mean one in a "
+        "decode step, chosen at random",
+        ranks=count(float(plan.ep)),
+        share=units.digits(fullest_experts(model, plan, running)),
+    )
+    copies = max((block.experts.copies for block in model.blocks if block.experts), default=0)
+    if copies:
+        return [said + say("; copies keep popular ones apart (EPLB)")]
+    return [said + say("; popular ones add to it: the interval is wider for that")]
 
 
 def describe_replicas(point: ServingPoint) -> str:

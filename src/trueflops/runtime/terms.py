@@ -245,4 +245,15 @@ def total(
     `least` is what physics allows: the limits of parts that wait for one another do not add up.
     """
     value = summed(part.value for part in parts)
-    return Term(name, value, unit, cause, spread, parts=parts, least=least)
+    unstated = NOTHING_UNSTATED
+    if any(part.unstated is not NOTHING_UNSTATED for part in parts):
+        unstated = _unstated(parts, value)
+    return Term(name, value, unit, cause, spread, parts=parts, least=least, unstated=unstated)
+
+
+def _unstated(parts: tuple[Term, ...], whole: Size) -> Sides:
+    """What guesses may have got wrong of a sum, where each part has its own."""
+    safe = np.maximum(whole, 1e-300)
+    below = summed(part.value * np.expm1(-part.unstated[0]) / safe for part in parts)
+    above = summed(part.value * np.expm1(part.unstated[1]) / safe for part in parts)
+    return -np.log1p(below), np.log1p(above)

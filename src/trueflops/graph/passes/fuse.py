@@ -15,7 +15,9 @@ from typing import Final
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Tensor, unique
 from trueflops.graph.kinds import CollectiveKind, Kind, Role
+from trueflops.graph.routing import fullest_share
 from trueflops.graph.rules import RULES, STATISTIC_BITS, work
+from trueflops.graph.shapes import matrices_of
 from trueflops.sizes import Size
 
 _MATMUL, _CROSS_ENTROPY, _INDEX, _EXCHANGE = (
@@ -133,9 +135,13 @@ def _fuse_experts(nodes: list[Node]) -> list[Node]:
     products = [op for op in run if op.kind is _MATMUL]
     rows = next(op.inputs[0] for op in products)
     facts = dict(products[0].facts)
+    own, reach = dict(rows.dims)["routed"], facts["per_token"] / facts["chosen"]  # of all experts
+    ranks = reach / dict(matrices_of(products[0])[0].dims)["experts"]
+    # All ranks of a layer wait for the one that most tokens chose.
+    facts["fullest"] = fullest_share(own, ranks, reach, facts["per_token"])
     if any(isinstance(n, Collective) and n.kind is _EXCHANGE and n.axis == "ep" for n in nodes):
         # Tokens were sent to their experts: a rank sees the copies for its own, and no others.
-        facts["tokens"] = dict(rows.dims)["routed"] / facts["per_token"]
+        facts["tokens"] = own / facts["per_token"]
     one = Op(
         "experts",
         Kind.EXPERTS,

@@ -25,6 +25,7 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, merged, program_costs
 from trueflops.predict.serving.interleaved import interleaved
+from trueflops.predict.serving.ranks import uneven_experts
 from trueflops.predict.serving.sparse import chosen_at_most, sees_all, sparse_kernel
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
@@ -244,7 +245,9 @@ class Passes:
             ).seconds
             parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
         least = self.least(costs, plan, graphs=graphs)
-        return total(name, *parts, cause="framework", spread=host.error, least=least)
+        whole = total(name, *parts, cause="framework", spread=host.error, least=least)
+        slower = uneven_experts(self.model, plan, reads=not graphs)
+        return replace(whole, unstated=(0.0, slower)) if np.any(slower) else whole
 
     def computing(
         self, costs: Costs, plan: Plan, *, graphs: bool, issued: Size | None = None,
