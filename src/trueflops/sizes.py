@@ -49,6 +49,12 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
+def plain(size: Size) -> Size:
+    """A number where it is one for all plans, in an array or not."""
+    one = isinstance(size, np.ndarray) and size.size == 1
+    return float(size.item()) if one else size  # type: ignore[union-attr]
+
+
 def weighs(size: Size) -> bool:
     """Whether it is more than a plain zero, whose sums a million plans need not pay for."""
     return not isinstance(size, float | int) or size != 0.0

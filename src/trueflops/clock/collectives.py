@@ -69,8 +69,8 @@ def collective_transfer(
     An all-to-all that sends each token to `copies` experts may send one copy to each node and
     forward it there (DeepEP); with 0 copies every one of them travels by itself.
     """
-    if not tiers or kind is CollectiveKind.COPY:
-        return Transfer(group * payload * 0.0)
+    if not tiers or kind is CollectiveKind.COPY or not np.any(group > 1.0):
+        return Transfer(group * payload * 0.0, (0.0,) * len(tiers))
     at, base, rate = levels(group, payload, stride, tiers, law)
     ways = _library(kind, at, payload, rate, copies)
     seconds = fastest_protocol(base, ways.values(), at, payload, law)

@@ -60,8 +60,11 @@ def _exchange_gradients(
     forward, backward = (size * (1.0 - 1.0 / pieces) for size in (slow.forward, slow.backward))
     gradient_bytes = BYTES[plan.summed_dtype]
     gradients = Payload(held.dense * gradient_bytes, held.experts * gradient_bytes)
-    whole = _over(clock, plan, gradients, CollectiveKind.ALL_REDUCE, plan.dp, pieces)
-    exposed = _left(whole.seconds, backward, pieces)
+    whole = NOTHING
+    exposed: Size = 0.0
+    if np.any(zero == 0):
+        whole = _over(clock, plan, gradients, CollectiveKind.ALL_REDUCE, plan.dp, pieces)
+        exposed = _left(whole.seconds, backward, pieces)
     if np.any(zero > 0):
         scatter = _over(
             clock, plan, gradients, CollectiveKind.REDUCE_SCATTER, plan.dp_shard, pieces
@@ -74,20 +77,18 @@ def _exchange_gradients(
         within = either(zero >= 3, gather + scatter, scatter)
         scatters = np.where(zero >= 2, micro_batches, np.where(zero > 0, 1.0, 0.0))
         gathers = np.where(zero >= 3, micro_batches, np.where(zero > 0, 1.0, 0.0))
-        once = scatters * within + gathers * gather + between
-        whole = either(zero == 0, whole, once)
+        whole = either(zero == 0, whole, scatters * within + gathers * gather + between)
         # Shards are summed between replicas layer by layer behind the scatter, only in the last
         # backward, and beside it where the links are others: shards inside a node, sums outside.
         each = _left(within.seconds, backward, pieces)
         last = np.where(zero == 0, whole.seconds, within.seconds + between.seconds)
-        exposed = gathers * _left(gather.seconds, forward, pieces)
-        exposed = exposed + np.maximum(scatters - 1.0, 0.0) * each
-        crowded = _left(last, backward, pieces)
+        final = _left(last, backward, pieces)
         beside = (zero >= 3) & np.logical_not(_share_a_tier(gather + scatter, between))
         if np.any(beside):
             apart = _left(between.seconds, backward, pieces) + within.seconds / pieces
-            crowded = np.where(beside, np.maximum(each, apart), crowded)
-        exposed = exposed + crowded
+            final = np.where(beside, np.maximum(each, apart), final)
+        exposed = gathers * _left(gather.seconds, forward, pieces)
+        exposed = exposed + np.maximum(scatters - 1.0, 0.0) * each + final
     return Exchange(whole, np.minimum(exposed, whole.seconds) if plan.overlap else whole.seconds)
 
 

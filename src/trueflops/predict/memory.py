@@ -7,13 +7,14 @@ stage 1 shares the optimizer's states, 2 also gradients, 3 also weights. Bytes: 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
 from trueflops.predict.stages import Stages
-from trueflops.sizes import Size, weighs
+from trueflops.sizes import Size, plain, weighs
 from trueflops.tables import by_value
 
 
@@ -81,8 +82,8 @@ class Held:
 
     def most(self) -> Held:
         """Those of the stage that holds the most, plan by plan."""
-        largest = {
-            field.name: np.max(getattr(self, field.name), axis=0)
+        largest: dict[str, Any] = {
+            field.name: plain(np.max(getattr(self, field.name), axis=0))
             for field in fields(self)
             if field.name != "ways" and np.ndim(getattr(self, field.name))
         }

@@ -16,7 +16,7 @@ from trueflops.predict.schedule import Dispatched, SlowestStage, pairs
 from trueflops.predict.stages import Stages
 from trueflops.runtime import Beside, Ran, StageSeconds, Stretch, run_closed
 from trueflops.runtime.terms import at
-from trueflops.sizes import Size, weighs
+from trueflops.sizes import Size, plain, weighs
 from trueflops.tables import by_value, summed, where_largest
 
 USEFUL: Final = ("forward", "backward", "backward_weight")
@@ -207,7 +207,7 @@ def _busiest_links(costs: Costs, stages: Stages) -> tuple[Size, ...]:
     keys = {key for piece in (*costs.blocks, costs.embedding, costs.head) for key in piece.links}
     for phase, tier in sorted(keys):
         busy[tier] = busy.get(tier, 0.0) + whole(_link(tier), phase)
-    return tuple(np.max(busy[tier], axis=0) for tier in sorted(busy))
+    return tuple(plain(np.max(busy[tier], axis=0)) for tier in sorted(busy))
 
 
 def _link(tier: int) -> Callable[[PieceCost, str], Size]:

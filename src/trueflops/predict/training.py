@@ -34,7 +34,7 @@ from trueflops.predict.training_step import TrainingStep
 from trueflops.predict.upkeep import Upkeep, maintain
 from trueflops.profile import Profile
 from trueflops.runtime import Term
-from trueflops.sizes import Size
+from trueflops.sizes import Size, plain
 from trueflops.tables import MANY, Batch
 from trueflops.workload import Training
 
@@ -129,8 +129,8 @@ class Trainer:
         plan = plan.pick(0)
         key = tuple(getattr(plan, name) for name in (*SHAPING, *STRUCTURE, *_MODEL))
         if key not in self._remembered:
-            costs = training_costs(self.as_trained(plan), plan, self.workload.seq, self.clock)
-            self._remembered[key] = costs
+            keyed = training_costs(self.as_trained(plan), plan, self.workload.seq, self.clock)
+            self._remembered[key] = KeyedCosts(keyed.costs.map(plain), None)
         return self._remembered[key]
 
     def as_trained(self, plan: Plan) -> Model:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trueflops.catalog import Accelerator, Origin
@@ -131,9 +131,16 @@ class Profile:
     accelerator: str
     curves: Mapping[CurveKey, Curve]
     chip: Accelerator | None = None  # where the catalog has none of that name
+    _looked_up: dict[CurveKey | str, Curve] = field(default_factory=dict, init=False, repr=False)
 
     def curve(self, key: CurveKey | str) -> Curve:
         """The curve of a class of op, or the nearest more general one; a dotted name is a key."""
+        found = self._looked_up.get(key)
+        if found is None:
+            found = self._looked_up[key] = self._look_up(key)
+        return found
+
+    def _look_up(self, key: CurveKey | str) -> Curve:
         wanted = CurveKey.parse(key) if isinstance(key, str) else key
         for at in wanted.chain():
             found = self.curves.get(at)

@@ -213,6 +213,8 @@ class Estimate:
 
 def at(size: Size, index: int) -> float:
     """The size of one plan out of many."""
+    if isinstance(size, float):
+        return float(size)
     if isinstance(size, Tabled):
         return float(size.at(index))
     return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from trueflops.sizes import Array, Size, distinct, weighs
+from trueflops.sizes import Array, Size, distinct, plain, weighs
 from trueflops.tables.batch import Batch
 from trueflops.tables.tabled import Tabled, is_long, joint
 
@@ -94,7 +94,7 @@ def where_largest(size: Size, what: str) -> Callable[[Size], Size]:
         each = cast("Array", of)
         at = by_value(index, what, each)
         if len(each) == 1 or isinstance(at, float):
-            return each[int(at) % len(each)]
+            return plain(each[int(at) % len(each)])
         found = each[0]
         for stage in range(1, len(each)):
             found = np.where(at == float(stage), each[stage], found)
