@@ -359,7 +359,7 @@ def test_a_stand_in_takes_its_size_from_row_or_name() -> None:
     assert model_of("Qwen3.5-397B-A17B").active_parameter_count == pytest.approx(17e9, rel=0.03)
     assert model_of("Gemma-4-12B-it", 12.0, 12.0).parameter_count == pytest.approx(12e9, rel=0.02)
     with pytest.raises(TrueflopsError, match="params_b"):
-        model_of("zhipuai/GLM-5")
+        model_of("zhipuai/GLM-9")
 
 
 def test_weight_formats_are_found_by_what_people_call_them() -> None:
