@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from trueflops.catalog import cluster
+from trueflops.clock import Clock
 from trueflops.model import Model, read_model
 from trueflops.plan import BYTES, Plan
 from trueflops.plan.pieces import deal
+from trueflops.plan.plan import Engine
 from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
 from trueflops.predict.schedule import SlowestStage, bubble_seconds, in_flight
 from trueflops.predict.stages import representative_stages
@@ -329,3 +332,21 @@ def test_one_request_writes_as_fast_as_weights_are_read(chip: str) -> None:
     bandwidth = where.accelerator.need("memory.bandwidth")
     least = float(point.memory["weights"].value) / bandwidth
     assert 0.6 < least / float(point.decode.value) < 0.9
+
+
+@pytest.mark.parametrize("engine", get_args(Engine))
+def test_a_single_stage_holds_what_the_step_says(engine: Engine) -> None:
+    asked = trainer("Llama-3.1-8B", "8xH100", seq=2048, batch=64)
+    plan = Plan(dp_shard=8, zero=3, recompute="full", engine=engine)
+    (stage,) = asked.memory_by_stage(plan)
+    assert stage == asked.predict_one(plan).memory
+
+
+def test_the_rate_of_a_large_product_is_priced_once_for_a_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    where = cluster("8xH100")
+    profile = from_datasheet(where.accelerator)
+    rate = Clock(where, profile).matmul_rate("bf16")
+    monkeypatch.setattr(Clock, "price_ops", None)
+    assert Clock(where, profile).matmul_rate("bf16") == rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,7 @@ from trueflops.report.training import (
 )
 from trueflops.report.what_helps import encode_helps, print_helps
 from trueflops.report.whole_bill import encode_whole_bill, print_whole_bill
+from trueflops.runtime.terms import NOTHING_UNSTATED, Term
 from trueflops.search import Found, Space, search_plans, what_would_fit
 from trueflops.search.best import surely_too_large
 from trueflops.search.hardware import Hardware
@@ -178,12 +180,11 @@ class Answer:
             plot_front(found.front, Path(self.options.plot_front), self.rent)
         if self.options.json:
             answer = encode.training(question_of(self.options), step, bill)
-            stages = self.trainer.memory_by_stage(step.plan)
             answer |= {
                 "framework": self.software._asdict(),
                 "notes": self.notes,
                 "whole_bill": encode_whole_bill(whole),
-                "stages": [encode.term(stage) for stage in stages],
+                "stages": [encode.term(stage) for stage in self._stages(step)],
                 "would_fit": [words for words, _ in fit],
             }
             if found is not None:
@@ -226,6 +227,12 @@ class Answer:
         if not step.fits:
             self._say_does_not_fit(step, fit)
         return 0 if step.fits else 1
+
+    def _stages(self, step: TrainingStep) -> list[Term]:
+        """What every stage holds, whatever was guessed; a single one is the step's own."""
+        if step.plan.pp == 1:
+            return [replace(step.memory, unstated=NOTHING_UNSTATED)]
+        return self.trainer.memory_by_stage(step.plan)
 
     def _simulate(self, step: TrainingStep) -> SimulatedPipeline | None:
         """The plan's pipeline event by event: where it is asked for, or soon done, and a note where

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from trueflops.catalog import Cluster
+from trueflops.catalog import Accelerator, Cluster
 from trueflops.clock.algorithms import Algorithm
 from trueflops.clock.collectives import Placement, collective_transfer, stage_links
 from trueflops.clock.host import OF_A_COLLECTIVE, HostLaw
@@ -104,7 +105,6 @@ class Clock:
         self.silicon = Silicon.of(self.chip)
         self.power = PowerLaw(self.chip, profile.curve("power"))
         self.host = HostLaw(profile, itself=self.chip.is_cpu)
-        self._rates: dict[str, float] = {}
         self._pads = bool(profile.curve("framework")["pads_vocabulary"])
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
@@ -154,9 +154,10 @@ class Clock:
 
     def matmul_rate(self, dtype: str) -> float:
         """Flop per second that a large, square product reaches for a moment: what is achievable."""
-        if dtype not in self._rates:
-            self._rates[dtype] = self._large_product(dtype)
-        return self._rates[dtype]
+        rates = _RATES.setdefault(self.profile, {})
+        if (self.chip, dtype) not in rates:
+            rates[self.chip, dtype] = self._large_product(dtype)
+        return rates[self.chip, dtype]
 
     def _large_product(self, dtype: str) -> float:
         side = Tensor("side", (("rows", LARGE_SIDE), ("inner", LARGE_SIDE)))
@@ -308,3 +309,8 @@ _MEMORY_PER_NODE = 2 * 204.8e9
 # Bytes a second of a node's drives. Assumed: four data-centre drives on PCIe 4, striped, at 6 GB/s
 # each. Of the catalog's nodes only Frontier's publishes a figure (two drives, 5.5 GB/s).
 _NVME_PER_NODE = 24e9
+
+_RATES: Final[WeakKeyDictionary[Profile, dict[tuple[Accelerator, str], float]]] = (
+    WeakKeyDictionary()
+)
+"""Rates of large products by profile, chip and dtype: asked for twice in every answer."""
