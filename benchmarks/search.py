@@ -114,7 +114,7 @@ def _rank(case: Case, trainer: Trainer, plan: Plan, found: Found) -> None:
     step, best = trainer.predict_one(plan), found.best[0]
     own = float(step.step.value)
     print(f"  published ({case.source}): {describe_plan(plan)}: {_words(step)}")
-    again = search_plans(trainer, case.space, at_least=own, with_front=False)
+    again = search_plans(trainer, case.space, most=1, at_least=own, with_front=False)
     gap = own / float(best.step.value) - 1.0
     rank = f"{again.faster + 1:,} of {found.legal:,}"
     print(f"  its rank by our clock: {rank}; the best is {gap:.1%} faster")

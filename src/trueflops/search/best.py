@@ -144,11 +144,7 @@ class _Search:
         complete = True
         try:
             self._first_look(outlines, self.front.budgets[:: -1 if with_front else -PARTS])
-            branches = [
-                outline.narrowed(rows, self.trainer)
-                for outline in outlines
-                if (rows := self._left_open(outline)).size
-            ]
+            branches = [branch for outline in outlines if (branch := self._narrowed(outline))]
             for branch, rows in in_order(branches, self.trainer.capacity):
                 self._decide(branch, rows)
                 self.say(Progress(self.decided, self.legal.count, self._best_seconds))
@@ -181,11 +177,20 @@ class _Search:
         # Plans are counted when they are decided.
         self.too_large = self.slower = self.fitting = self.forbidden = self.faster = 0
 
-    def _left_open(self, outline: Branch) -> Rows:
-        """Keys that the mean stage alone does not make too slow; the others are decided."""
+    def _narrowed(self, outline: Branch) -> Branch | None:
+        """Keys that neither the mean stage nor the slowest makes too slow, with tight bounds."""
+        rows = self._left_open(outline)
+        if not rows.size:
+            return None
+        tight = outline.narrowed(rows, self.trainer)
+        rows = self._left_open(tight)
+        return tight.only(rows) if rows.size else None
+
+    def _left_open(self, branch: Branch) -> Rows:
+        """Keys that their bounds do not make too slow; the others are decided."""
         limit = max(self._limit, float(self.front.limits.max()))
-        rows = np.flatnonzero(outline.seconds < limit)
-        slower = outline.family.count - (outline.family.only(rows).count if rows.size else 0)
+        rows = np.flatnonzero(branch.seconds < limit)
+        slower = branch.family.count - (branch.family.only(rows).count if rows.size else 0)
         self.slower += slower
         self.decided += slower
         return rows

@@ -18,8 +18,8 @@ there when the last forward ends. tests/test_search.py holds both against every 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from trueflops.predict.costs import KeyedCosts, PieceCost
 from trueflops.predict.pipeline import USEFUL, exposed_shares
 from trueflops.predict.schedule import in_flight, pairs
 from trueflops.predict.stages import Stages, mean_stage, representative_stages
-from trueflops.search.families import Choices, Family, Rows
+from trueflops.search.families import Choices, Family, Rows, one_long
 from trueflops.sizes import Array, Size, distinct
 from trueflops.tables import summed
 
@@ -47,6 +47,10 @@ class _Line:
 
     none: Array  # where no layer does
     every: Array  # where all do
+
+    def only(self, rows: Rows) -> _Line:
+        """Of some keys."""
+        return _Line(self.none.take(rows, axis=-1), self.every.take(rows, axis=-1))
 
     def at(self, share: Array, rows: Rows) -> Array:
         """Where such a share of each stage's layers does."""
@@ -62,6 +66,10 @@ class _Early:
     host: _Line
     clocked: _Line
 
+    def only(self, rows: Rows) -> _Early:
+        """Of some keys."""
+        return _Early(self.device.only(rows), self.host.only(rows), self.clocked.only(rows))
+
     def at(self, share: Array, rows: Rows, capped: Array) -> Array:
         """Seconds at least, [stage, key]; the cap slows what follows the clock by so much."""
         each = np.maximum(self.device.at(share, rows), self.host.at(share, rows))
@@ -74,6 +82,10 @@ class _Dispatched:
 
     sent: _Line
     beside: _Line
+
+    def only(self, rows: Rows) -> _Dispatched:
+        """Of some keys."""
+        return _Dispatched(self.sent.only(rows), self.beside.only(rows))
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,17 @@ class Bounds:
     layout: Rows  # [key]: which of these is its own
     early: _Early | None  # of schedules that move weight gradients; None: of an outline
     dispatched: _Dispatched | None  # of dualpipe
+
+    def only(self, rows: Rows) -> Bounds:
+        """Of some keys: all that has one number for each of them, as far as it has."""
+        changed: dict[str, Any] = {"keys": one_long(self.keys, rows)}
+        for name in (each.name for each in fields(self)):
+            size = getattr(self, name)
+            if isinstance(size, _Line | _Early | _Dispatched):
+                changed[name] = size.only(rows)
+            elif isinstance(size, np.ndarray) and name != "exchanged":
+                changed[name] = size.take(rows, axis=-1)
+        return replace(self, **changed)
 
     def seconds(self, rows: Rows, again: Array) -> Array:
         """At least."""

@@ -54,6 +54,14 @@ class Branch:
         keyed = KeyedCosts(self.keyed.costs, which)
         return self.of(self.family.only(rows), keyed, trainer, bounds_of)
 
+    def only(self, rows: Rows) -> Branch:
+        """Some of its keys, with the bounds that they have."""
+        if rows.size == self.family.keys.count:
+            return self
+        which = None if self.keyed.which is None else self.keyed.which[rows]
+        keyed = KeyedCosts(self.keyed.costs, which)
+        return Branch(self.family.only(rows), keyed, self.bounds.only(rows))
+
     @cached_property
     def seconds(self) -> Array:
         """That each key takes at least: where nothing runs again."""

@@ -94,7 +94,7 @@ class Family:
 
     def only(self, rows: Rows) -> Family:
         """Those of some keys."""
-        return replace(self, keys=_one_long(self.keys, rows), most_again=self.most_again[rows])
+        return replace(self, keys=one_long(self.keys, rows), most_again=self.most_again[rows])
 
     def all(self) -> Plan:
         """All of them, key by key."""
@@ -140,11 +140,11 @@ def legal_plans(model: Model, training: Training, cluster: Cluster, space: Space
                     refused[rule.code] += count * int(choices.zero.size)
             fine = np.flatnonzero(broken < 0)
             if fine.size and choices.zero.size:
-                families += _sensible(grids.family(_one_long(keys, fine), choices))
+                families += _sensible(grids.family(one_long(keys, fine), choices))
     return Legal(tuple(families), refused)
 
 
-def _one_long(keys: Plan, rows: Rows) -> Plan:
+def one_long(keys: Plan, rows: Rows) -> Plan:
     """Some keys of many, as arrays even where there is only one."""
     taken = keys.take(rows)
     return taken.but(pp=np.broadcast_to(np.asarray(taken.pp, np.float64), rows.shape).copy())
