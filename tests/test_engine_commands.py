@@ -19,7 +19,7 @@ from trueflops.interop.engines import (
     read_deployment,
     write_deployment,
 )
-from trueflops.interop.engines.files import IN_DYNAMO
+from trueflops.interop.engines.dynamo import IN_DYNAMO
 from trueflops.predict.serving.cache import CACHE_BITS
 
 CUTS = ((1, 1, 1, 1), (4, 1, 1, 1), (1, 2, 1, 1), (2, 2, 1, 1), (2, 1, 4, 1), (1, 1, 8, 8),
@@ -112,8 +112,8 @@ def test_flags_alone_are_read_where_the_engine_is_known() -> None:
     ("command", "reason"),
     [
         ("echo hello", "starts none"),
-        ("vllm serve a --max-num-seqs many", "not a whole number"),
-        ("vllm serve a --gpu-memory-utilization 90", "not a share"),
+        ("vllm serve a --max-num-seqs many", "write a whole number"),
+        ("vllm serve a --gpu-memory-utilization 90", "write a share"),
         ('vllm serve "a', "quote is not closed"),
     ],
 )
@@ -204,3 +204,21 @@ def test_most_sequences_are_how_many_run(capsys: pytest.CaptureFixture[str]) -> 
     answer = _ask(capsys, "--on", "H100", "--tp", "1", "--max-num-seqs", "16")
     assert answer["running_requests_per_replica"] == 16
     assert answer["waiting_requests_per_replica"] == 48
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo hello\n", "没有启动任何已知的引擎"),
+        ("vllm serve m --max-num-seqs many\n", "请写不小于 1 的整数"),
+        ("llama-server -m x.gguf -ngl 0\n", "所有层都由主机计算"),
+    ],
+)
+def test_errors_of_launch_files_are_said_in_chinese(
+    script: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "serve.sh"
+    file.write_text(script)
+    words = ["infer", "Llama-3.1-8B", "--on", "H100", "--from", str(file), "--lang", "zh"]
+    assert main(words) == 2
+    assert said in "".join(capsys.readouterr().err.split("\n")).replace(" " * 11, "")

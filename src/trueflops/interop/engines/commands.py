@@ -16,6 +16,7 @@ from typing import Any, Final
 from trueflops.errors import BadInput, join_or, printable, shorten
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed, Vocabulary
 from trueflops.interop.engines.partition import FLAGS, read_partition, settle
+from trueflops.language import say
 from trueflops.units import read_number
 
 WHOLE: Final = ("tp", "pp", "dp", "ep", "max_model_len", "block_size", "max_num_seqs",
@@ -27,17 +28,25 @@ _ENDS: Final = re.compile(r"--?[A-Za-z]|[&|;>]|\$@")  # where a flag has no valu
 _THOUSANDS: Final = {"k": 1000, "m": 1_000_000, "K": 1024, "M": 1024**2}
 
 
-def read_command(text: str, engine: str = "", where: str = "the command") -> Deployed:
+def read_command(text: str, engine: str = "", where: str = "") -> Deployed:
     """What a command, or a script that holds one, says; flags alone where the engine is named.
 
     Flags that nothing answers to are named in `ignored`.
     """
+    where = where or say("the command")
     words = list(_words(text, where))
     if not engine:
         engine, words = _started(words, where)
     spoken = VOCABULARIES.get(engine)
     if spoken is None:
-        raise BadInput(f"{where}: no flags of {engine!r} are known; write {_known()}")
+        raise BadInput(
+            say(
+                "{where}: no flags of {engine!r} are known; write {known}",
+                where=where,
+                engine=engine,
+                known=_known(),
+            )
+        )
     said: dict[str, Any] = read_partition(text)
     ignored: list[str] = []
     fields = {_dashed(flag): field for field, flags in spoken.flags.items() for flag in flags}
@@ -94,12 +103,19 @@ def theirs(words: Mapping[str, str], ours: str, field: str) -> str:
     for word, meant in words.items():
         if meant == ours:
             return word
-    raise BadInput(f"--{field} {ours}: this engine has no word for it; {_one_of(words)}")
+    raise BadInput(
+        say(
+            "--{field} {ours}: this engine has no word for it; {instead}",
+            field=field,
+            ours=ours,
+            instead=_one_of(words),
+        )
+    )
 
 
 def _one_of(words: Mapping[str, str]) -> str:
     known = list(dict.fromkeys(words.values()))
-    return f"write {join_or(known)}" if known else "it follows the checkpoint"
+    return say("write {known}", known=join_or(known)) if known else say("it follows the checkpoint")
 
 
 def _take(
@@ -131,7 +147,12 @@ def _layers(said: dict[str, Any], value: str, what: str) -> bool:
     if value in ("auto", "all", "-1"):
         return True
     if value == "0":
-        raise BadInput(f"{what} 0: the host computes every layer; name it with --on, as EPYC-9654")
+        raise BadInput(
+            say(
+                "{what} 0: the host computes every layer; name it with --on, as EPYC-9654",
+                what=what,
+            )
+        )
     said["gpu_layers"] = whole(value, what)
     return True
 
@@ -143,7 +164,13 @@ def _offloaded(said: dict[str, Any], value: str, what: str) -> bool:
     except BadInput:
         gib = -1.0
     if not 0.0 <= gib <= LARGEST:
-        raise BadInput(f"{what} {shorten(printable(value))!r}: not GiB from 0 on")
+        raise BadInput(
+            say(
+                "{what} {value!r}: write GiB from 0 on, as 10",
+                what=what,
+                value=shorten(printable(value)),
+            )
+        )
     said["cpu_offload_gb"] = gib or None
     return True
 
@@ -155,7 +182,13 @@ def number(value: str, what: str) -> float:
     except ValueError:
         share = -1.0
     if not 0.0 < share <= 1.0:
-        raise BadInput(f"{what} {shorten(printable(value))!r}: not a share above 0 and up to 1")
+        raise BadInput(
+            say(
+                "{what} {value!r}: write a share above 0 and up to 1, as 0.9",
+                what=what,
+                value=shorten(printable(value)),
+            )
+        )
     return share
 
 
@@ -165,7 +198,13 @@ def whole(value: str, what: str) -> int:
     if value[-1:] in _THOUSANDS:
         digits, factor = value[:-1], _THOUSANDS[value[-1]]
     if not digits.isascii() or not digits.isdigit() or not 0 < int(digits[:10]) * factor <= LARGEST:
-        raise BadInput(f"{what} {shorten(printable(value))!r}: not a whole number from 1 on")
+        raise BadInput(
+            say(
+                "{what} {value!r}: write a whole number from 1 on",
+                what=what,
+                value=shorten(printable(value)),
+            )
+        )
     return int(digits) * factor
 
 
@@ -176,7 +215,13 @@ def _words(text: str, where: str) -> Iterator[str]:
         try:
             parts = shlex.split(line, comments=True)
         except ValueError:
-            raise BadInput(f"{where}: a quote is not closed in {shorten(line, 60)!r}") from None
+            raise BadInput(
+                say(
+                    "{where}: a quote is not closed in {line!r}; close it",
+                    where=where,
+                    line=shorten(line, 60),
+                )
+            ) from None
         bare = " ".join(parts)
         if found := _ASSIGNED.match(bare):
             variables[found[1]] = _filled(found[2], variables)
@@ -203,7 +248,13 @@ def _started(words: list[str], where: str) -> tuple[str, list[str]]:
                 if name == first and (not second or words[at + 1 : at + 2] == [second]):
                     rest = words[at + (2 if second else 1) :]
                     return engine, rest[1:] if rest[:1] == ["serve"] else rest
-    raise BadInput(f"{where}: starts none of the engines that are known; write {_known()}")
+    raise BadInput(
+        say(
+            "{where}: starts none of the engines that are known; write {known}",
+            where=where,
+            known=_known(),
+        )
+    )
 
 
 def _dashed(flag: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from trueflops.errors import BadInput, UnknownName, printable
+from trueflops.errors import BadInput, UnknownName, join_or, printable
 from trueflops.files import is_file, read_file
 from trueflops.interop.engines.commands import (
     flag_words,
@@ -23,15 +23,16 @@ from trueflops.interop.engines.commands import (
     whole,
 )
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
+from trueflops.interop.engines.dynamo import IN_DYNAMO, read_graph, write_graph
 from trueflops.interop.engines.partition import exports
 from trueflops.interop.launch.texts import from_yaml, to_yaml
+from trueflops.language import say
 
 TOOLS: Final[Mapping[str, str]] = {
     "vllm": "vllm", "sglang": "sglang", "trtllm": "trt-llm", "llamacpp": "llama.cpp",
     "dynamo": "",
 }  # fmt: skip
 """Tools of --emit and the engine of each; Dynamo starts one of three."""
-IN_DYNAMO: Final = {"vllm": "dynamo.vllm", "sglang": "dynamo.sglang", "trt-llm": "dynamo.trtllm"}
 RELEASES: Final = {
     "vllm": "vLLM 0.28", "sglang": "SGLang 0.5.18", "trtllm": "TensorRT-LLM 1.2",
     "llamacpp": "llama.cpp of August 2026", "dynamo": "Dynamo 1.4 (nvidia.com/v1beta1)",
@@ -56,7 +57,14 @@ def engine_of_tool(tool: str, asked: str | None) -> str:
     if engine := TOOLS[tool]:
         return engine
     if asked is not None and asked not in IN_DYNAMO:
-        raise BadInput(f"--emit dynamo: Dynamo starts {', '.join(IN_DYNAMO)}, not {asked}")
+        raise BadInput(
+            say(
+                "--emit dynamo: Dynamo starts {names}, not {asked}; write --engine with one of "
+                "them",
+                names=join_or(IN_DYNAMO),
+                asked=asked,
+            )
+        )
     return asked or "vllm"
 
 
@@ -65,7 +73,7 @@ def write_deployment(tool: str, deployed: Deployed, about: str, per_node: int) -
     _check(deployed, per_node)
     before = exports(deployed, tool)
     if tool == "dynamo":
-        return {"graph.yaml": _graph(deployed, about)}
+        return {"graph.yaml": write_graph(deployed, about, _engine_words)}
     script = _script(deployed, about, per_node, before)
     if deployed.engine != "trt-llm":
         return {"serve.sh": script}
@@ -77,7 +85,7 @@ def read_deployment(path: Path) -> Deployed:
     text, where = read_file(path).decode(errors="replace"), printable(path.name)
     if path.suffix in (".yaml", ".yml"):
         if "DynamoGraphDeployment" in text:
-            return _with_checkpoint(_read_graph(text, where), text)
+            return _with_checkpoint(read_graph(text, where), text)
         return _with_checkpoint(_read_options(text, where, {}, ()), text)
     said = read_command(text, where=where)
     if said.engine == "trt-llm":
@@ -102,20 +110,30 @@ def _check(deployed: Deployed, per_node: int) -> None:
     tp, pp, dp = deployed.tp or 1, deployed.pp or 1, deployed.dp or 1
     if deployed.engine == "vllm" and (deployed.ep or 1) not in (1, tp * dp):
         raise BadInput(
-            f"ep {deployed.ep}: vLLM spreads experts over all ranks; write --ep {tp * dp}"
+            say(
+                "ep {ep}: vLLM spreads experts over all ranks; write --ep {all}",
+                ep=deployed.ep,
+                all=tp * dp,
+            )
         )
     if deployed.engine == "trt-llm" and _attention_dp(deployed) and tp > 1:
         raise BadInput(
-            f"tp {tp} with {dp} replicas of attention: TensorRT-LLM splits attention over all "
-            "ranks or over none; ask for --tp 1"
+            say(
+                "tp {tp} with {dp} replicas of attention: TensorRT-LLM splits attention over all "
+                "ranks or over none; ask for --tp 1",
+                tp=tp,
+                dp=dp,
+            )
         )
     if deployed.engine == "llama.cpp":
         if tp * pp > per_node:
-            raise BadInput("llama.cpp serves on one node; ask for a cut that fits into one")
+            raise BadInput(say("llama.cpp serves on one node; ask for a cut that fits into one"))
         if tp > 1 and pp > 1:
-            raise BadInput("llama.cpp splits rows or layers, not both; ask for --tp or --pp alone")
+            raise BadInput(
+                say("llama.cpp splits rows or layers, not both; ask for --tp or --pp alone")
+            )
         if (deployed.ep or 1) > 1:
-            raise BadInput("llama.cpp does not spread experts over ranks; ask for --ep 1")
+            raise BadInput(say("llama.cpp does not spread experts over ranks; ask for --ep 1"))
 
 
 def _engine_words(deployed: Deployed) -> list[str]:
@@ -223,7 +241,7 @@ def _read_options(
     left: list[str] = []
     for key, value in read.values.items():
         field = (spoken.yaml or {}).get(key)
-        at = f"{where}, line {read.lines.get(key, 1)}: {key}"
+        at = say("{where}, line {line}: {key}", where=where, line=read.lines.get(key, 1), key=key)
         if field == "cache":
             if value in spoken.caches:
                 said[field] = spoken.caches[value]
@@ -237,8 +255,11 @@ def _read_options(
             left.append(f"{key} {value}")
     if len(left) == len(read.values):
         raise BadInput(
-            f"{where}: holds none of TensorRT-LLM's options, such as tensor_parallel_size, and is "
-            "no graph of Dynamo's; name the script or file that starts an engine"
+            say(
+                "{where}: holds none of TensorRT-LLM's options, such as tensor_parallel_size, and "
+                "is no graph of Dynamo's; name the script or file that starts an engine",
+                where=where,
+            )
         )
     return settled("trt-llm", said, (*ignored, *left))
 
@@ -251,146 +272,16 @@ def _with_options(said: Deployed, found: re.Match[str] | None, path: Path) -> De
     beside = path.parent / name
     ignored = tuple(word for word in said.ignored if name not in word)
     if not is_file(beside):
-        raise BadInput(f"{printable(path.name)}: names {printable(name)}, which is not beside it")
+        raise BadInput(
+            say(
+                "{where}: names {name}, which is not beside it; copy it there",
+                where=printable(path.name),
+                name=printable(name),
+            )
+        )
     known = {
         key: value
         for key, value in vars(said).items()
         if value is not None and key not in ("engine", "ignored")
     }
     return _read_options(read_file(beside).decode(errors="replace"), name, known, ignored)
-
-
-def _graph(deployed: Deployed, about: str) -> str:
-    """Dynamo's DynamoGraphDeployment: a frontend, and so many workers."""
-    tp, pp, dp = deployed.tp or 1, deployed.pp or 1, deployed.dp or 1
-    shared = (deployed.ep or 1) > 1 and dp > 1
-    worker = deployed if shared else replace(deployed, dp=None)
-    words = ["--model-path" if deployed.engine != "vllm" else "--model", "$(MODEL)"]
-    if deployed.engine == "trt-llm":
-        if deployed.cache is not None:
-            raise BadInput("--emit dynamo: it has no flag for TensorRT-LLM's --cache; leave it out")
-        group = replace(worker, tp=tp * dp) if shared else worker
-        for field, flag in _DYNAMO_TRTLLM.items():
-            value = getattr(group, field)
-            words += [flag, f"{value}"] if value is not None else []
-        words += ["--enable-attention-dp"] if shared else []
-    else:
-        for each in _engine_words(worker):
-            words += each.split(" ")
-    gpus = tp * pp * (dp if shared else 1)
-    args = "".join(f'          - "{word}"\n' for word in words)
-    name = deployed.engine.replace("-", "").replace(".", "")
-    return (
-        "".join(f"# {line}\n" for line in about.splitlines())
-        + f"""# Set MODEL's value and the images; then: kubectl apply -f graph.yaml
-apiVersion: nvidia.com/v1beta1
-kind: DynamoGraphDeployment
-metadata:
-  name: {name}-serve
-spec:
-  components:
-  - name: Frontend
-    type: frontend
-    replicas: 1
-    podTemplate:
-      spec:
-        containers:
-        - name: main
-          image: nvcr.io/nvidia/ai-dynamo/{_IMAGES[deployed.engine]}:my-tag
-  - name: Worker
-    type: worker
-    replicas: {1 if shared else dp}
-    podTemplate:
-      spec:
-        containers:
-        - name: main
-          image: nvcr.io/nvidia/ai-dynamo/{_IMAGES[deployed.engine]}:my-tag
-          env:
-          - name: MODEL
-            value: "SET-ME"
-          command:
-          - python3
-          - -m
-          - {IN_DYNAMO[deployed.engine]}
-          args:
-{args}          resources:
-            limits:
-              nvidia.com/gpu: "{gpus}"
-"""
-    )
-
-
-_IMAGES: Final = {
-    "vllm": "vllm-runtime", "sglang": "sglang-runtime", "trt-llm": "tensorrtllm-runtime",
-}  # fmt: skip
-_DYNAMO_TRTLLM: Final = {
-    "tp": "--tensor-parallel-size", "pp": "--pipeline-parallel-size",
-    "ep": "--expert-parallel-size", "memory_share": "--free-gpu-memory-fraction",
-    "max_model_len": "--max-seq-len", "max_num_seqs": "--max-batch-size",
-    "max_num_batched_tokens": "--max-num-tokens", "block_size": "--kv-block-size",
-}  # fmt: skip
-
-
-def _read_graph(text: str, where: str) -> Deployed:
-    """The worker of a graph, or the one that decodes; other workers are named."""
-    workers = []
-    for name, lines in _components(text):
-        words = _listed(lines, "command") + _listed(lines, "args")
-        line = " ".join(words)
-        if any(started in line for started in IN_DYNAMO.values()):
-            said_replicas = re.search(r"replicas:\s*(\d{1,6})", "\n".join(lines))
-            workers.append((name, line, int(said_replicas[1]) if said_replicas else 1))
-    if not workers:
-        raise BadInput(
-            f"{where}: no component of this graph starts {', '.join(IN_DYNAMO.values())}"
-        )
-    workers.sort(key=lambda worker: "prefill" in worker[0].casefold())
-    name, line, replicas = workers[0]
-    said = read_command(line, where=where)
-    others = tuple(f"component {printable(other)}" for other, *_ in workers[1:])
-    dp = (said.dp or 1) * replicas
-    return replace(said, dp=dp if dp > 1 else said.dp, ignored=(*said.ignored, *others))
-
-
-def _components(text: str) -> list[tuple[str, list[str]]]:
-    """The parts of a graph: items of `components` (v1beta1) or keys of `services` (v1alpha1)."""
-    lines = [line for line in text.splitlines() if line.strip() and line.lstrip()[:1] != "#"]
-    starts = [i for i, line in enumerate(lines) if line.strip() in ("components:", "services:")]
-    if not starts or starts[0] + 1 >= len(lines):
-        return []
-    inside = lines[starts[0] + 1 :]
-    indent = _indent(inside[0])
-    found: list[tuple[str, list[str]]] = []
-    for line in inside:
-        if _indent(line) < indent:
-            break
-        if _indent(line) == indent:
-            found.append((line.strip().lstrip("- ").removeprefix("name:").strip(" :"), []))
-        found[-1][1].append(line)
-        named = re.match(r"\s*name:\s*(\S+)", line)
-        if named and _indent(line) == indent + 2:
-            found[-1] = (named[1], found[-1][1])
-    return found
-
-
-def _listed(lines: list[str], key: str) -> list[str]:
-    """The words of a list under a key, in brackets or one to a line."""
-    words: list[str] = []
-    depth = None
-    for line in lines:
-        bare = line.strip().removeprefix("- ") if depth is None else line.strip()
-        if depth is None and bare.startswith(f"{key}:"):
-            rest = bare.removeprefix(f"{key}:").strip()
-            if rest:
-                return [word.strip(" \"'") for word in rest.strip("[]").split(",")]
-            # Of a list item `- args:` the key stands two further in.
-            depth = _indent(line) + (2 if line.strip().startswith("- ") else 0)
-        elif depth is not None:
-            if not bare.startswith("- ") or _indent(line) < depth:
-                break
-            words.append(bare[2:].strip(" \"'"))
-    return words
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
