@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,3 +134,17 @@ def test_the_answer_names_the_busiest_rank(capsys: Capture) -> None:
     assert "copies keep popular ones apart (EPLB)" in " ".join(capsys.readouterr().out.split())
     main([*words, "--json"])
     assert json.loads(capsys.readouterr().out)["experts_busiest_over_mean"] > 1.1
+
+
+def test_copies_are_written_for_sglang_and_read_back(tmp_path: Path, capsys: Capture) -> None:
+    words = ["infer", "DeepSeek-V3", "--on", "4x8xH100", "--concurrency", "512", "--json"]
+    main([*words, "--ep", "32", "--redundant-experts", "32", "--emit", "sglang", str(tmp_path)])
+    before = json.loads(capsys.readouterr().out)
+    written = (tmp_path / "serve.sh").read_text()
+    assert "--ep-num-redundant-experts 32" in written
+    assert "--enable-eplb" in written
+    main([*words, "--from", str(tmp_path / "serve.sh")])
+    after = json.loads(capsys.readouterr().out)
+    assert after["model"] == before["model"]
+    assert after["tpot_seconds"] == before["tpot_seconds"]
+    assert not any("is ignored" in note for note in after["notes"])

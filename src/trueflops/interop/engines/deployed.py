@@ -30,6 +30,7 @@ class Deployed:
     max_num_batched_tokens: int | None = None
     gpu_layers: int | None = None  # on accelerators; the host computes the others
     tensor_split: str | None = None  # what each card of a pipeline takes, as "45,35"
+    redundant_experts: int | None = None  # copies of popular experts in every layer
     cpu_offload_gb: float | None = None  # GiB of each accelerator's weights in host memory
     ignored: tuple[str, ...] = ()  # flags that nothing here answers to
 
@@ -104,6 +105,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "block_size": ("page-size",),
             "max_num_seqs": ("max-running-requests",),
             "max_num_batched_tokens": ("chunked-prefill-size",),
+            "redundant_experts": ("ep-num-redundant-experts",),
         },
         {
             "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "awq": "int4",
@@ -113,8 +115,8 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16", "bfloat16": "bf16",
          "nvfp4": "nvfp4"},
         ("enable-dp-attention", "enable-ep-moe", "disable-radix-cache", "enable-torch-compile",
-         "disable-cuda-graph", "enable-mixed-chunk"),
-        _HARMLESS,
+         "disable-cuda-graph", "enable-mixed-chunk", "enable-eplb"),
+        (*_HARMLESS, "enable-eplb"),
     ),
     "trt-llm": Vocabulary(
         ("trtllm-serve", "dynamo.trtllm"),

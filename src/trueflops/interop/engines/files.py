@@ -141,7 +141,8 @@ def _engine_words(deployed: Deployed) -> list[str]:
     tp, dp = deployed.tp or 1, deployed.dp or 1
     if deployed.engine == "sglang" and dp > 1 and (deployed.ep or 1) > 1:
         whole_group = replace(deployed, tp=tp * dp)
-        return [*flag_words(whole_group), "--enable-dp-attention"]
+        balances = ["--enable-eplb"] if deployed.redundant_experts else []
+        return [*flag_words(whole_group), "--enable-dp-attention", *balances]
     if deployed.engine == "llama.cpp":
         slots = deployed.max_num_seqs or 1
         length = (deployed.max_model_len or 0) * slots or None
