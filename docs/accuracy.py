@@ -117,7 +117,7 @@ Where an aim is not reached:
   does not say to what. Laws were chosen, and facts of frameworks looked up, with these sources in
   view; numbers not.
 - *Full fine-tunes*: 50 rows of one source are off by 9 %, three of ZeRO-3 on short sequences by 10;
-  NeMo's, whose interleaving is not published, and fp32 on two MI100 by 16 to 27.
+  NeMo's, whose interleaving is not published, by 14, Paxml's and two MI100's by 15.
 - *Published peak memory*: one source, whose same job reports 39.1 and 33.7 GiB on two chips.
   What tensors take is known to 1 % (truth/captured); what an allocator keeps beyond them is not.
 - *Published inference runs*: two campaigns dominate the mean, one whose first tokens take ten times

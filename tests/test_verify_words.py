@@ -51,6 +51,14 @@ class TestChips:
     def test_free_texts(self, said: str, name: str) -> None:
         assert chip_of(said).name == name
 
+    def test_the_card_that_the_notes_name(self) -> None:
+        for notes, name in (
+            ("mean per GPU; card is A800-SXM4-80GB (NVLink 400 GB/s)", "A800-SXM4-80GB"),
+            ("card is new", "A100-SXM4-80GB"),
+            ("cards are 2 slots wide", "A100-SXM4-80GB"),
+        ):
+            assert case(notes=notes).cluster.accelerator.name == name, notes
+
 
 class TestFrameworks:
     @pytest.mark.parametrize(
@@ -102,6 +110,20 @@ class TestFrameworks:
         ):
             found = case(framework="DeepSpeed", zero_or_fsdp=sharing, notes=notes)
             assert found.plan.overlap is overlaps, (sharing, notes)
+
+    @pytest.mark.parametrize(
+        ("framework", "notes", "optimizer", "bytes_each"),
+        [
+            ("torchtune", "PagedAdamW8bit", "adamw-8bit-bf16", 2.0),
+            ("DeepSpeed", "optim adamw_8bit", "adamw-8bit", 6.0),
+            ("torchtune", "8-bit weights", "adamw-bf16", 4.0),
+        ],
+    )
+    def test_moments_of_eight_bits(
+        self, framework: str, notes: str, optimizer: str, bytes_each: float
+    ) -> None:
+        plan = case(framework=framework, notes=notes).plan
+        assert (plan.optimizer, plan.state_bytes) == (optimizer, bytes_each)
 
     def test_nemos_recipes_interleave_from_four_stages_on(self) -> None:
         cells = {

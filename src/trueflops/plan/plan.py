@@ -71,6 +71,9 @@ OPTIMIZERS: Final[Mapping[str, Optimizer]] = MappingProxyType(
             Optimizer("adamw", 8.0, 4.0, "two fp32 moments and fp32 weights (ZeRO, 1910.02054)"),
             Optimizer("adamw-bf16", 4.0, 0.0, "two bf16 moments, no master copy"),
             Optimizer("adamw-8bit", 2.0, 4.0, "two 8-bit moments, fp32 weights (arXiv 2110.02861)"),
+            Optimizer(
+                "adamw-8bit-bf16", 2.0, 0.0, "two 8-bit moments, no master copy (bitsandbytes)"
+            ),
             Optimizer("sgd", 4.0, 4.0, "fp32 momentum and weights"),
             Optimizer("muon", 4.0, 4.0, "fp32 momentum and weights, Newton–Schulz steps"),
         )

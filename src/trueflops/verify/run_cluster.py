@@ -11,6 +11,7 @@ from functools import cache
 from typing import Final
 
 from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
+from trueflops.catalog.names import find
 from trueflops.catalog.networks import noted_network, with_network
 from trueflops.catalog.nodes import default_node
 from trueflops.errors import UnknownName
@@ -24,6 +25,7 @@ _NODE: Final = re.compile(
 )
 _WATTS: Final = re.compile(r"^\s*\w[\w -]*?\b(\d{2,4}) ?W\b")  # 'B200 1000W'
 _LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
+_CARD: Final = re.compile(r"\bcards? (?:is|are|was|were) (?:an? )?([\w-]*\d[\w-]*)", re.IGNORECASE)
 UNKNOWN_LIMIT: Final = 0.6  # of the cap (assumed) where a chip is said to be limited, not to what
 
 # torchtitan's published runs are all on one cluster whose "H100" has 96 GB of HBM2e and 500 W.
@@ -50,16 +52,22 @@ def read_machine(row: Row, framework: str) -> Machine:
     if devices % cores:
         raise Missing(f"n_devices {devices} is not a multiple of {cores} cores a chip")
     capacity = number(row, "memory_gb")
+    notes = text(row, "notes")
     try:
-        found = chip_of(said, capacity * cores if capacity else None)
+        found = chip_of(_noted_chip(notes) or said, capacity * cores if capacity else None)
     except UnknownName as error:
         raise Missing(str(error)) from None
     chip = accelerator(_HOUSE_CHIPS.get((framework, found.whole), found.whole))
-    notes = text(row, "notes")
     network = noted_network(text(row, "network") or notes)
     watts = _power_limit(chip, f"{said}; {notes}")
     where = chips(devices // cores, chip.name, network, watts, _node_size(notes))
     return Machine(where, devices, cores)
+
+
+def _noted_chip(notes: str) -> str:
+    """'card is A800-SXM4-80GB': what ran, where a table's column names a class of cards."""
+    said = _CARD.search(notes)
+    return said[1] if said and find("accelerators", said[1]) else ""
 
 
 def _node_size(notes: str) -> int | None:

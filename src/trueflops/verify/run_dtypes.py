@@ -11,6 +11,7 @@ from trueflops.records.tables import Row
 from trueflops.verify.cells import text
 
 ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
+EIGHT_BIT: Final = re.compile(r"adamw?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?adam|bnb_8bit")
 AUTOCASTING: Final = ("plain", "compiled", "transformers", "transformers-compiled", "trainer")
 
 
@@ -27,14 +28,23 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     wider = "fp32" if "amp" in said or kept == "fp32" else usual or wide
     # torch.optim's moments are as wide as the weights; it has no wider copy of these.
     alone = kept in ("bf16", "fp16") and not habits(framework).master and not text(row, "peft")
-    usual_optimizer = "muon" if "muon" in notes else "adamw"
+    narrow = all_narrow or alone
     return {
         "compute": compute,
         "parameter_dtype": kept,
         "gradient_dtype": text(row, "grad_dtype") or wider,
         "mixed": mixed,
-        "optimizer": "adamw-bf16" if all_narrow or alone else usual_optimizer,
+        "optimizer": _optimizer(notes, narrow=narrow),
     }
+
+
+def _optimizer(notes: str, *, narrow: bool) -> str:
+    """AdamW unless the notes name another; narrow weights alone have no wide copy."""
+    if EIGHT_BIT.search(notes):
+        return "adamw-8bit-bf16" if narrow else "adamw-8bit"
+    if narrow:
+        return "adamw-bf16"
+    return "muon" if "muon" in notes else "adamw"
 
 
 def _computed(said: str, chip: Accelerator) -> tuple[str, str]:

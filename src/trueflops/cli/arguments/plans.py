@@ -196,7 +196,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--optimizer",
         default=None,
-        help="adamw (16 bytes a parameter in all), adamw-bf16, adamw-8bit, sgd, muon",
+        help="adamw (16 bytes a parameter), adamw-bf16, adamw-8bit, adamw-8bit-bf16, sgd, muon",
     )
     plan.add_argument(
         "--compute",
