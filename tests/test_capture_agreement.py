@@ -162,6 +162,8 @@ PLAIN: Final = ("Gemma-2-2B", "BLOOM-7.1B", "MPT-7B", "GPT-J-6B", "GPT-OSS-20B")
 ELSE: Final = {
     "dbrx": "transformers asks which experts were chosen (nonzero): that needs their numbers",
     "llama4_text": "transformers sends every token through every expert: that many times the flop",
+    "deepseek_v32": "an indexer scores every key: built for servers, not for a training step",
+    "glm_moe_dsa": "the same",
 }
 DEPTHS: Final = {"DeepSeek-V3": 4, "Gemma-3-1B": 6}
 """Layers until the first that routes, or that sees everything; elsewhere two show every kind."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from trueflops.predict.serving.cache import Cache
 from trueflops.profile.engines import engine_of
 from trueflops.workload import Serving
 
+TRUTH = Path(__file__).parents[1] / "truth" / "h200"
 LINEAR = {
     "linear_num_value_heads": 32,
     "linear_num_key_heads": 16,
@@ -145,3 +148,19 @@ def test_kernels_of_linear_attention_start_as_triton_kernels_do() -> None:
     for priced in of.clock.price_ops(kernels):
         assert str(priced.pricing.key) == "memory.recurrence"
         assert 2.9e-6 < float(priced.seconds) < 4e-6
+
+
+def test_a_decode_step_takes_what_an_h200_took() -> None:
+    """The step alone, by blocks of 32 columns as vLLM has them (benchmarks/delta_rule.py)."""
+    of = server(read(), requests=1)
+    plan = serving_plan(of.model, of.dtype, tp=1)
+    with (TRUTH / "delta_rule.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["columns"] == "32"]
+    own = [row for row in rows if (row["key_heads"], row["value_heads"]) == ("16", "32")]
+    assert len(own) == 10
+    for row in own:
+        program = of.decode_program(plan, int(row["sequences"]))
+        step = next(node for node in program.blocks[0].forward if node.name == "attention.state")
+        assert isinstance(step, Op)
+        (priced,) = of.clock.price_ops([step])
+        assert 1e6 * float(priced.seconds) == pytest.approx(float(row["latency_us"]), rel=0.15), row

@@ -78,8 +78,7 @@ class Server:
         self.model, self.workload, self.pue = model, workload, pue
         self.cluster, self.profile = cluster, profile
         self.engine = engine or engine_of(USUAL)
-        self.length = length  # of the longest request; None: as the load has them
-        self.offload = offload
+        self.offload, self.length = offload, length  # longest request; None: as the load has it
         self.passes = self._passes(weights, cache_bits, stages)
         self.speculator = (
             Speculator(self.passes, self.engine.name, speculation) if speculation else None
