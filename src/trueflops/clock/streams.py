@@ -46,7 +46,7 @@ def limits(w: StreamWork, chip: Silicon, p: Values) -> tuple[Array, Array, Array
     p, cycle = {**PLAIN, **p}, 1.0 / chip.hertz
     moving = moved / (p["bandwidth"] * chip.bandwidth)
     indexing = np.asarray(w.indexed) * p["element_cycles"] * cycle / chip.units
-    drawn = np.maximum(pieces, 1e-300) * p["piece_bytes"]
+    drawn = np.where(pieces > 0.0, pieces, 1.0) * p["piece_bytes"]
     alone = np.where(pieces > 0.0, moved * cycle / drawn, 0.0)
     dealing = pieces * p["piece_cycles"] * cycle / chip.units
     return moving, indexing, alone, dealing
