@@ -20,6 +20,18 @@ from trueflops.sizes import Size
 Operation = Callable[[Any, Any], Any]
 
 
+def _both(of: Operation) -> tuple[Callable[..., Formula], Callable[..., Formula]]:
+    """An operator of a formula and another size, in either order."""
+
+    def forth(self: Formula, other: object) -> Formula:
+        return self.sheet.enter(of, self, other)
+
+    def back(self: Formula, other: object) -> Formula:
+        return self.sheet.enter(of, other, self)
+
+    return forth, back
+
+
 class Formula:
     """One entry of a sheet. Equal to nothing but itself: what it will be is not known."""
 
@@ -28,29 +40,10 @@ class Formula:
     def __init__(self, sheet: Sheet, at: int) -> None:
         self.sheet, self.at = sheet, at
 
-    def __add__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.add, self, other)
-
-    def __radd__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.add, other, self)
-
-    def __sub__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.sub, self, other)
-
-    def __rsub__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.sub, other, self)
-
-    def __mul__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.mul, self, other)
-
-    def __rmul__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.mul, other, self)
-
-    def __truediv__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.truediv, self, other)
-
-    def __rtruediv__(self, other: object) -> Formula:
-        return self.sheet.enter(operator.truediv, other, self)
+    __add__, __radd__ = _both(operator.add)
+    __sub__, __rsub__ = _both(operator.sub)
+    __mul__, __rmul__ = _both(operator.mul)
+    __truediv__, __rtruediv__ = _both(operator.truediv)
 
     def __array_ufunc__(self, of: np.ufunc, method: str, *given: object, **how: object) -> Formula:
         """What numpy does with it: np.sqrt, np.maximum, a product with one of numpy's numbers."""
