@@ -268,6 +268,26 @@ def test_the_command_answers_with_percentiles(capsys: pytest.CaptureFixture[str]
     ttft = load["ttft_seconds"]
     assert ttft["p50"] <= ttft["p90"] <= ttft["p99"]
     assert load["requests"] == 200
+    for name in ("ttft_seconds", "tpot_seconds"):
+        mean = load[f"mean_{name}"]
+        assert mean["value"] == pytest.approx(load[name]["mean"])
+        assert mean["low"] < mean["value"] < mean["high"]
+
+
+def test_a_crowd_widens_what_is_known_of_a_token(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sent at once, most of a first token is waiting; a request now and then waits for nobody."""
+
+    def width(*sent: str) -> float:
+        main([*ASK, *sent, "--json"])
+        mean = json.loads(capsys.readouterr().out)["load"]["mean_tpot_seconds"]
+        return float(mean["high"] / mean["low"])
+
+    assert width("--arrival", "at-once", "--concurrency", "200") > 1.5 * width("--rate", "1/s")
+
+
+def test_a_single_token_has_no_time_per_token(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, "--rate", "5/s", "--output", "1", "--json"]) == 0
+    assert "mean_tpot_seconds" not in json.loads(capsys.readouterr().out)["load"]
 
 
 def test_limits_hold_at_the_percentile(capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,7 +171,7 @@ def run_load(
         write_load_trace(found.served, Path(options.trace))
     if options.json:
         answer = encode.serving(question_of(options), found.point) | more
-        answer["load"] = encode_load(found.seen, percentile, found.in_time)
+        answer["load"] = encode_load(found.seen, found.point, percentile, found.in_time)
         if options.ops:
             answer["ops"] = _encode_ops(server, serving_ops(server, found.point))
         give(answer, Served([found.point]))
@@ -179,7 +179,7 @@ def run_load(
     out = console()
     print_deployment(out, found.point, requests, rate_of(options), more["notes"])
     out.print()
-    print_load(out, found.seen, requests, rate_of(options), limits, percentile)
+    print_load(out, found.seen, found.point, requests, rate_of(options), limits, percentile)
     if options.explain:
         for tree in (found.point.decode, found.point.prefill, found.point.memory):
             out.print()

@@ -66,7 +66,7 @@ def run_rates(
             asked = argparse.Namespace(**{**vars(options), "rate": repr(rate)})
             requests = requests_of(asked, there)
             seen = simulate(there, [there.predict(point.plan)], requests, limits, percentile)
-            found.append(Loaded(rate, seen.seen, seen.in_time))
+            found.append(Loaded(rate, seen.seen, seen.point, seen.in_time))
     if options.json:
         answer = encode.serving(question_of(options), point) | more
         answer |= encode_loads(found, most, percentile)

@@ -21,10 +21,12 @@ from trueflops.files import write_file
 from trueflops.language import ENGLISH, say, speaking
 from trueflops.plan.words import serving_words
 from trueflops.predict import ServingPoint
+from trueflops.report import encode
 from trueflops.report.grid import Column, grid
-from trueflops.report.tables import count, plural
+from trueflops.report.tables import count, plural, ranged
 from trueflops.report.training import describe_cluster, print_plan
 from trueflops.search import Limits
+from trueflops.serve.interval import of_means
 from trueflops.serve.load import Requests
 from trueflops.serve.outcome import PERCENTILES, Outcome, Spread
 from trueflops.serve.scheduler import Served
@@ -97,22 +99,26 @@ def describe_load(requests: Requests, rate: float) -> str:
     )
 
 
-def outcome_table(seen: Outcome, percentile: float) -> RenderableType:
-    """Mean and percentiles of what users see."""
+def outcome_table(seen: Outcome, point: ServingPoint, percentile: float) -> RenderableType:
+    """Mean, its interval, and percentiles of what users see."""
     shown = sorted({*PERCENTILES, percentile})
     heads: list[Column] = [(f"p{value:g}", "right") for value in shown]
-    table = grid("", ("mean", "right"), *heads, title="What users see")
-    for name, _, spread in _rows(seen):
-        values = [spread.mean, *(spread.at(value) for value in shown)]
-        table.add_row(name, *(units.show(value, "seconds") for value in values))
+    middle: tuple[Column, Column] = ("mean", "right"), ("90 % interval", "right")
+    table = grid("", *middle, *heads, title="What users see")
+    means = of_means(seen, point)
+    for name, key, spread in _rows(seen):
+        within = ranged(means[key], "seconds")[1] if key in means else ""
+        percentiles = (units.show(spread.at(value), "seconds") for value in shown)
+        table.add_row(name, units.show(spread.mean, "seconds"), within, *percentiles)
     return table
 
 
 def print_load(
-    out: Console, seen: Outcome, requests: Requests, rate: float, limits: Limits, percentile: float
-) -> None:
+    out: Console, seen: Outcome, point: ServingPoint, requests: Requests, rate: float,
+    limits: Limits, percentile: float,
+) -> None:  # fmt: skip
     """The whole answer under a load."""
-    out.print(outcome_table(seen, percentile))
+    out.print(outcome_table(seen, point, percentile))
     out.print()
     out.print(
         say(
@@ -155,9 +161,14 @@ def print_load(
         )
 
 
-def encode_load(seen: Outcome, percentile: float, in_time: bool) -> dict[str, Any]:
+def encode_load(
+    seen: Outcome, point: ServingPoint, percentile: float, in_time: bool
+) -> dict[str, Any]:
     """The same as JSON."""
     shown = sorted({*PERCENTILES, percentile})
+    means: dict[str, Any] = {}
+    for name, mean in of_means(seen, point).items():
+        means |= encode.estimate(f"mean_{name}_seconds", mean)
     spreads = {
         f"{name}_seconds": {"mean": spread.mean}
         | {f"p{value:g}": spread.at(value) for value in shown}
@@ -165,6 +176,7 @@ def encode_load(seen: Outcome, percentile: float, in_time: bool) -> dict[str, An
     }
     return {
         **spreads,
+        **means,
         "requests": seen.requests,
         "seconds": seen.seconds,
         "requests_per_second": seen.requests_per_second,

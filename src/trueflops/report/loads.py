@@ -24,6 +24,7 @@ class Loaded(NamedTuple):
 
     rate: float  # requests a second
     seen: Outcome
+    point: ServingPoint  # the same load in closed form
     in_time: bool
 
 
@@ -42,7 +43,7 @@ def print_loads(
         (f"{what} p{value:g}", "right") for what in ("TTFT", "TPOT") for value in shown
     ]
     table = grid(("sent/s", "right"), ("served/s", "right"), *heads, title="Latency against load")
-    for rate, seen, in_time in found:
+    for rate, seen, _, in_time in found:
         cells = [spread.at(value) for spread in (seen.ttft, seen.tpot) for value in shown]
         style = "" if in_time else "red"
         table.add_row(
@@ -75,7 +76,7 @@ def encode_loads(found: Sequence[Loaded], most: float, percentile: float) -> dic
     return {
         "most_requests_per_second": most,
         "loads": [
-            {"rate_requests_per_second": rate, **encode_load(seen, percentile, in_time)}
-            for rate, seen, in_time in found
+            {"rate_requests_per_second": rate, **encode_load(seen, point, percentile, in_time)}
+            for rate, seen, point, in_time in found
         ],
     }

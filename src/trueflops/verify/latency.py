@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from math import hypot
 from typing import Final
 
 import numpy as np
@@ -16,15 +15,13 @@ import numpy as np
 from trueflops.catalog import Accelerator
 from trueflops.errors import TrueflopsError
 from trueflops.model import Model
-from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving import Speculation
-from trueflops.predict.serving.server import BATCHING_ERROR
 from trueflops.profile import Engine
 from trueflops.profile.engines import engine_on, is_before, release_on, sharing_experts
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row, Table
-from trueflops.runtime import Estimate, total
+from trueflops.serve.interval import each_token, first_token
 from trueflops.serve.outcome import Outcome
 from trueflops.verify.cells import measured, require, share, text, whole
 from trueflops.verify.deployment import Bench, Deployment, Layout
@@ -46,11 +43,6 @@ _COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
     ("tpot_median_seconds", "tpot_median_ms"),
     ("tpot_p99_seconds", "tpot_p99_ms"),
 )
-CROWD_ERROR: Final = 0.45
-"""Of a time per token among requests that all wait: as many are let in as nobody tunes an engine
-for, past its captured graphs, and its front streams to all of them at once. So that 90 % of the
-bursts of serving_latency.csv lie inside; with each of six models left out in turn 0.30 to 0.52, and
-each by the others' error 88 % (of medians 87, of p99 89)."""
 # "8 × H200", "8xH200", "2 L40S GPUs", "A single H100", and "H200 x 8" behind the name.
 _CHIPS: Final = re.compile(
     r"^(?:(?:A )?single|(\d{1,5})\s*[x×*]|(\d{1,3})(?=\s+\D))\s*", re.IGNORECASE
@@ -126,8 +118,9 @@ def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Ite
             value = _derived(row) if of == "tpot_seconds" else None
         if value is None:
             continue
-        e = _estimate(of, _seen(of, seen), point, seen.waited)
-        yield Finding.beside(where, name, about, of, value * MILLI, e)
+        first, taken = of.startswith("ttft"), _seen(of, seen)
+        found = first_token(taken, point) if first else each_token(taken, point, seen.waited)
+        yield Finding.beside(where, name, about, of, value * MILLI, found)
 
 
 def _why_apart(row: Row, copied: bool, fits: bool) -> str:
@@ -154,26 +147,6 @@ def _seen(of: Quantity, outcome: Outcome) -> float:
     if "median" in of:
         return spread.at(50.0)
     return spread.at(99.0) if "p99" in of else spread.mean
-
-
-def _estimate(of: Quantity, seconds: float, point: ServingPoint, waited: float) -> Estimate:
-    """What the simulation gave, with the interval of what it is made of.
-
-    What a token takes beyond a decode step is others' prompts, and how many of them a scheduler
-    reads in between is known as well as how full it keeps its batch; where requests `waited` for
-    that share of their first token, less well.
-    """
-    if of.startswith("ttft"):
-        return point.ttft.times(seconds / float(point.ttft.value))
-    writing = min(float(point.decode.value), seconds)
-    reading = seconds - writing
-    return total(
-        "tpot",
-        point.decode.scaled(writing / float(point.decode.value)),
-        point.prefill.scaled(reading / float(point.prefill.value)),
-        cause="batching",
-        spread=hypot(BATCHING_ERROR * reading / seconds, CROWD_ERROR * waited),
-    ).estimate
 
 
 def _run(row: Row) -> Deployment:

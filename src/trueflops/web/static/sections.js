@@ -5,6 +5,7 @@ import { make } from "./dom.js";
 import { ALGORITHMS } from "./forms.js";
 import { inWords } from "./plans.js";
 import { fold, showAll, termTable, titledTable } from "./tree.js";
+import { showBetween } from "./units.js";
 import { mark, said, words } from "./words.js";
 
 /** Everything that stands below the pictures. */
@@ -75,6 +76,8 @@ export function plansTable(view, plans, onPick) {
   return titledTable(title, rows, columns);
 }
 
+const within = (mean) => (mean ? showBetween(mean.low, mean.value, mean.high, "seconds") : "");
+
 function loadTable(load) {
   const names = [
     ["queue_seconds", mark("Queue")],
@@ -87,10 +90,12 @@ function loadTable(load) {
     .filter(([key]) => load[key])
     .map(([key, text]) => ({
       what: words(text),
+      within: within(load[`mean_${key}`]),
       ...Object.fromEntries(Object.entries(load[key]).map(([point, value]) => [`${point}_seconds`, value])),
     }));
   const points = Object.keys(load.ttft_seconds ?? {});
   const columns = points.map((point) => [`${point}_seconds`, words(point)]);
+  columns.splice(1, 0, ["within", words("90 % interval")]); // behind the mean, whose it is
   return titledTable(words("What users see under this load"), rows, [["what", "", false], ...columns]);
 }
 
