@@ -221,7 +221,7 @@ def at(size: Size, index: int) -> float:
 
 
 def _weighs(size: Size) -> bool:
-    return bool(np.any(size))
+    return size != 0.0 if isinstance(size, float) else bool(np.any(size))
 
 
 def leaf(name: str, value: Size, law: Curve, cause: str, unit: str = "seconds") -> Term:

@@ -103,9 +103,11 @@ class Passes:
         return interleaved(half, whole, self.clock.silicon, decoding=bool(np.all(seq == 1.0)))
 
     def unpriced(self, plan: Plan, batch: Size, seq: Size, past: Size) -> Costs:
-        """What a pass holds, where no time of it is asked."""
-        program = self.program(plan, batch, seq, past)
-        return program_costs(program, None, Placement.of(plan))
+        """What a pass holds, where no time of it is asked; one that was priced says it, too."""
+        found = self._remembered.get((*_shape(plan), batch, seq, past, False))
+        if found is not None:
+            return found
+        return program_costs(self.program(plan, batch, seq, past), None, Placement.of(plan))
 
     def _interleaves(self, plan: Plan, batch: Size, seq: Size) -> bool:
         """Whether two halves of the tokens hide each other's way to experts on other ranks."""
