@@ -255,13 +255,8 @@ PICTURES = {
 
 @pytest.mark.parametrize("view", PICTURES)
 def test_each_picture_shows_the_api_s_numbers(page: Page, address: str, view: str) -> None:
-    answered: list[Any] = []
-
-    def hear(reply: Any) -> None:
-        if "/api/" in reply.url and reply.request.method == "POST" and reply.ok:
-            answered.append(reply.json()["answer"])
-
-    page.on("response", hear)
+    heard: list[Any] = []
+    page.on("response", lambda reply: heard.append(reply))  # it marks what it calls
     hash_ = (
         "#train?model=Llama-3.1-8B&on=8xH100&tp=1..2&pp=1&cp=1&search=true&lang=en"
         if view == "search"
@@ -269,6 +264,9 @@ def test_each_picture_shows_the_api_s_numbers(page: Page, address: str, view: st
     )
     visit(page, address + hash_)
     page.wait_for_selector("#answer[data-complete]", state="attached")
+    # Bodies are read now: the page may be done before one that is read as it is heard.
+    asked = [r for r in heard if "/api/" in r.url and r.request.method == "POST" and r.ok]
+    answered = [reply.json()["answer"] for reply in asked]
     drawn = page.locator(".picture:not([hidden]) [data-picture]")
     assert {one.get_attribute("data-picture") for one in drawn.all()} >= PICTURES[view]
     if view == "search":  # which comes as events: ask the same once more
