@@ -231,6 +231,17 @@ def test_cards_of_llama_cpp_hold_layers_and_take_turns(tmp_path: Path) -> None:
     assert four.predicted == pytest.approx(one.predicted, rel=0.05)
 
 
+def test_how_many_there_are_may_stand_beside_the_name(tmp_path: Path) -> None:
+    """Like cards are no pipeline of unlike ones: they are cut as the engine cuts them."""
+    plain = {**DECODE, "engine": "vLLM", "weight_dtype": "fp16", "n_devices": "4", "tp": "4"}
+    for said in ("4x {}", "{} x 4", "4 {} GPUs"):
+        row = {**plain, "accelerator": said.format(plain["accelerator"])}
+        assert only(judge(tmp_path, row)).predicted == only(judge(tmp_path, plain)).predicted, said
+        assert only(judge(tmp_path, {**row, "n_devices": ""})).predicted == pytest.approx(
+            only(judge(tmp_path, plain)).predicted
+        )
+
+
 def test_a_median_gap_holds_no_prefill(tmp_path: Path) -> None:
     load = {"phase": "e2e", "input_len": "2048", "output_len": "64", "batch_or_concurrency": "32"}
     row = DECODE | load | {"engine": "vllm", "tokens_per_s": "", "tpot_ms": "20"}

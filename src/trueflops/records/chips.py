@@ -17,12 +17,15 @@ _MEMORY: Final = re.compile(r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)\s*G(?:i?B)?\b", r
 _ASIDES: Final = re.compile(r"[\s_-]*\b(?:\d{2,4}\s*W|NVL\d{1,3})\b", re.IGNORECASE)
 _CORES: Final = re.compile(r"[\s_-]*\b(\d{1,9})[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
-_COUNT: Final = re.compile(r"^\s*\d{1,6}\s*[x×*]\s*|\s+[x×*]\s*\d{1,6}\s*$", re.IGNORECASE)
+_COUNT: Final = re.compile(
+    r"^\s*(?:(?:A )?single|(\d{1,6})\s*[x×*]|(\d{1,3})(?=\s+\D))\s*|\s+[x×*]\s*(\d{1,6})\s*$",
+    re.IGNORECASE,
+)
 _SLICE: Final = re.compile(r"(?i)(?<=TPU)([ _-]?v\d{1,2}[a-z]?)-\d{1,6}\s*$")
 """'TPU v5p-128' names a slice of that size; how many chips ran is a column of its own."""
 _BRAND: Final = re.compile(
     r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX(?:-[12]V?)?|HGX|OAM|HBM\de?"
-    r"|NeuronCore-v\d|Tensor[ -]Core|GPUs|cards?|NVLink\d?|NVSwitch)"
+    r"|NeuronCore-v\d|Tensor[ -]Core|GPUs|NPUs?|cards?|on a single node|NVLink\d?|NVSwitch)"
     r"\b[\s_-]*",
     re.IGNORECASE,
 )
@@ -32,13 +35,25 @@ SAME_SIZE: Final = 0.15  # 141 GB and 141 GiB, 180 and 192 GB are one chip
 
 
 @cache
+def how_many(said: str) -> tuple[int, str]:
+    """'8 × H200', '2 L40S GPUs', 'A single H100', 'H200 x 8': how many, one where none is said, and
+    which.
+
+    >>> from trueflops.records.chips import how_many
+    >>> how_many("8 × H200"), how_many("H200 x 8"), how_many("RTX 4090")
+    ((8, 'H200'), (8, 'H200'), (1, 'RTX 4090'))
+    """
+    numbers = [number for found in _COUNT.findall(said) for number in found if number]
+    return int(numbers[0]) if numbers else 1, _COUNT.sub("", said).strip()
+
+
 def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accelerator:
     """Find the chip; cores and memory that differ from the catalog's are taken from the row.
 
     Where the text leaves the form open, notes of "no NVLink" mean the PCIe card. How many there are
     ('8x A100') is not the chip's name, nor is the slice of a TPU.
     """
-    name = _SLICE.sub(r"\1", _COUNT.sub("", _ASIDE.sub("", said))).strip()
+    name = _SLICE.sub(r"\1", how_many(_ASIDE.sub("", said))[1])
     if not name:
         raise BadInput("accelerator is empty")
     printed = _MEMORY.search(name) or _MEMORY.search(said)
@@ -62,7 +77,7 @@ def cluster_of_cut(chip: Accelerator, devices: int) -> Cluster:
 
 def _spellings(name: str, plain: str, size: float | None, prefer_card: bool) -> Iterator[str]:
     """From the most to the least specific."""
-    bare = _BRAND.sub("", plain).strip(" _-")
+    bare = _BRAND.sub("", plain).strip(" _-.")
     names = list(dict.fromkeys((name, plain, bare, _PLURAL.sub("", bare))))
     suffixes = [f"-{size:g}GB", ""] if size else [""]
     if prefer_card:

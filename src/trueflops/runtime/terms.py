@@ -79,7 +79,7 @@ class Term:
     @property
     def claim(self) -> Origin:
         """The weakest origin among the leaves that are not zero."""
-        leaves = [leaf.origin for leaf in self.leaves() if _weighs(leaf.value)]
+        leaves = [leaf.origin for leaf in self.leaves() if _of_any_plan(leaf.value)]
         return weakest(leaves) if leaves else self.origin
 
     def leaves(self) -> Iterator[Term]:
@@ -220,7 +220,8 @@ def at(size: Size, index: int) -> float:
     return float(size if np.ndim(size) == 0 else np.ravel(size)[index % np.size(size)])
 
 
-def _weighs(size: Size) -> bool:
+def _of_any_plan(size: Size) -> bool:
+    """Whether one of them has more than nothing of it."""
     return size != 0.0 if isinstance(size, float) else bool(np.any(size))
 
 

@@ -18,7 +18,7 @@ from trueflops.model import Model
 from trueflops.predict.serving import Acceptance, Offload, Speculation
 from trueflops.predict.serving.offloading import OF_A_DESKTOP
 from trueflops.profile.speculation import method_of, task_of
-from trueflops.records.chips import chip_of
+from trueflops.records.chips import chip_of, how_many
 from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
 from trueflops.units import GIGA
@@ -75,7 +75,6 @@ _METHODS: Final = (
 )
 
 
-_TIMES: Final = re.compile(r"(\d{1,2}) ?[x×] ?")
 _SHARES: Final = re.compile(r"\d{1,6}(?:\.\d{1,6})?(?:,\d{1,6}(?:\.\d{1,6})?)+")
 
 
@@ -173,7 +172,8 @@ def _deployment(row: Row) -> Deployment:
         text(row, "model"), number(row, "params_b"), number(row, "active_params_b"), notes
     )
     chip, cards = _cards(row)
-    devices = len(cards) or count(row, "n_devices", 1)
+    many, _ = how_many(text(row, "accelerator"))
+    devices = len(cards) or count(row, "n_devices", many)
     pp, ep = count(row, "pp", 1), count(row, "ep", 1)
     # Experts spread with nothing else split: attention is replicated (the layout "dep").
     tp = count(row, "tp", 1 if ep > 1 else max(devices // pp, 1))
@@ -207,17 +207,15 @@ def _cards(row: Row) -> tuple[Accelerator, tuple[Accelerator, ...]]:
     Of several kinds llama.cpp counts the fastest first unless told otherwise
     (CUDA_DEVICE_ORDER); rows name them in the order in which they hold layers.
     """
-    said, notes = text(row, "accelerator"), text(row, "notes")
-    found: list[Accelerator] = []
-    for part in said.split(" + "):
-        times = _TIMES.match(part)
-        name = part[times.end() :] if times else part
-        chip = chip_of(name, number(row, "memory_gb"), notes)
-        found += [chip] * (int(times[1]) if times else 1)
-    if len(found) > 1:
-        return found[0], tuple(found)
-    shared = len(_shares(row)) or 0
-    return found[0], tuple(found * shared)
+    notes, memory = text(row, "notes"), number(row, "memory_gb")
+    kinds = [
+        (many, chip_of(name, memory, notes))
+        for many, name in map(how_many, text(row, "accelerator").split(" + "))
+    ]
+    if len(kinds) > 1:
+        return kinds[0][1], tuple(chip for many, chip in kinds for _ in range(many))
+    chip = kinds[0][1]
+    return chip, (chip,) * len(_shares(row))
 
 
 def _shares(row: Row) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from trueflops.predict.released import served_weights
 from trueflops.predict.serving import Speculation
 from trueflops.profile import Engine
 from trueflops.profile.engines import engine_on, is_before, release_on, sharing_experts
-from trueflops.records.chips import chip_of
+from trueflops.records.chips import chip_of, how_many
 from trueflops.records.tables import Row, Table
 from trueflops.serve.interval import each_token, first_token
 from trueflops.serve.outcome import Outcome
@@ -42,14 +42,6 @@ _COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
     ("tpot_seconds", "tpot_mean_ms"),
     ("tpot_median_seconds", "tpot_median_ms"),
     ("tpot_p99_seconds", "tpot_p99_ms"),
-)
-# "8 × H200", "8xH200", "2 L40S GPUs", "A single H100", and "H200 x 8" behind the name.
-_CHIPS: Final = re.compile(
-    r"^(?:(?:A )?single|(\d{1,5})\s*[x×*]|(\d{1,3})(?=\s+\D))\s*", re.IGNORECASE
-)
-_CHIPS_BEHIND: Final = re.compile(r"\s+[x×*]\s*(\d{1,5})$", re.IGNORECASE)
-_AROUND: Final = re.compile(
-    r"\b(?:NVIDIA|GPUs?|NPUs?|cards?|on a single node|HBM\d\w?)\b|\.$", re.IGNORECASE
 )
 _NUMBERED: Final = re.compile(r"\d\.\d")
 _DAY: Final = re.compile(r"/(20\d\d)-?(\d\d)-?(\d\d)-")  # of a run, in the path of its results
@@ -152,7 +144,8 @@ def _seen(of: Quantity, outcome: Outcome) -> float:
 def _run(row: Row) -> Deployment:
     """The deployment that the launch command and the columns describe."""
     flags = text(row, "flags")
-    devices, chip = _chips(text(row, "accelerator"))
+    devices, named = how_many(text(row, "accelerator"))
+    chip = chip_of(named)
     model = model_of(text(row, "model"))
     tp = _degree(row, "tp") or _flag(flags, "tp", "tp-size", "tensor-parallel-size")
     dp = _degree(row, "dp") or _flag(flags, "dp", "dp-size", "data-parallel-size") or 1
@@ -187,14 +180,6 @@ def _run(row: Row) -> Deployment:
         _speculation(flags, model),
         engine=_engine(row, engine_on(framework, chip, release), chip, layout),
     )
-
-
-def _chips(said: str) -> tuple[int, Accelerator]:
-    """How many chips of which kind; one where no number is said."""
-    before, behind = _CHIPS.match(said), _CHIPS_BEHIND.search(said)
-    numbers = [n for found in (before, behind) if found for n in found.groups() if n]
-    bare = _AROUND.sub("", _CHIPS_BEHIND.sub("", _CHIPS.sub("", said))).strip()
-    return int(numbers[0]) if numbers else 1, chip_of(bare)
 
 
 def _degree(row: Row, column: str) -> int | None:

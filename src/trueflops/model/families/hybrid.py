@@ -6,7 +6,7 @@ from trueflops.errors import BadConfig
 from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
-from trueflops.model.families.registry import assemble, head_dim, kv_heads, reads
+from trueflops.model.families.registry import assemble, head_dim, kv_heads, one_a_layer, reads
 from trueflops.model.layers import Attention, Experts, Ffn, State
 
 LINEAR, FULL = "linear_attention", "full_attention"
@@ -51,15 +51,7 @@ def _kinds(c: Config, layers: int) -> list[str]:
     every = c.size("full_attention_interval", default=4)
     said = list(c.texts("layer_types"))
     kinds = said or [LINEAR if (i + 1) % every else FULL for i in range(layers)]
-    if len(kinds) != layers:
-        raise BadConfig(
-            say(
-                "{where}: layer_types has {number} entries for {layers} layers",
-                where=c.where,
-                number=len(kinds),
-                layers=layers,
-            )
-        )
+    one_a_layer(c, "layer_types", kinds, layers)
     if other := next((kind for kind in kinds if kind not in (LINEAR, FULL)), ""):
         raise BadConfig(
             say(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from trueflops.errors import BadConfig
-from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.llama import Traits, attentions
-from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
+from trueflops.model.families.registry import (
+    assemble,
+    head_dim,
+    kv_heads,
+    layer_windows,
+    one_a_layer,
+    reads,
+)
 from trueflops.model.layers import Attention, Experts, Ffn
 
 
@@ -66,15 +71,7 @@ def llama4(c: Config, name: str) -> Model:
     routing = set(c.sizes("moe_layers")) or {i for i in range(layers) if (i + 1) % every == 0}
     # iRoPE: three layers in four see only their own chunk; every fourth sees all, without rope.
     rope = c.sizes("no_rope_layers") or tuple(int((i + 1) % 4 != 0) for i in range(layers))
-    if len(rope) != layers:
-        raise BadConfig(
-            say(
-                "{where}: no_rope_layers has {number} entries for {layers} layers",
-                where=c.where,
-                number=len(rope),
-                layers=layers,
-            )
-        )
+    one_a_layer(c, "no_rope_layers", rope, layers)
     windows = layer_windows(c, layers, lambda i: bool(rope[i]), "attention_chunk_size")
     bias = c.flag("attention_bias", default=False)
     norm = c.flag("use_qk_norm", default=True)

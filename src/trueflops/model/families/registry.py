@@ -95,21 +95,28 @@ def kv_heads(c: Config, heads: int, *names: str) -> int:
     return count
 
 
+def one_a_layer(c: Config, field: str, entries: Sequence[object], layers: int) -> None:
+    """Refuse a list that does not say something of every layer."""
+    if len(entries) != layers:
+        raise BadConfig(
+            say(
+                "{where}: {field} has {number} entries for {layers} layers",
+                where=c.where,
+                field=field,
+                number=len(entries),
+                layers=layers,
+            )
+        )
+
+
 def layer_windows(c: Config, layers: int, fallback: Callable[[int], bool], field: str) -> list[int]:
     """Attention window of each layer: from `layer_types`, or from the family's own rule."""
     if not c.has(field):
         return [0] * layers
     window = c.size(field)
     types = c.texts("layer_types")
-    if types and len(types) != layers:
-        raise BadConfig(
-            say(
-                "{where}: layer_types has {number} entries for {layers} layers",
-                where=c.where,
-                number=len(types),
-                layers=layers,
-            )
-        )
+    if types:
+        one_a_layer(c, "layer_types", types, layers)
     local = [t in ("sliding_attention", "chunked_attention") for t in types] or [
         fallback(i) for i in range(layers)
     ]

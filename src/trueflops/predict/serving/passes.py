@@ -70,6 +70,10 @@ class Passes:
         """The plan by whose stages these layers are dealt out."""
         return plan
 
+    def slowest_share(self, plan: Plan, batch: Size, seq: Size, past: Size) -> Size:
+        """Of the time that all stages take for such a pass, the slowest one's part."""
+        return 1.0 / plan.pp
+
     @property
     def held_model(self) -> Model:
         """The layers whose keys and values accelerators keep: all, unless a host has some."""

@@ -288,9 +288,7 @@ class Server:
 
     def slowest_share(self, plan: Plan) -> float:
         """Of the time that all stages take for prompts, the slowest one's part."""
-        if not isinstance(self.passes, StagedPasses):
-            return 1.0 / float(plan.pp)
-        return float(self.passes.slowest_share(self.passes.costs(plan, *self._chunk()), plan))
+        return float(self.passes.slowest_share(plan, *self._chunk()))
 
     def shapes(self, plan: Plan, running: int) -> list[Shape]:
         """Passes that a point with so many running requests is made of, to be priced beforehand."""

@@ -159,9 +159,9 @@ class StagedPasses(Passes):
             for passes, own in zip(self.each, by_stage(costs), strict=True)
         ]
 
-    def slowest_share(self, costs: Costs, plan: Plan) -> Size:
+    def slowest_share(self, plan: Plan, batch: Size, seq: Size, past: Size) -> Size:
         """Of the time that all stages take, the slowest one's part."""
-        taken = self.taken(costs, plan, graphs=False)
+        taken = self.taken(self.costs(plan, batch, seq, past), plan, graphs=False)
         return _largest(taken) / summed(taken)
 
     def computing(
