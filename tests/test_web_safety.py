@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
@@ -32,7 +33,7 @@ from trueflops.web.asked import Asked
 from trueflops.web.pool import Pool, Refused
 from trueflops.web.safety import HEADERS, LOOPBACK
 from trueflops.web.serve import address_of, bind, hosts_of
-from trueflops.web.worker import Answered
+from trueflops.web.worker import STOP, Answered
 
 HERE = "http://localhost"
 QUESTION = {"model": "Llama-3.1-8B", "on": "8xH100", "tp": 2}
@@ -265,19 +266,34 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     in_pool(monkeypatch, use)
 
 
-def test_what_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_pool, "GRACE_SECONDS", 0.05)
+@pytest.mark.parametrize("long", ["sleep", "deaf"])
+def test_what_nobody_waits_for_is_ended(monkeypatch: pytest.MonkeyPatch, long: str) -> None:
+    """Its worker stops and takes the next question; one that does not hear it is replaced."""
+    monkeypatch.setattr(web_pool, "GRACE_SECONDS", 0.05 if long == "deaf" else 60)
 
     async def use(pool: Pool) -> None:
         before = json.loads((await ask(pool, "whoami")).answer)["pid"]
-        left = asyncio.ensure_future(ask(pool, "sleep", "600", seconds=600))
+        left = asyncio.ensure_future(ask(pool, long, "600", seconds=600))
         waiting = asyncio.ensure_future(ask(pool, "sleep", "601", seconds=600))
         await asyncio.sleep(0.05)
         waiting.cancel()
         left.cancel()
         after = json.loads((await ask(pool, "whoami")).answer)["pid"]
-        assert after != before
+        assert (after != before) == (long == "deaf")
         assert not pool.waiting
+
+    in_pool(monkeypatch, use)
+
+
+def test_a_question_is_not_stopped_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader may leave in the moment in which the answer is on its way."""
+
+    async def use(pool: Pool) -> None:
+        await ask(pool, "quick")
+        pid = pool.desks[0].worker.process.pid
+        assert pid
+        os.kill(pid, STOP)
+        assert json.loads((await ask(pool, "whoami")).answer)["pid"] == pid
 
     in_pool(monkeypatch, use)
 

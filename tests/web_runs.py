@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from trueflops.web.worker import STOP
 
 
 def misbehave(words: Sequence[str]) -> int:
@@ -22,6 +25,9 @@ def misbehave(words: Sequence[str]) -> int:
     elif word == "connect":
         socket.create_connection(("127.0.0.1", 9), timeout=1)
     elif word == "sleep":
+        time.sleep(float(given[0]))
+    elif word == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})
         time.sleep(float(given[0]))
     elif word == "allocate":
         bytearray(64 * 1024**3)

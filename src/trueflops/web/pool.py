@@ -21,10 +21,10 @@ from typing import Final
 from trueflops.language import say
 from trueflops.sweep.local import Worker, dismiss, start_worker
 from trueflops.web.asked import Asked
-from trueflops.web.worker import Answered, Run, Told, work
+from trueflops.web.worker import STOP, STOPPED, Answered, Run, Told, work
 
 PATIENCE_SECONDS: Final = 1.0  # after which a question counts as a long one
-GRACE_SECONDS: Final = 0.5  # that a question goes on whose asker left: it is cheaper than a process
+GRACE_SECONDS: Final = 0.5  # in which a worker that was told to stop must have stopped
 MOST_ASIDE: Final = 4  # long questions at a time
 MOST_WAITING: Final = 1000
 MOST_ANSWERED: Final = 2000  # by one process; so what it remembers of them is bounded, too
@@ -95,7 +95,7 @@ class Pool:
             self._dismiss(desk)
 
     async def ask(self, asked: Asked, seconds: float, listener: Listener) -> Answered:
-        """The answer; a question that is cancelled is taken back, or its worker ended."""
+        """The answer; a question that is cancelled is taken back, or its worker told to stop."""
         if len(self.waiting) >= MOST_WAITING:
             raise Refused("BUSY", say("too many questions are waiting; ask again in a moment"))
         job = Job(asked, seconds, listener, asyncio.get_running_loop().create_future())
@@ -153,7 +153,10 @@ class Pool:
         self._clear(desk)
         desk.ready = True
         if job is not None and not job.done.done():
-            job.done.set_result(said)
+            if said.code == STOPPED:  # what was to be stopped had ended: this is another
+                self.waiting.appendleft(job)
+            else:
+                job.done.set_result(said)
         desk.answered += job is not None
         if aside:  # a low priority cannot be raised again
             self._dismiss(desk)
@@ -216,15 +219,18 @@ class Pool:
             self._hire()
 
     def _take_back(self, job: Job) -> None:
-        """Nobody waits for this any more."""
+        """Nobody waits for this any more: its worker stops, and is free for the next."""
         if job in self.waiting:
             self.waiting.remove(job)
             return
         for desk in self.desks:
             if desk.job is job:
+                with contextlib.suppress(OSError):  # it has just died
+                    os.kill(desk.worker.process.pid or 0, STOP)
                 later = asyncio.get_running_loop().call_later
                 desk.timers.append(later(GRACE_SECONDS, self._abandon, desk, job))
 
     def _abandon(self, desk: Desk, job: Job) -> None:
+        """It did not stop: it is deep in a library, or Python dropped the interruption."""
         if desk.job is job:
             self._replace(desk)

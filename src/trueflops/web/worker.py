@@ -13,6 +13,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import sys
 import sysconfig
 import time
@@ -35,6 +36,8 @@ WARMING: Final = ("train", "Llama-3.1-8B", "--on", "8xH100", "--tp", "2")
 MADE_BETWEEN: Final = 50_000  # objects, between two looks for cycles
 SECONDS_BETWEEN: Final = 0.1  # that a search tells how far it is
 BUG: Final = 101
+STOP: Final = signal.SIGUSR1  # to a worker: nobody waits for the answer any more
+STOPPED: Final = "STOPPED"  # from a worker that heard it
 _BROKEN: Final = re.compile(r"\n {11}")
 _BROKEN_WIDE: Final = re.compile(r"([⺀-\uffef])\n {11}(?=[⺀-\uffef])")  # no space between 中文
 _ERROR: Final = re.compile(r"trueflops: (.*)\n\s*\[([A-Z][A-Z0-9_]*)\][^\n]*\n\Z", re.DOTALL)
@@ -71,14 +74,20 @@ def work(pipe: Connection, run: Run, folder: Path) -> None:
         gc.set_threshold(MADE_BETWEEN)  # answers leave few cycles behind, and make much
         _bound_memory()
         _wall_in(folder)
+        stoppable = _Stoppable()
         pipe.send(None)
         while True:
             asked = pipe.recv()
             if not folder.is_dir():  # whoever tidies /tmp takes what is old
                 folder.mkdir()
                 os.chdir(folder)
-            with heard_by(_now_and_then(pipe)):
-                pipe.send(answer(run, asked))
+            try:
+                with stoppable, heard_by(_now_and_then(pipe)):
+                    found = answer(run, asked)
+            except _Stopped:
+                _empty(folder)
+                found = Answered(BUG, code=STOPPED)
+            pipe.send(found)
 
 
 def answer(run: Run, asked: Asked) -> Answered:
@@ -95,6 +104,36 @@ def answer(run: Run, asked: Asked) -> Answered:
     if code in (0, 1) and out.getvalue():
         return Answered(code, out.getvalue().encode(), made=made)
     return failure(code, said.getvalue())
+
+
+class _Stopped(BaseException):
+    """Nobody waits for this answer. Not an Exception: no command may take it for its own."""
+
+
+class _Stoppable:
+    """STOP interrupts what runs inside; outside, where answers are sent, it waits for the next.
+
+    It may come before its question has, or after its answer left. Then the next question is handed
+    back as stopped, and whoever still waits for it asks again.
+    """
+
+    def __init__(self) -> None:
+        self.inside = self.wanted = False
+        signal.signal(STOP, self._stop)
+
+    def __enter__(self) -> None:
+        self.inside = True
+        if self.wanted:
+            self._stop()
+
+    def __exit__(self, *ended: object) -> None:
+        self.inside = False
+
+    def _stop(self, *signalled: object) -> None:
+        self.wanted = not self.inside
+        if self.inside:
+            self.inside = False
+            raise _Stopped
 
 
 def _now_and_then(pipe: Connection) -> Listener:
