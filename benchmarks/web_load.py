@@ -186,7 +186,7 @@ def main() -> None:
     each = (now - worked) / options.requests
     cores = each * options.requests / spent
     print(f"CPU: {1e3 * each:.1f} ms a request of the server and its workers, {cores:.2f} cores")
-    grown = f"{(after - before) / 2**20:+.0f} MiB, of which answers that are kept at most 64 MiB"
+    grown = f"{(after - before) / 2**20:+.0f} MiB, of which answers that are kept at most 16 MiB"
     print(f"memory: {before / 2**20:.0f} MiB before, {after / 2**20:.0f} MiB after: {grown}")
 
 

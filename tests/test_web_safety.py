@@ -351,7 +351,7 @@ def test_an_equal_question_is_asked_once_and_kept(monkeypatch: pytest.MonkeyPatc
         asked = Asked(("sleep", "0.1"))
         found = await asyncio.gather(*(answers.ask(asked, 60.0) for _ in range(5)))
         assert all(each is found[0] for each in found)
-        assert answers.recall(asked) is found[0]
+        assert answers.recall(asked) == found[0]
         for at in range(100):
             await answers.ask(Asked(("quick", str(at))), 60.0)
         assert answers.bytes <= 10_000
