@@ -119,11 +119,12 @@ def test_no_prediction_lies_below_its_bound(
         bounds = bounds_of(asked.model, family, keyed, asked.clock, m)
         step = asked.predict(family.all())
         rows, again = family.with_again(np.arange(family.keys.count))
-        needed = bounds.bytes(rows, again)
-        least = bounds.chosen_seconds(rows, bounds.seconds(rows, again)).ravel()
+        at, columns = family.with_choices(rows)
+        needed = bounds.bytes(rows, again, at, columns)
+        least = bounds.chosen_seconds(rows[at], bounds.seconds(rows, again)[at], columns)
         assert (least <= np.broadcast_to(step.step.value, least.shape) * (1 + 1e-9)).all()
         held = np.broadcast_to(step.memory.value, least.shape)
-        assert (needed.ravel() <= held * (1 + 1e-9)).all()
+        assert (needed <= held * (1 + 1e-9)).all()
 
 
 def test_every_legal_plan_passes_the_rules_and_no_two_are_alike() -> None:
@@ -148,6 +149,11 @@ def found_for(name: str, on: str, seq: int, batch: int, space: Space) -> Found:
 def test_dimensions_can_be_pinned() -> None:
     found = found_for("Llama-3.1-8B", "16xH100", 4096, 64, Space(tp=(4,), zero=(1,), pp=(2,)))
     assert all((s.plan.tp, s.plan.zero, s.plan.pp) == (4, 1, 2) for s in found.best)
+
+
+def test_one_rank_alone_shares_with_nobody() -> None:
+    assert not found_for("Llama-3.2-1B", "1xH100", 2048, 8, Space(zero=(1, 3))).legal
+    assert found_for("Llama-3.2-1B", "1xH100", 2048, 8, Space(zero=(0, 1))).best[0].plan.zero == 0
 
 
 def test_the_nearest_miss_is_faster_and_does_not_fit() -> None:

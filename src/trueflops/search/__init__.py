@@ -1,8 +1,9 @@
 """Enumerate, prune, rank plans.
 
 space.py      what may be tried
-families.py   every legal plan of a space, as keys × choices
-bounds.py     what a plan takes at least; branches.py: families with their bounds
+families.py   every legal plan of a space, as keys × choices; choices.py: how replicas may share
+bounds.py     what a plan takes at least; sharing.py: what a choice changes of it
+branches.py   families with their bounds
 best.py       the best of them, exactly, without predicting most; front.py: time against memory
 chips.py      the same model on chips of different kinds, at equal counts
 buying.py     which chips, and how many, at the least of something

@@ -23,7 +23,8 @@ from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
 from trueflops.predict.training import tabled
 from trueflops.search.branches import CHUNK, Branch, Misses, in_order, outlines_of
-from trueflops.search.families import Legal, Rows, legal_plans
+from trueflops.search.choices import Rows
+from trueflops.search.families import Legal, legal_plans
 from trueflops.search.front import PARTS, Front
 from trueflops.search.space import Offload, Space
 from trueflops.sizes import Array
@@ -168,13 +169,13 @@ class _Search:
                     ahead.append((float(seconds.min()), branch, few, again[few]))
                     ahead = sorted(ahead, key=lambda row: row[0])[:FIRST_LOOK]
             for _, branch, rows, again in ahead:
-                at, columns = np.indices((rows.size, branch.family.choices.zero.size))
-                at, columns = at.ravel(), columns.ravel()
+                at, columns = branch.family.with_choices(rows)
                 layers = branch.legal_again(rows, again)
                 least = branch.bounds.seconds(rows, layers)
                 self._predict(branch, rows[at], layers[at], columns, least[at])
         self.front.seek(budgets)
-        # Plans are counted when they are decided.
+        # Plans are counted, and near misses kept, when they are decided.
+        self.misses.clear()
         self.too_large = self.slower = self.fitting = self.forbidden = self.faster = 0
 
     def _narrowed(self, outline: Branch) -> Branch | None:
@@ -197,13 +198,13 @@ class _Search:
 
     def _decide(self, branch: Branch, keys: Rows) -> None:
         """Predict those of some keys' plans whose bounds leave it open."""
-        bounds, choices = branch.bounds, branch.family.choices.zero.size
         rows, again = branch.family.with_again(keys)
-        self.decided += rows.size * choices
-        seconds = bounds.seconds(rows, again)
+        choices = branch.family.how_many(rows)
+        self.decided += int(choices.sum())
+        seconds = branch.bounds.seconds(rows, again)
         limit = max(self._limit, float(self.front.limits.max()))
         near = seconds < limit
-        self.slower += int(np.count_nonzero(~near)) * choices
+        self.slower += int(choices[~near].sum())
         rows, again, seconds = rows[near], again[near], seconds[near]
         for start in range(0, rows.size, SPREAD):
             part = slice(start, start + SPREAD)
@@ -211,17 +212,18 @@ class _Search:
 
     def _weigh(self, branch: Branch, rows: Rows, again: Array, seconds: Array) -> None:
         """The same with their memory, choice by choice."""
-        needed = branch.bounds.bytes(rows, again)
+        at, columns = branch.family.with_choices(rows)
+        needed = branch.bounds.bytes(rows, again, at, columns)
         fits = needed <= self.trainer.capacity
         self.too_large += int(np.count_nonzero(~fits))
-        taken = branch.bounds.chosen_seconds(rows, seconds)
+        taken = branch.bounds.chosen_seconds(rows[at], seconds[at], columns)
         wanted = fits & ((taken < self._limit) | self.front.matters(taken, needed))
         self.slower += int(np.count_nonzero(fits & ~wanted))
-        at, columns = np.nonzero(wanted)
-        for start in range(0, at.size, CHUNK):
-            part = slice(start, start + CHUNK)
-            which, choice = at[part], columns[part]
-            self._predict(branch, rows[which], again[which], choice, taken[which, choice])
+        open_ = np.flatnonzero(wanted)
+        for start in range(0, open_.size, CHUNK):
+            some = open_[start : start + CHUNK]
+            which = at[some]
+            self._predict(branch, rows[which], again[which], columns[some], taken[some])
 
     def _predict(
         self, branch: Branch, rows: Rows, again: Array, columns: Rows, least: Array
@@ -288,7 +290,7 @@ class _Search:
     def _nearest_miss(self) -> Plan | None:
         """Of the plans that only just do not fit and would be the fastest, the leanest."""
         found, least = None, np.inf
-        for misses in self.misses:
+        for misses in Misses.by_branch(self.misses):
             for some in misses.leanest_first(self._best_seconds):
                 if some.needed[0] >= least:
                     break

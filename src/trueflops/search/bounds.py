@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.clock import Clock, PowerLaw
-from trueflops.graph.kinds import CollectiveKind
 from trueflops.graph.program import AXES
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
@@ -33,8 +32,10 @@ from trueflops.predict.costs import KeyedCosts, PieceCost
 from trueflops.predict.pipeline import USEFUL, exposed_shares
 from trueflops.predict.schedule import in_flight, pairs
 from trueflops.predict.stages import Stages, mean_stage, representative_stages
-from trueflops.search.families import Choices, Family, Rows, one_long
-from trueflops.sizes import Array, Size, distinct
+from trueflops.search.choices import Rows
+from trueflops.search.families import Family, one_long
+from trueflops.search.sharing import Exchange, Sharing, sharing_of, spread
+from trueflops.sizes import Array, Size
 from trueflops.tables import summed
 
 EARLY: Final = tuple(phase for phase in USEFUL if phase != "backward_weight")
@@ -93,7 +94,7 @@ class Bounds:
     """Of all plans of a family; every method takes keys by row and their recomputed layers."""
 
     keys: Plan
-    choices: Choices
+    sharing: Sharing
     micro_batches: Array
     layers: Array  # [stage, key], and the last row of all stages together, divided evenly
     device: _Line  # likewise: seconds of a micro-batch on the chip
@@ -105,10 +106,6 @@ class Bounds:
     kept: _Line  # [stage, key]: bytes of activations in flight
     dense: Array  # [stage, key]: bytes of parameters and of their states
     experts: Array
-    weight_share: float  # of these bytes, what is weights
-    expert_ways: Array  # [key]: ranks of each replica that hold the same expert
-    exchanged: Array  # [layout, choice]: seconds of what replicas exchange for every micro-batch
-    layout: Rows  # [key]: which of these is its own
     early: _Early | None  # of schedules that move weight gradients; None: of an outline
     dispatched: _Dispatched | None  # of dualpipe
 
@@ -117,9 +114,9 @@ class Bounds:
         changed: dict[str, Any] = {"keys": one_long(self.keys, rows)}
         for name in (each.name for each in fields(self)):
             size = getattr(self, name)
-            if isinstance(size, _Line | _Early | _Dispatched):
+            if isinstance(size, _Line | _Early | _Dispatched | Sharing):
                 changed[name] = size.only(rows)
-            elif isinstance(size, np.ndarray) and name != "exchanged":
+            elif isinstance(size, np.ndarray):
                 changed[name] = size.take(rows, axis=-1)
         return replace(self, **changed)
 
@@ -162,47 +159,38 @@ class Bounds:
         slope = m - 1.0 - filled
         return np.where(slope >= 0.0, slope * slowest + whole, m * whole / (1.0 + filled))
 
-    def chosen_seconds(self, rows: Rows, seconds: Array) -> Array:
-        """The same under every choice: [row, choice]."""
-        sent = self.micro_batches[rows][:, None] * self.exchanged[self.layout[rows]]
-        return np.maximum(seconds[:, None], sent)
+    def chosen_seconds(self, rows: Rows, seconds: Array, columns: Rows) -> Array:
+        """The same under a choice each."""
+        sent = self.sharing.seconds[self.sharing.pairs(rows, columns)]
+        return np.maximum(seconds, self.micro_batches[rows] * sent)
 
-    def bytes(self, rows: Rows, again: Array) -> Array:
-        """At least, under every choice: [row, choice]."""
-        most = np.zeros((rows.size, self.choices.zero.size))
+    def bytes(self, rows: Rows, again: Array, at: Rows, columns: Rows) -> Array:
+        """At least, of some of these rows under a choice each."""
         kept = self.kept.at(self._share(rows, again)[:-1], rows)
+        which = rows[at]
+        pairs, sharing = self.sharing.pairs(which, columns), self.sharing
+        dense, experts, inside = sharing.dense[pairs], sharing.experts[pairs], sharing.kept[pairs]
+        most = np.zeros(at.size)
         for stage in range(kept.shape[0]):
-            beside = self._states(self.choices, stage, rows)
-            outside = self.choices.offload_activations
-            most = np.maximum(most, beside + kept[stage][:, None] * (1.0 - outside))
+            held = self.dense[stage][which] * dense + self.experts[stage][which] * experts
+            most = np.maximum(most, held + kept[stage][at] * inside)
         return most
 
     def fewest_again(self, within: float) -> Array:
         """Of each key the fewest layers that must run again for the leanest of choices to need no
         more bytes than that; infinity where not even all of them suffice.
         """
-        rows, leanest = np.arange(self.dense.shape[1]), self.choices.leanest
-        outside = float(leanest.offload_activations[0])
-        needed = np.zeros(rows.size)
+        sharing = self.sharing
+        needed = np.zeros(self.dense.shape[1])
         for stage in range(self.dense.shape[0]):
-            beside = self._states(leanest, stage, rows)[:, 0]
-            none, every = (k[stage] * (1.0 - outside) for k in (self.kept.none, self.kept.every))
+            beside = self.dense[stage] * sharing.least_dense
+            beside = beside + self.experts[stage] * sharing.least_experts
+            none, every = (k[stage] * sharing.least_kept for k in (self.kept.none, self.kept.every))
             over, saved = beside + none - within, none - every
             enough = (over > 0.0) & (over <= saved)
             share = np.divide(over, saved, out=np.where(over > 0.0, np.inf, 0.0), where=enough)
             needed = np.maximum(needed, np.ceil(share * self.layers[stage]))
         return needed
-
-    def _states(self, choices: Choices, stage: int, rows: Rows) -> Array:
-        """Weights and optimizer states of a stage, [row, choice]."""
-        dense, experts = self.dense[stage, rows][:, None], self.experts[stage, rows][:, None]
-        cp, ways = _of(self.keys.cp, rows)[:, None], self.expert_ways[rows][:, None]
-        shared = dense / (choices.dp_shard * cp)
-        shared = shared + experts / np.maximum(choices.dp_shard * ways, 1.0)
-        own = dense + experts
-        weights = np.where(choices.zero >= 3, shared, own) * (1.0 - choices.offload_parameters)
-        states = np.where(choices.zero >= 1, shared, own) * (1.0 - choices.offload_optimizer)
-        return self.weight_share * weights + (1.0 - self.weight_share) * states
 
     def _share(self, rows: Rows, again: Array) -> Array:
         """Of the layers of every stage, what runs again."""
@@ -215,9 +203,8 @@ class Bounds:
 def bounds_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: Size) -> Bounds:
     """Prepare them: a few numbers for each stage of each key."""
     stages = representative_stages(model, family.keys)
-    bounds = _bounds(model, family, keyed, clock, m, stages)
-    exchanged, layout = _exchanged(model, bounds.keys, keyed, family.choices, clock)
-    return replace(bounds, exchanged=exchanged, layout=layout)
+    sharing = sharing_of(family, Exchange(model, keyed, clock))
+    return _bounds(model, family, keyed, clock, m, stages, sharing)
 
 
 def outline_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: Size) -> Bounds:
@@ -225,11 +212,17 @@ def outline_of(model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m:
     are no bounds, but say which plans to try first.
     """
     mean = mean_stage(model, family.keys)
-    return replace(_bounds(model, family, keyed, clock, m, mean), early=None)
+    return replace(_bounds(model, family, keyed, clock, m, mean, sharing_of(family)), early=None)
 
 
 def _bounds(
-    model: Model, family: Family, keyed: KeyedCosts, clock: Clock, m: Size, stages: Stages
+    model: Model,
+    family: Family,
+    keyed: KeyedCosts,
+    clock: Clock,
+    m: Size,
+    stages: Stages,
+    sharing: Sharing,
 ) -> Bounds:
     keys, count = family.keys.but(recompute_layers=np.inf), family.keys.count
     costs = keyed.costs
@@ -260,7 +253,7 @@ def _bounds(
         none = passed.sum(once)
         return _Line(none, none + passed.sum(again))
 
-    tied = _spread(costs.head.tied_parameters, keyed.which) * stages.last * stages.has_first
+    tied = spread(costs.head.tied_parameters, keyed.which) * stages.last * stages.has_first
     dense = held.sum([piece.dense_parameters for piece in pieces]) - tied
     experts = held.sum([piece.expert_parameters for piece in pieces])
     each = BYTES[keys.trained_dtype] + keys.state_bytes
@@ -270,8 +263,6 @@ def _bounds(
         for kept in (costs.kept_whole, [block.kept_bytes for block in costs.blocks])
     )
     return Bounds(
-        exchanged=np.zeros((1, family.choices.zero.size)),
-        layout=np.zeros(count, np.intp),
         early=_Early(*(line(of, EARLY) for of in (device, host, PieceCost.clocked)))
         if keys.schedule.startswith("zb")
         else None,
@@ -281,7 +272,7 @@ def _bounds(
         if keys.bidirectional
         else None,
         keys=keys,
-        choices=family.choices,
+        sharing=sharing,
         micro_batches=np.broadcast_to(np.asarray(m, np.float64), count),
         layers=np.vstack([stages.all_layers, np.broadcast_to(model.layers / keys.pp, count)]),
         device=line(device),
@@ -293,10 +284,6 @@ def _bounds(
         kept=_Line(some, again),
         dense=dense * each,
         experts=experts * each,
-        weight_share=BYTES[keys.trained_dtype] / (BYTES[keys.trained_dtype] + keys.state_bytes),
-        expert_ways=np.broadcast_to(
-            np.asarray(keys.tp * keys.cp / (keys.ep * keys.etp), np.float64), count
-        ),
     )
 
 
@@ -312,49 +299,8 @@ class _Weighed:
         total = np.zeros_like(self.weights[0])
         for weight, size in zip(self.weights, sizes, strict=True):
             if np.ndim(size) or size:
-                total += weight * _spread(size, self.which)
+                total += weight * spread(size, self.which)
         return total
-
-
-def _exchanged(
-    model: Model, keys: Plan, keyed: KeyedCosts, choices: Choices, clock: Clock
-) -> tuple[Array, Rows]:
-    """Of the parameters of a mean stage, once for each distinct layout of ranks."""
-    degrees = ("tp", "cp", "pp", "ep", "etp")
-    layouts, layout = distinct([_of(getattr(keys, n), np.arange(keys.count)) for n in degrees])
-    if keys.engine != "ddp" or not np.any(choices.zero >= 2):
-        return np.zeros((len(layouts), choices.zero.size)), layout
-    first = np.unique(layout, return_index=True)[1]
-
-    def held(of: Callable[[PieceCost], Size]) -> Array:
-        """Of a mean stage, [layout, 1]."""
-        whole: Size = 0.0
-        for piece, times in keyed.costs.pieces(model):
-            whole = whole + times * _spread(of(piece), keyed.which)
-        return np.broadcast_to(whole / keys.pp, keys.count)[first][:, None]
-
-    tied = _spread(keyed.costs.head.tied_parameters, keyed.which) / keys.pp
-    dense = held(lambda piece: piece.dense_parameters)
-    dense = dense - np.broadcast_to(tied, keys.count)[first][:, None]
-    experts = held(lambda piece: piece.expert_parameters)
-    tp, cp, _, ep, etp = (layouts[:, column][:, None] for column in range(len(degrees)))
-    sharing = Plan(tp=tp, cp=cp, ep=ep, etp=etp).expert_ways(choices.dp_shard)
-
-    def taken(kind: CollectiveKind, each: float) -> Array:
-        def sent(group: Size, held: Array, stride: Array) -> Array:
-            ranks, payload, apart = np.broadcast_arrays(group, held * each, stride)
-            flat = clock.collective(kind, ranks.ravel(), payload.ravel(), apart.ravel())
-            return np.asarray(flat.seconds, np.float64).reshape(ranks.shape)
-
-        whole = sent(choices.dp_shard * cp, dense, tp)
-        if np.any(experts):
-            whole = whole + sent(sharing, experts, ep * etp)
-        return whole
-
-    scatter = taken(CollectiveKind.REDUCE_SCATTER, BYTES[keys.summed_dtype])
-    gather = taken(CollectiveKind.ALL_GATHER, keys.gathered_bytes)
-    whole = scatter + np.where(choices.zero >= 3, 2.0 * gather, 0.0)
-    return np.where(choices.zero >= 2, whole, 0.0), layout
 
 
 def _computed(piece: PieceCost, phase: str) -> Size:
@@ -371,10 +317,6 @@ def _longest_update(parameters: Size, keys: Plan, clock: Clock) -> Size:
         return np.inf
     moved = PASSES * (keys.state_bytes + 2.0 * BYTES["fp32"]) * np.max(parameters, axis=0)
     return moved / (0.5 * clock.chip.need("memory.bandwidth"))
-
-
-def _spread(size: Size, which: NDArray[np.intp] | None) -> Size:
-    return size if which is None or np.ndim(size) == 0 else np.asarray(size)[which]
 
 
 def _of(size: Size, rows: Rows) -> Array:

@@ -5,10 +5,10 @@ In: a Trainer and families. Out: branches, keys in the order of their bounds, ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from trueflops.plan import Plan
 from trueflops.predict import Trainer
 from trueflops.predict.costs import KeyedCosts
 from trueflops.search.bounds import Bounds, bounds_of, outline_of
-from trueflops.search.families import Family, Rows
+from trueflops.search.choices import Rows
+from trueflops.search.families import Family
 from trueflops.sizes import Array, Size
 
 CHUNK: Final = 16384  # plans at a time: forty arrays of this length stay in a core's cache
 KEYS: Final = 1024  # taken at a time
-FEW: Final = 64  # of those that just do not fit, predicted first; then four times as many
+FEW: Final = 1024  # of those that just do not fit, predicted first; then four times as many
 
 
 @dataclass(frozen=True)
@@ -85,22 +86,38 @@ class Branch:
         """The plan of the family that needs least memory by its bound."""
         rows = np.arange(self.family.keys.count)
         again = self.legal_again(rows, np.full(rows.size, np.inf))
-        least = self.bounds.bytes(rows, again)
-        row, column = np.unravel_index(int(np.argmin(least)), least.shape)
-        plan = self.family.plans(rows[[row]], again[[row]], np.array([column]))
-        return float(least[row, column]), plan.pick(0)
+        at, columns = self.family.with_choices(rows)
+        least = self.bounds.bytes(rows, again, at, columns)
+        one = [int(np.argmin(least))]
+        plan = self.family.plans(at[one], again[at[one]], columns[one])
+        return float(least[one[0]]), plan.pick(0)
 
 
 @dataclass(frozen=True)
 class Misses:
     """Plans of a branch that only just do not fit, and what they take and need."""
 
+    ARRAYS: ClassVar = ("rows", "again", "columns", "seconds", "needed")
     branch: Branch
     rows: Rows
     again: Array
     columns: Rows
     seconds: Array  # at least
     needed: Array  # bytes
+
+    @classmethod
+    def by_branch(cls, misses: Sequence[Misses]) -> list[Misses]:
+        """Those of a branch together."""
+        together: dict[int, list[Misses]] = {}
+        for some in misses:
+            together.setdefault(id(some.branch), []).append(some)
+        return [
+            cls(
+                alike[0].branch,
+                *(np.concatenate([getattr(each, name) for each in alike]) for name in cls.ARRAYS),
+            )
+            for alike in together.values()
+        ]
 
     def leanest_first(self, within: float) -> Iterator[Misses]:
         """A few at a time, those that may take less than so many seconds."""
@@ -113,8 +130,7 @@ class Misses:
 
     def only(self, some: Any) -> Misses:
         """Some of them."""
-        arrays = (self.rows, self.again, self.columns, self.seconds, self.needed)
-        return Misses(self.branch, *(each[some] for each in arrays))
+        return Misses(self.branch, *(getattr(self, name)[some] for name in self.ARRAYS))
 
 
 def in_order(branches: list[Branch], capacity: float) -> Iterator[tuple[Branch, Rows]]:

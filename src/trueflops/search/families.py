@@ -1,9 +1,9 @@
 """Every legal plan of a space, as families: keys × recomputed layers × choices.
 
 A key is what a rank computes and which layers its stage holds: degrees, micro-batch, pieces. A
-choice is how replicas share what they hold: ZeRO stage, groups, offload. What a key computes costs
-the same whatever is chosen, and every layer that runs again adds the same; so a few numbers of a
-key bound all its plans (bounds.py), which is what makes a hundred million of them cheap.
+choice is how replicas share what they hold (choices.py). What a key computes costs the same
+whatever is chosen, and every layer that runs again adds the same; so a few numbers of a key bound
+all its plans (bounds.py), which is what makes a hundred million of them cheap.
 
 In: a Model, a Training workload, a Cluster, a Space. Out: Families of arrays, already rid of those
 that break a rule, and how many each rule refused.
@@ -20,12 +20,12 @@ from math import inf
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trueflops.catalog import Cluster
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.rules import RULES, broken_rules
+from trueflops.search.choices import Choices, Rows, choices_of, repeated, ways_to_share
 from trueflops.search.space import Space
 from trueflops.sizes import Array, divisors
 from trueflops.workload import Training
@@ -37,45 +37,30 @@ MOST_PIECES: Final = 8  # of a stage where they are uneven
 FEWER_AT_THE_ENDS: Final = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2))
 """Layers that the first and last stage have less than others, for the embedding and the head."""
 
-Rows = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How replicas may share what they hold: arrays of equal length."""
-
-    zero: Array
-    dp_replicate: Array
-    dp_shard: Array
-    offload_optimizer: Array
-    offload_parameters: Array
-    offload_activations: Array
-
-    def of(self, columns: Any) -> dict[str, Array]:
-        """Plan fields of some choices."""
-        return {name: getattr(self, name)[columns] for name in self.__dataclass_fields__}
-
-    @cached_property
-    def leanest(self) -> Choices:
-        """One that shares and offloads all that any of them does."""
-        most = {name: np.array([values.max()]) for name, values in self.of(slice(None)).items()}
-        return Choices(**most)
-
 
 @dataclass(frozen=True)
 class Family:
-    """Plans that agree in every field that cannot be an array, and in their replicas."""
+    """Plans that agree in every field that cannot be an array."""
 
     keys: Plan
     most_again: Array  # of each key: 1, 2 … up to so many of its layers (all) may run again
     only_again: tuple[float, ...]  # where just these numbers may; empty: all of them
     choices: Choices
+    menu: Rows  # of each key: which of the choices' menus it has
 
     @cached_property
     def count(self) -> int:
         """How many plans these are."""
-        again = self.keys.count * len(self.only_again) or int(self.most_again.sum())
-        return again * int(self.choices.zero.size)
+        again = np.full(self.menu.size, float(len(self.only_again)))
+        return int(((again if self.only_again else self.most_again) * self.how_many()).sum())
+
+    def how_many(self, rows: Rows | slice = slice(None)) -> Rows:
+        """Choices that some keys have."""
+        return self.choices.sizes[self.menu[rows]]
+
+    def with_choices(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Some keys with each of their choices: which of them, which choice."""
+        return self.choices.on(self.menu[rows])
 
     def plans(self, rows: Rows, again: Array, columns: Rows) -> Plan:
         """Some of them as one Plan of arrays: a key, its recomputed layers and a choice each."""
@@ -86,21 +71,24 @@ class Family:
         if self.only_again:
             only = np.array(self.only_again, np.float64)
             return np.repeat(keys, only.size), np.tile(only, keys.size)
-        many = self.most_again[keys].astype(np.intp)
-        rows = np.repeat(keys, many)
-        first = np.repeat(np.cumsum(many) - many, many)
-        again = np.arange(rows.size) - first + 1.0
+        at, place = repeated(self.most_again[keys].astype(np.intp))
+        rows, again = keys[at], place + 1.0
         return rows, np.where(again < self.most_again[rows], again, inf)
 
     def only(self, rows: Rows) -> Family:
         """Those of some keys."""
-        return replace(self, keys=one_long(self.keys, rows), most_again=self.most_again[rows])
+        return replace(
+            self,
+            keys=one_long(self.keys, rows),
+            most_again=self.most_again[rows],
+            menu=self.menu[rows],
+        )
 
     def all(self) -> Plan:
         """All of them, key by key."""
         rows, again = self.with_again(np.arange(self.keys.count))
-        at, columns = np.indices((rows.size, self.choices.zero.size))
-        return self.plans(rows[at.ravel()], again[at.ravel()], columns.ravel())
+        at, columns = self.with_choices(rows)
+        return self.plans(rows[at], again[at], columns)
 
 
 @dataclass(frozen=True)
@@ -130,43 +118,26 @@ def legal_plans(model: Model, training: Training, cluster: Cluster, space: Space
     families: list[Family] = []
     refused: Counter[str] = Counter()
     for fields in _structures(model, space):
-        by_replicas = grids.keys(fields)
-        for policy, (dp, columns) in product(_policies(space), by_replicas.items()):
-            keys = space.base.but(**fields, **columns, recompute=policy, dp_replicate=dp)
-            choices = grids.choices(dp)
+        columns = grids.keys(fields)
+        if not columns:
+            continue
+        ways = {dp: len(ways_to_share(space, int(dp))) for dp in np.unique(columns["dp_replicate"])}
+        many = np.array([ways[dp] for dp in columns["dp_replicate"]])
+        for policy in _policies(space):
+            keys = space.base.but(**fields, **columns, recompute=policy)
             broken = broken_rules(keys, model, cluster.count, training)
             for place, rule in enumerate(RULES):
-                if count := int(np.count_nonzero(broken == place)):
-                    refused[rule.code] += count * int(choices.zero.size)
-            fine = np.flatnonzero(broken < 0)
-            if fine.size and choices.zero.size:
-                families += _sensible(grids.family(one_long(keys, fine), choices))
-    return Legal(tuple(families), refused)
+                if count := int(many[broken == place].sum()):
+                    refused[rule.code] += count
+            if (fine := np.flatnonzero(broken < 0)).size:
+                families.append(grids.family(one_long(keys, fine)))
+    return Legal(tuple(family for family in families if family.count), refused)
 
 
 def one_long(keys: Plan, rows: Rows) -> Plan:
     """Some keys of many, as arrays even where there is only one."""
     taken = keys.take(rows)
     return taken.but(pp=np.broadcast_to(np.asarray(taken.pp, np.float64), rows.shape).copy())
-
-
-def _sensible(family: Family) -> list[Family]:
-    """Where stages follow each other, gradients cannot stay in shards: they are added up until the
-    pipeline is flushed. One rank alone has nobody to share with.
-    """
-    keys, zero = family.keys, family.choices.zero
-    pp = np.asarray(keys.pp)
-    alone = np.asarray(keys.dp_replicate * np.broadcast_to(keys.cp, pp.shape)) == 1
-    found = []
-    for who, which in (
-        (alone, zero == 0),
-        (~alone & (pp > 1), zero != 2),
-        (~alone & (pp == 1), zero >= 0),
-    ):
-        rows = np.flatnonzero(who)
-        if rows.size and which.any():
-            found.append(replace(family.only(rows), choices=Choices(**family.choices.of(which))))
-    return found
 
 
 def _policies(space: Space) -> list[str]:
@@ -208,26 +179,23 @@ class _Grids:
         self.cps = [d for d in every if d in (space.cp or whole)]
         self.eps = space.ep or [d for d in divisors(experts) if self.count % d == 0]
 
-    def keys(self, fields: dict[str, Any]) -> dict[int, dict[str, Array]]:
-        """Columns of every key of a structure, by how many replicas it leaves.
+    def keys(self, fields: dict[str, Any]) -> dict[str, Array]:
+        """Columns of every key of a structure; none where it has no keys.
 
         Where a field of the structure makes no difference, only its first value has the key.
         """
         space = self.space
-        blocks: dict[int, list[Array]] = {}
+        blocks: list[Array] = []
         for tp, pp, cp in product(self.tps, self.pps, self.cps):
             if self.count % (tp * pp * cp) or not self._differs(fields, tp, pp, cp):
                 continue
             dp = self.count // (tp * pp * cp)
             if (space.dp and dp not in space.dp) or self.training.global_batch % dp:
                 continue
-            found = self._block(fields, tp, pp, cp, dp)
-            if found.size:
-                blocks.setdefault(dp, []).append(found)
-        return {
-            dp: dict(zip(_COLUMNS, np.concatenate(parts, axis=1), strict=True))
-            for dp, parts in blocks.items()
-        }
+            blocks.append(self._block(fields, tp, pp, cp, dp))
+        if not sum(block.size for block in blocks):
+            return {}
+        return dict(zip(_COLUMNS, np.concatenate(blocks, axis=1), strict=True))
 
     def _differs(self, fields: dict[str, Any], tp: int, pp: int, cp: int) -> bool:
         space = self.space
@@ -239,6 +207,7 @@ class _Grids:
     def _block(self, fields: dict[str, Any], tp: int, pp: int, cp: int, dp: int) -> Array:
         space, each = self.space, self.training.global_batch // dp
         axes = (
+            [dp],
             [tp],
             [pp],
             [cp],
@@ -268,14 +237,16 @@ class _Grids:
         even = [v for v in range(2, most + 1) if -layers % (pp * v) <= 2]
         return [1, *(even or range(2, min(most, MOST_PIECES) + 1))]
 
-    def family(self, keys: Plan, choices: Choices) -> Family:
-        """The keys with how many of their layers may run again."""
+    def family(self, keys: Plan) -> Family:
+        """The keys with how many of their layers may run again, and how replicas may share."""
         fixed = self.space.recompute_layers
         if np.isfinite(self.space.base.recompute_layers):
             fixed = (float(np.ravel(self.space.base.recompute_layers)[0]),)
         if keys.recompute in ("none", "selective"):
             fixed = fixed or (inf,)
-        return Family(keys, np.ceil(self.model.layers / np.asarray(keys.pp)), fixed, choices)
+        choices, menu = choices_of(self.space, keys)
+        found = Family(keys, np.ceil(self.model.layers / np.asarray(keys.pp)), fixed, choices, menu)
+        return found.only(np.flatnonzero(found.how_many()))
 
     def _ends(self, pp: int) -> list[tuple[int, int]]:
         """Layers of the first and the last stage; 0 leaves them as even as can be."""
@@ -291,22 +262,8 @@ class _Grids:
             if even > max(first, last)
         ]
 
-    def choices(self, dp: int) -> Choices:
-        """Every way in which so many replicas can share."""
-        space = self.space
-        groups = [s for s in divisors(dp) if not space.dp_shard or s in space.dp_shard]
-        groups = [s for s in groups if not space.dp_replicate or dp // s in space.dp_replicate]
-        rows = []
-        for zero, offload in product(space.zero, space.offload):
-            if offload.parameters and zero < 3:
-                continue  # weights stream in piece by piece only where they are gathered so
-            sharing = groups if zero else [1]
-            rows += [(zero, dp // shard, shard, *offload) for shard in sharing]
-        table = np.array(rows, np.float64).reshape(-1, len(Choices.__dataclass_fields__))
-        return Choices(*table.T)
-
 
 _COLUMNS: Final = (
-    "tp", "pp", "cp", "vpp", "ep", "etp", "micro_batch",
+    "dp_replicate", "tp", "pp", "cp", "vpp", "ep", "etp", "micro_batch",
     "first_stage_layers", "last_stage_layers",
 )  # fmt: skip
