@@ -539,6 +539,12 @@ class TestWhatAReviewFound:
         ask(capsys, "train", "GPT-2", "--on", "1xH100", "--micro-batch", "1", "--zero", "0",
             "--recompute", "none")  # fmt: skip
 
+    def test_stages_of_zero_can_be_bounded(self, capsys: Capture) -> None:
+        words = ("train", "Llama-3.2-1B", "--on", "8xH100", "--tp", "1", "--pp", "1", "--cp", "1")
+        for given, allowed in (("2..3", {2, 3}), ("0,3", {0, 3}), ("..0", {0})):
+            answer = ask_json(capsys, *words, "--search", "--zero", given)
+            assert {plan["plan"]["zero"] for plan in answer["best"]} <= allowed, given
+
     def test_odd_clusters_get_a_batch_that_suits_them(self, capsys: Capture) -> None:
         for on in ("72xGB200", "2000xA100", "Eagle"):
             answer = ask_json(capsys, "train", "Llama-2-70B", "--on", on)

@@ -8,10 +8,9 @@ from typing import Any
 from trueflops.cli.arguments.deployment import deployment_flags
 from trueflops.cli.arguments.load import load_flags
 from trueflops.cli.arguments.operation import operation_flags
-from trueflops.cli.arguments.several import degrees, one_or_more
+from trueflops.cli.arguments.several import degrees, one_or_more, zero_stages
 from trueflops.cli.arguments.shared import (
     common_flags,
-    integer,
     launch_flags,
     profile_flags,
     provenance_flag,
@@ -142,8 +141,8 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--micro-batch", "--mb", help="sequences a micro-batch", **degree)
     plan.add_argument(
         "--zero",
-        type=integer,
-        choices=(0, 1, 2, 3),
+        type=zero_stages,
+        metavar="0..3",
         default=None,
         help="1: optimizer states shared, 2: and gradients, 3: and weights (FSDP)",
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trueflops.cli.arguments.shared import whole
+from trueflops.cli.arguments.shared import integer, whole
 from trueflops.errors import join_or, nearest, printable
 from trueflops.language import say
 
 ANY: Final = "any"
 WIDEST: Final = 2**16  # values of one range
+LAST_STAGE: Final = 3  # of ZeRO
 
 
 class Several(tuple[Any, ...]):
@@ -32,9 +33,30 @@ class Several(tuple[Any, ...]):
 
 def degrees(text: str) -> int | Several:
     """A degree, or those that may be tried: 8, 1..8, 2,4,8."""
+    return _numbers(text, whole, "1", str(WIDEST))
+
+
+def zero_stages(text: str) -> int | Several:
+    """A stage of ZeRO, or those that may be tried: 1, 1..3, 0,3."""
+    return _numbers(text, _zero_stage, "0", str(LAST_STAGE))
+
+
+def _zero_stage(text: str) -> int:
+    stage = integer(text)
+    if not 0 <= stage <= LAST_STAGE:
+        raise argparse.ArgumentTypeError(
+            say(
+                "{shown} is no stage of ZeRO; write 0, 1, 2 or 3, or several: 1..3",
+                shown=printable(text, 40),
+            )
+        )
+    return stage
+
+
+def _numbers(text: str, read: Callable[[str], int], least: str, most: str) -> int | Several:
     if ".." in text:
         low, _, high = text.partition("..")
-        first, last = whole(low or "1"), whole(high or str(WIDEST))
+        first, last = read(low or least), read(high or most)
         if first > last or last - first >= WIDEST:
             shown = printable(text, 40)
             raise argparse.ArgumentTypeError(
@@ -42,8 +64,8 @@ def degrees(text: str) -> int | Several:
             )
         return Several(range(first, last + 1), text)
     if "," in text:
-        return Several(sorted({whole(part) for part in text.split(",")}), text)
-    return whole(text)
+        return Several(sorted({read(part) for part in text.split(",")}), text)
+    return read(text)
 
 
 @dataclass(frozen=True)
