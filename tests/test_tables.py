@@ -16,8 +16,18 @@ from trueflops.predict import Trainer
 from trueflops.predict.training import tabled
 from trueflops.profile import profile_of
 from trueflops.runtime import Term
-from trueflops.sizes import Array, Size, distinct
-from trueflops.tables import Batch, Tabled, by_row, by_value, column, on_rows, summed, where_largest
+from trueflops.sizes import Array, Rows, Size, counted, distinct
+from trueflops.tables import (
+    Batch,
+    Tabled,
+    by_row,
+    by_value,
+    column,
+    on_rows,
+    rows_of,
+    summed,
+    where_largest,
+)
 from trueflops.workload import Training
 
 RANDOM = np.random.default_rng(7)
@@ -111,6 +121,23 @@ def test_parts_of_a_batch_have_their_own_rows() -> None:
     assert sum(seen) <= 3 + 4  # plans that agree come one after another
     keys, which = distinct([COLUMNS["a"], COLUMNS["e"]])
     np.testing.assert_array_equal(keys[which, 0], COLUMNS["a"])
+
+
+def test_a_table_of_fewer_columns_is_counted_on_the_rows_of_a_shared_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = Batch.of(COLUMNS, MANY)
+    batch.share(("a", "b", "c"))  # 3 × 2 × 3 rows
+    seen: list[int] = []
+
+    def counting(code: Rows, radix: int) -> tuple[Rows, Rows]:
+        seen.append(code.size)
+        return counted(code, radix)
+
+    monkeypatch.setattr("trueflops.tables.batch.counted", counting)
+    keys, which = rows_of([column(batch, "a"), column(batch, "c")])
+    assert seen == [18]
+    np.testing.assert_array_equal(keys[which], np.stack([COLUMNS["a"], COLUMNS["c"]], axis=1))
 
 
 def _plans(trainer: Trainer, **fixed: Any) -> Plan:

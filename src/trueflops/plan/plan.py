@@ -256,9 +256,7 @@ class Plan:
     def batch(self) -> Batch:
         """The columns in which they differ."""
         arrays = {n: v for n in NUMERIC if np.size(v := getattr(self, n)) > 1}
-        batch = Batch.of(arrays, self.count)
-        self.in_batch(batch).dp  # noqa: B018  # one column of both of its factors
-        return batch
+        return Batch.of(arrays, self.count)
 
     def in_batch(self, batch: Batch) -> Plan:
         """Its array fields as a batch has them."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
@@ -23,8 +22,8 @@ from trueflops.graph.program import AXES, SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
-from trueflops.sizes import Array, Size, distinct
-from trueflops.tables import Tabled, joint, summed
+from trueflops.sizes import Array, Rows, Size
+from trueflops.tables import Tabled, joint, rows_of, summed
 from trueflops.units import BITS_PER_BYTE
 
 
@@ -117,20 +116,19 @@ class KeyedCosts:
     """Costs per distinct shape of work, and which shape each plan has."""
 
     costs: Costs
-    which: NDArray[np.intp] | None  # None: all plans share one shape
+    which: Rows | None  # None: all plans share one shape
 
-    def spread(
-        self, part: slice | NDArray[np.intp] = slice(None), plan: Plan | None = None
-    ) -> Costs:
+    def spread(self, some: Rows | None = None, plan: Plan | None = None) -> Costs:
         """Costs of all plans or some: one element for each or, as far as `plan` has them tabled,
         for each distinct shape.
         """
         if self.which is None:
             return self.costs
-        which, table = self.which[part], None
+        table = None
         tabled = [s for n in SHAPING if plan and isinstance(s := getattr(plan, n), Tabled)]
         if tabled and (table := joint(tabled, exact=True)[1]):
-            which = which.take(table.example)
+            some = table.example if some is None else some.take(table.example)
+        which = self.which if some is None else self.which.take(some)
 
         def of(size: Size) -> Size:
             if np.ndim(size) == 0:
@@ -150,7 +148,7 @@ def training_costs(model: Model, plan: Plan, seq: int, clock: Clock | None) -> K
     An axis of one rank changes the graph (no collectives, other fusions), so shapes are compiled
     together only where the same axes are in use.
     """
-    keys, which = distinct([getattr(plan, name) for name in SHAPING])
+    keys, which = rows_of([getattr(plan, name) for name in SHAPING])
     alone = keys[:, : len(AXES)] == 1.0
     groups: dict[tuple[bool, ...], list[int]] = defaultdict(list)
     for row, pattern in enumerate(alone):

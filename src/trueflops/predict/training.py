@@ -72,10 +72,11 @@ def tabled(plan: Plan) -> Plan:
 
 
 def _batch(plan: Plan) -> Batch:
-    """What a rank's work depends on, and what all else does that no layer runs again for."""
+    """What all depends on that no layer runs again for, and what a rank's work does."""
     batch = plan.batch()
-    batch.share((*SHAPING, *STAGES, "dp", "recompute_layers"))
     batch.share(name for name in NUMERIC if name != "recompute_layers")
+    plan.in_batch(batch).dp  # noqa: B018  # one column of both of its factors
+    batch.share((*SHAPING, *STAGES, "dp", "recompute_layers"))
     return batch
 
 
@@ -102,15 +103,16 @@ class Trainer:
 
     def predict(self, plan: Plan) -> TrainingStep:
         """Predict one plan or many."""
-        keyed, shared = self.keyed_costs(plan), tabled(plan)
-        return self.combine(shared, keyed.spread(plan=shared))
+        shared = tabled(plan)
+        return self.combine(shared, self.keyed_costs(shared).spread(plan=shared))
 
     def predict_in_parts(self, plan: Plan) -> Iterator[tuple[NDArray[np.intp], TrainingStep]]:
         """Predict very many plans, some at a time: their numbers, and their steps.
 
         Plans that share work come together, in whatever order they are given.
         """
-        keyed, batch = self.keyed_costs(plan), _batch(plan)
+        batch = _batch(plan)
+        keyed = self.keyed_costs(plan.in_batch(batch))
         for rows in batch.parts((*SHAPING, *STAGES), AT_ONCE):
             some = plan.in_batch(batch.part(rows))
             yield rows, self.combine(some, keyed.spread(rows, some))

@@ -17,6 +17,7 @@ from trueflops.tables.functions import by_row as by_row
 from trueflops.tables.functions import by_value as by_value
 from trueflops.tables.functions import column as column
 from trueflops.tables.functions import on_rows as on_rows
+from trueflops.tables.functions import rows_of as rows_of
 from trueflops.tables.functions import summed as summed
 from trueflops.tables.functions import where_largest as where_largest
 from trueflops.tables.tabled import Tabled as Tabled

@@ -69,15 +69,16 @@ class Batch:
         """Columns of equal length by name."""
         batch = cls(count)
         for name, values in arrays.items():
-            batch._add(name, *_coded(values))
+            batch._add(name, values, *_coded(values))
         return batch
 
-    def _add(self, name: str, values: Array, which: Rows, inside: Table | None = None) -> None:
-        self._values[name] = values
-        if values.size > 1:
-            example = np.empty(values.size, np.intp)
-            example[which] = np.arange(self.count) if inside is None else inside.example
-            self._keep(Table(frozenset((name,)), example, which, inside))
+    def _add(
+        self, name: str, values: Array, which: Rows, example: Rows, inside: Table | None = None
+    ) -> None:
+        """A column with a value for each plan, or for each row of a table."""
+        self._values[name] = values.take(example)
+        if example.size > 1:
+            self._keep(Table(frozenset((name,)), _in(inside, example), which, inside))
 
     def _keep(self, table: Table) -> Table:
         table.determines = self._determined_by(table.names)
@@ -109,15 +110,15 @@ class Batch:
         for table in self._wide:
             which, example = counted(table.which.take(plans), table.rows)
             shared.append(Table(table.names, example, which))
+        smallest_first = sorted(shared, key=lambda table: table.rows)
         for name, values in self._values.items():
             alone = self._tables.get(frozenset((name,)))
             if alone is None:
                 found._values[name] = values
                 continue
-            inside = next((table for table in shared if name in table.names), None)
-            those = plans if inside is None else plans.take(inside.example)
-            which, example = counted(alone.which.take(those), alone.rows)
-            found._add(name, values.take(alone.which.take(those.take(example))), which, inside)
+            inside = next((table for table in smallest_first if name in table.names), None)
+            those = alone.which_of(plans if inside is None else plans.take(inside.example))
+            found._add(name, values.take(those), *counted(those, alone.rows), inside)
         for table in shared:
             table.names = frozenset(name for name in table.names if found._values[name].size > 1)
             found._wide.append(found._keep(table))
@@ -128,7 +129,7 @@ class Batch:
         table = self.among(names)
         order = np.arange(self.count)
         if table is not None:
-            coarse = table.which * min(table.rows, SMALL) // table.rows
+            coarse = table.which if table.rows <= SMALL else table.which * SMALL // table.rows
             order = np.argsort(coarse.astype(np.uint16), kind="stable")  # by counting: linear
         for start in range(0, self.count, at_once):
             yield order[start : start + at_once]
@@ -143,6 +144,7 @@ class Batch:
         table = self.among(names)
         if table is not None and table not in self._wide:
             self._wide.append(table)
+            self._wide.sort(key=lambda wide: -wide.rows)
 
     def derive(self, name: str, values: Array, names: frozenset[str], inside: Table | None) -> None:
         """One more column: of a size that depends on others, with a value for each row of a table,
@@ -153,7 +155,7 @@ class Batch:
             for table in self._known:
                 if names <= table.determines:
                     table.determines |= {name}
-        self._add(name, *_coded(values), inside)
+        self._add(name, values, *_coded(values), inside)
 
     def union(self, names: frozenset[str], others: frozenset[str]) -> frozenset[str]:
         """Of both: equal ones are one object, which is fast to compare."""
@@ -215,34 +217,41 @@ class Batch:
             return None
         if any(table is None and known <= names for known, table in self._tables.items()):
             return None
+        inside = self._near(names)  # then its rows tell as much as all plans
         code, radix = np.zeros(1, np.intp), 1
         left = names
         while left:
             best = max(parts, key=lambda t: (len(t.determines & left), -t.rows))
-            if radix * best.rows > 2 * max(self.count, SMALL):
+            own = best.which if inside is None else self.rows_in(inside, best)
+            if radix * best.rows > 2 * max(own.size, SMALL):
                 code, example = counted(code, radix)
                 radix = example.size
-            code = code * best.rows + best.which
+            code = own if radix == 1 else code * best.rows + own
             radix *= best.rows
             left -= best.determines
         which, example = counted(code, radix)
         if example.size > FULL * self.count:
             return None
-        return self._keep(Table(names, example, which))
+        return self._keep(Table(names, _in(inside, example), which, inside))
 
 
-def _coded(values: Array) -> tuple[Array, Rows]:
-    """The distinct of some values, and which one each is: counted where they are small whole
-    numbers, or infinite.
+def _in(inside: Table | None, rows: Rows) -> Rows:
+    """Plans that have some rows of a table; of none, those are plans themselves."""
+    return rows if inside is None else inside.example.take(rows)
+
+
+def _coded(values: Array) -> tuple[Rows, Rows]:
+    """Which of the distinct values each one is, and where these are found: counted where they are
+    small whole numbers, or infinite.
     """
     low, high = values.min(), values.max()
     if low == high:
-        return values[:1], np.zeros(values.size, np.intp)
+        return np.zeros(values.size, np.intp), np.zeros(1, np.intp)
     if low >= 0.0:
-        whole = np.minimum(values, float(SMALL)).astype(np.intp)
+        small = np.minimum(values, float(SMALL)) if high >= SMALL else values
+        whole = small.astype(np.intp)
         again = np.where(whole == SMALL, np.inf, whole) if high >= SMALL else whole
         if np.array_equal(again, values):
-            which, example = counted(whole, int(whole.max()) + 1)
-            return values.take(example), which
-    found, which = np.unique(values, return_inverse=True)
-    return found, which.ravel()
+            return counted(whole, int(min(high, SMALL)) + 1)
+    _, example, which = np.unique(values, return_index=True, return_inverse=True)
+    return which.ravel(), example

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from trueflops.sizes import Array, Size, distinct, plain, weighs
-from trueflops.tables.batch import Batch
+from trueflops.sizes import Array, Rows, Size, distinct, plain, weighs
+from trueflops.tables.batch import Batch, Table
 from trueflops.tables.tabled import Tabled, is_long, joint
 
 
@@ -38,15 +38,35 @@ def _sized(found: Any, like: Tabled) -> Any:
 
 def by_row(columns: Sequence[Size]) -> tuple[Array, Callable[[Array], Array]]:
     """The distinct rows of some columns [row, column], and what makes a size of values by row."""
-    tabled: list[Any] = [size for size in columns if isinstance(size, Tabled)]
-    table = joint(tabled, exact=True)[1] if tabled and not any(map(is_long, columns)) else None
+    table = _table_of(columns)
     if table is None:
-        keys, which = distinct([np.asarray(size) for size in columns])
+        keys, which = rows_of(columns)
         return keys, lambda values: values.take(which, axis=-1)
-    each = [size.over(table) if isinstance(size, Tabled) else size for size in columns]
-    keys = np.stack([np.broadcast_to(size, table.rows) for size in each], axis=1)
-    batch = tabled[0].batch
+    sizes: Sequence[Any] = columns
+    batch = next(size.batch for size in sizes if isinstance(size, Tabled))
+    keys = _keys(columns, table)
     return keys, lambda values: cast("Array", Tabled(values, batch, table, table.names))
+
+
+def rows_of(columns: Sequence[Size]) -> tuple[Array, Rows]:
+    """The same rows, and which one each plan has."""
+    table = _table_of(columns)
+    if table is None:
+        return distinct([np.asarray(size) for size in columns])
+    return _keys(columns, table), table.which
+
+
+def _table_of(columns: Sequence[Size]) -> Table | None:
+    """Of exactly these columns, if all of them are tabled or the same for all plans."""
+    tabled: list[Any] = [size for size in columns if isinstance(size, Tabled)]
+    if not tabled or any(map(is_long, columns)):
+        return None
+    return joint(tabled, exact=True)[1]
+
+
+def _keys(columns: Sequence[Size], table: Table) -> Array:
+    each = [size.over(table) if isinstance(size, Tabled) else size for size in columns]
+    return np.stack([np.broadcast_to(size, table.rows) for size in each], axis=1)
 
 
 def summed(sizes: Iterable[Size]) -> Size:
