@@ -133,7 +133,9 @@ def test_a_formula_over_many_plans_is_that_of_each() -> None:
             host={"forward": host},
             joules=900.0 * seconds,
         )
-        return run_closed(work, clock.power, gap=clock.host.gap).total
+        ran = run_closed(work, clock.power, gap=clock.host.gap)
+        assert sum(ran.seconds().values()) == pytest.approx(ran.total)
+        return ran.total
 
     seconds, host = np.array([1e-3, 1.0]), np.array([3e-3, 3e-3])
     each = [run(s, h) for s, h in zip(seconds, host, strict=True)]

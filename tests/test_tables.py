@@ -106,6 +106,17 @@ def test_sums_and_laws_and_the_largest_stage(sizes: dict[str, Size]) -> None:
     np.testing.assert_array_equal(np.asarray(chosen), at + 3.0 + COLUMNS["c"])
 
 
+def test_the_largest_stage_of_a_size_that_differs_from_plan_to_plan(
+    sizes: dict[str, Size],
+) -> None:
+    rows = np.array([[0.0], [1.0], [0.5]]) * sizes["a"] - np.array([[0.0], [2.0], [0.0]])
+    at = np.argmax(np.asarray(rows), axis=0)
+    chosen = where_largest(rows, "largest")
+    found = chosen(np.array([[1.0], [2.0], [4.0]]) * sizes["d"])
+    np.testing.assert_array_equal(found, 2.0**at * COLUMNS["d"])
+    np.testing.assert_array_equal(np.asarray(chosen(rows)), np.asarray(rows).max(axis=0))
+
+
 def test_parts_of_a_batch_have_their_own_rows() -> None:
     batch = Batch.of(COLUMNS, MANY)
     batch.share(("a", "b", "c"))

@@ -9,9 +9,9 @@ bucket of gradients is full. What is held beside activations is the framework's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Final
 
 import numpy as np
@@ -61,8 +61,16 @@ class Stored:
 
     def where_fullest(self) -> tuple[Term, Size]:
         """Both of the stage whose memory is largest, plan by plan."""
-        chosen = where_largest(self.memory.value, FULLEST)
-        return self.memory.where_largest(FULLEST), chosen(self.cached)
+        return self.fullest, self._chosen(self.cached)
+
+    @property
+    def fullest(self) -> Term:
+        """The memory of that stage."""
+        return self.memory.where(self._chosen)
+
+    @cached_property
+    def _chosen(self) -> Callable[[Size], Size]:
+        return where_largest(self.memory.value, FULLEST)
 
 
 def stage_memory(

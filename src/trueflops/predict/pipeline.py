@@ -67,7 +67,7 @@ def run_pieces(
     work = _every_stage(costs, pieces, exposed_shares(plan, clock), clock.host.gap)
     part = 1.0 / plan.pieces  # of the update, which the power cap sees once a step
     beside = Beside(seconds=part * beside.seconds, joules=part * beside.joules)
-    ran = _run(work, plan, clock, beside, m).seconds
+    ran = _run(work, plan, clock, beside, m).seconds()
     whole, count = _OfStages(costs, pieces), pieces.index.shape[0]
 
     def rows(size: Size) -> list[float]:
@@ -218,7 +218,7 @@ def _slowest(ran: Ran, stages: Stages) -> SlowestStage:
     """Find it among all stages as they really run."""
     chosen = where_largest(ran.total, "slowest stage")
     return SlowestStage(
-        seconds={phase: chosen(size) for phase, size in ran.seconds.items()},
+        seconds=ran.seconds(chosen),
         layers=by_value(chosen(stages.all_layers), "layers of the slowest", stages.index),
     )
 

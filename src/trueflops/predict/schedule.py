@@ -16,6 +16,7 @@ runtime/stepped.py, to which tests hold these formulas.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,12 +48,12 @@ class SlowestStage:
         """Seconds of the gradients of its weights."""
         return self.seconds["backward_weight"]
 
-    @property
+    @cached_property
     def backward(self) -> Size:
         """Seconds of one backward, recomputation included."""
         return self.total - self.forward
 
-    @property
+    @cached_property
     def total(self) -> Size:
         """Forward and back."""
         return summed(self.seconds.values())

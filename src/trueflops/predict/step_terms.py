@@ -7,11 +7,12 @@ step = m · mean stage + uneven stages + bubble + exposed communication + stragg
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 from math import hypot
 
 import numpy as np
 
-from trueflops.clock import CLOCKED_CAUSES, Clock, Transfer
+from trueflops.clock import CLOCKED_CAUSES, Clock
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.communication import Communication, Exchange
@@ -67,14 +68,18 @@ def step_term(
         leaf("host, once a step", software["step"], software, "framework"),
     )
     # Whatever was hidden above, no step is shorter than its busiest link.
-    links = m * Transfer(0.0, pipeline.links) + sent.replicas.whole + sent.stages.whole
+    inside, between = (m * link for link in pipeline.links), sent.replicas.whole.links
+    tiers = zip_longest(inside, between, sent.stages.whole.links, fillvalue=0.0)
+    links = tuple(map(summed, tiers))
     lane = upkeep.lane_bytes + sent.replicas.host_bytes
-    floor = floor_seconds(busy_seconds(clock.cluster, links.links, lane))
-    late = np.maximum(floor - summed(term.value for term in terms), 0.0)
+    floor = floor_seconds(busy_seconds(clock.cluster, links, lane))
+    seconds = summed(term.value for term in terms)
+    late = np.maximum(floor - seconds, 0.0)
     return total(
         "step",
         *terms,
         leaf("busiest link", late, profile.curve("collective"), "collective"),
+        value=np.maximum(seconds, floor),
         cause="framework",
         spread=hypot(_unseen(clock, software), software["experts_error"] * model.is_moe),
         least=np.maximum(floor, _least(plan, m, pipeline, clock)),

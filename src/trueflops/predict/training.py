@@ -25,7 +25,7 @@ from trueflops.predict.communication import Communication, communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
 from trueflops.predict.hooks import hooked
 from trueflops.predict.memory import Held, hold
-from trueflops.predict.moments import FULLEST, Stored, stage_memory
+from trueflops.predict.moments import Stored, stage_memory
 from trueflops.predict.pipeline import Pipeline, run_pipeline
 from trueflops.predict.schedule import bubble_seconds, weight_copies
 from trueflops.predict.stages import STAGES, Stages, every_stage, representative_stages
@@ -146,7 +146,7 @@ class Trainer:
         step = step_term(
             plan, m, pipeline, laid.sent, laid.upkeep, laid.bubble, self.clock, self.model
         )
-        if np.any(pipeline.work.peak_seconds > PHYSICS * step.value):
+        if np.any(pipeline.work.peak_seconds / PHYSICS > step.value):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
         memory, cached = self._memory(laid.costs, plan, laid.stages, laid.held, m).where_fullest()
         return TrainingStep(
@@ -193,7 +193,7 @@ class Trainer:
         stages = representative_stages(self.as_trained(plan), plan)
         m = plan.micro_batches(self.workload.global_batch)
         held = hold(costs, plan, stages)
-        return self._memory(costs, plan, stages, held, m).memory.where_largest(FULLEST)
+        return self._memory(costs, plan, stages, held, m).fullest
 
     def memory_alone(self, plan: Plan) -> Term:
         """The same of plans of which no time is asked: nothing is priced."""

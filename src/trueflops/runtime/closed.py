@@ -8,7 +8,9 @@ of its parts gets faster.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -55,17 +57,26 @@ class Beside:
 class Ran:
     """A stretch as it really runs, and what was added."""
 
-    seconds: dict[str, Size]
+    waited: dict[str, Size]  # seconds by phase at full clock, waits for the host included
+    clocked: dict[str, Size]  # of these, what follows the chip's clock
     untuned: Size
     shared: Size  # for kernels of others on some of the chip's units
     gaps: Size
     capped: Size
     clock_ratio: Size
 
-    @property
+    @cached_property
     def total(self) -> Size:
         """Forward and back."""
-        return summed(self.seconds.values())
+        return summed((*self.waited.values(), self.capped))
+
+    def seconds(self, chosen: Callable[[Size], Size] = lambda size: size) -> dict[str, Size]:
+        """By phase, each slowed by the cap as far as it follows the clock; of sizes [stage, plan]
+        those of the stage that is chosen.
+        """
+        clocked = {phase: chosen(size) for phase, size in self.clocked.items()}
+        share = chosen(self.capped) / np.maximum(summed(clocked.values()), 1e-300)
+        return {phase: chosen(size) + share * clocked[phase] for phase, size in self.waited.items()}
 
     def added(self, profile: Profile, times: Size = 1.0) -> tuple[Term, ...]:
         """What was added as leaves of a step that runs the stretch so many times."""
@@ -114,10 +125,9 @@ def run_closed(
     clocked = summed(work.clocked.values())
     whole = summed(waited.values()) + beside.seconds
     held = power.throttle(work.joules + beside.joules, clocked, whole)
-    share = held.added / np.maximum(clocked, 1e-300)
-    taken = {phase: waited[phase] + share * work.clocked[phase] for phase in waited}
     return Ran(
-        seconds=taken,
+        waited=waited,
+        clocked=work.clocked,
         untuned=lost * clocked,
         shared=shared * clocked,
         gaps=gaps,

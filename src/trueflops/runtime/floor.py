@@ -8,12 +8,14 @@ beside them. And no step as a whole computes faster than the chip's products do 
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from trueflops.catalog import Cluster
 from trueflops.clock import Clock
 from trueflops.runtime.terms import Estimate
-from trueflops.sizes import Size
+from trueflops.sizes import Size, weighs
 
 
 def busy_seconds(cluster: Cluster, links: tuple[Size, ...], host_bytes: Size) -> dict[str, Size]:
@@ -23,7 +25,7 @@ def busy_seconds(cluster: Cluster, links: tuple[Size, ...], host_bytes: Size) ->
     if cluster.host_bandwidth is not None:
         lane = host_bytes / cluster.host_bandwidth
     for tier, seconds in zip(cluster.tiers, links, strict=False):  # no links: nothing is sent
-        busy[tier.name] = busy.get(tier.name, 0.0) + seconds
+        busy[tier.name] = busy[tier.name] + seconds if tier.name in busy else seconds
         if tier.topology.startswith("pcie"):
             lane = lane + seconds
     return {**busy, "host link": lane}
@@ -31,10 +33,8 @@ def busy_seconds(cluster: Cluster, links: tuple[Size, ...], host_bytes: Size) ->
 
 def floor_seconds(busy: dict[str, Size]) -> Size:
     """What no step goes below."""
-    longest: Size = 0.0
-    for seconds in busy.values():
-        longest = np.maximum(longest, seconds)
-    return longest
+    lasting = [seconds for seconds in busy.values() if weighs(seconds)]
+    return reduce(np.maximum, lasting) if lasting else 0.0
 
 
 def achievable(clock: Clock, dtype: str) -> Estimate:

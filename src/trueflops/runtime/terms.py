@@ -8,7 +8,8 @@ computed only when asked for, so that a million plans pay nothing for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from trueflops.catalog import Origin, weakest
 from trueflops.profile import Curve
 from trueflops.sizes import Size, weighs
-from trueflops.tables import Tabled, summed, where_largest
+from trueflops.tables import Tabled, summed
 
 Z90: Final = 1.6449  # standard deviations either side of a 90 % interval
 Sides = tuple[Size, Size]
@@ -62,11 +63,13 @@ class Term:
             return {self.cause: self.value * self.spread} if self.spread else {}
         if self.combine == "max":
             return max(self.parts, key=lambda part: float(np.mean(part.value))).deviations()
-        total: dict[str, Size] = {self.cause: self.value * self.spread} if self.spread else {}
+        found: dict[str, list[Size]] = defaultdict(list)
+        if self.spread:
+            found[self.cause].append(self.value * self.spread)
         for part in self.parts:
             for cause, deviation in part.deviations().items():
-                total[cause] = total.get(cause, 0.0) + deviation
-        return total
+                found[cause].append(deviation)
+        return {cause: summed(each) for cause, each in found.items()}
 
     @property
     def estimate(self) -> Estimate:
@@ -94,12 +97,8 @@ class Term:
         parts = tuple([part.pick(index) for part in self.parts])
         return self._with(at(self.value, index), at(self.least, index), parts)
 
-    def where_largest(self, what: str) -> Term:
-        """Of a tree [stage, plan] that of the stage where the whole is largest, plan by plan.
-
-        `what` names that stage.
-        """
-        chosen = where_largest(self.value, what)
+    def where(self, chosen: Callable[[Size], Size]) -> Term:
+        """Of a tree [stage, plan] that of a chosen stage, plan by plan."""
         parts = tuple(part._with(chosen(part.value), part.least, ()) for part in self.parts)
         return self._with(chosen(self.value), self.least, parts)
 
@@ -242,12 +241,15 @@ def total(
     cause: str = "",
     spread: float = 0.0,
     least: Size = 0.0,
+    value: Size | None = None,
 ) -> Term:
-    """The sum of its parts, with an error of its own where the whole is known less well.
+    """The sum of its parts, with an error of its own where the whole is known less well; `value`
+    where it was summed before.
 
     `least` is what physics allows: the limits of parts that wait for one another do not add up.
     """
-    value = summed(part.value for part in parts)
+    if value is None:
+        value = summed(part.value for part in parts)
     unstated = NOTHING_UNSTATED
     if any(part.unstated is not NOTHING_UNSTATED for part in parts):
         unstated = _unstated(parts, value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, cast
 
 import numpy as np
 
-from trueflops.sizes import Array, Rows, Size, distinct, plain, weighs
+from trueflops.sizes import Array, Rows, Size, distinct, plain
 from trueflops.tables.batch import Batch, Table
 from trueflops.tables.tabled import Tabled, is_long, joint
 
@@ -70,28 +72,38 @@ def _keys(columns: Sequence[Size], table: Table) -> Array:
 
 
 def summed(sizes: Iterable[Size]) -> Size:
-    """All of them together: first those that depend on the same columns, then each with one that
-    depends on more, so that few are added up plan by plan.
+    """All of them together: first numbers, then those that depend on the same columns, then each
+    with one that depends on more, so that few are added up plan by plan.
     """
-    plain: Size = 0.0
+    number: float = 0.0
+    arrays: list[Size] = []
     tabled: dict[frozenset[str], Any] = {}
     for size in sizes:
         if isinstance(size, Tabled):
             tabled[size.names] = size + tabled[size.names] if size.names in tabled else size
+        elif isinstance(size, float | int):
+            number = number + size
         else:
-            plain = plain + size
-    if not tabled:
-        return plain
+            arrays.append(size)
     groups = sorted(tabled.items(), key=lambda group: (group[1].table.rows, len(group[0])))
     while len(groups) > 1:
         names, size = groups.pop(0)
         at = next((i for i, (more, _) in enumerate(groups) if names <= more), 0)
-        whole = groups[at][1] + size
+        whole = groups[at][1] + _more(size, number)
+        number = 0.0
         if not isinstance(whole, Tabled):
-            return summed([whole, plain, *(rest for i, (_, rest) in enumerate(groups) if i != at)])
+            return summed(
+                [whole, *arrays, *(rest for i, (_, rest) in enumerate(groups) if i != at)]
+            )
         groups[at] = whole.names, whole
-    total = groups[0][1]
-    return total + plain if weighs(plain) else total
+    if groups:
+        arrays.append(_more(groups[0][1], number))
+        number = 0.0
+    return _more(reduce(add, arrays), number) if arrays else number
+
+
+def _more(size: Size, number: float) -> Size:
+    return size + number if number else size
 
 
 def where_largest(size: Size, what: str) -> Callable[[Size], Size]:
@@ -107,14 +119,23 @@ def where_largest(size: Size, what: str) -> Callable[[Size], Size]:
         most = np.maximum(most, rows[stage])
     if np.size(index) == 1:
         index = float(np.ravel(index)[0])
+    places: dict[Table, Rows] = {}
 
     def chosen(of: Size) -> Size:
+        if of is size:
+            return plain(most)
         if np.ndim(of) < 2:
             return of
         each = cast("Array", of)
         at = by_value(index, what, each)
         if len(each) == 1 or isinstance(at, float):
             return plain(each[int(at) % len(each)])
+        if isinstance(at, Tabled) and isinstance(each, Tabled) and joint((at, each))[1] is None:
+            # A value for every plan: taken from where it stands.
+            if each.table not in places:
+                stages = at.over(None).astype(np.intp)
+                places[each.table] = stages * each.table.rows + each.table.which
+            return cast("Array", each.values.ravel().take(places[each.table]))
         found = each[0]
         for stage in range(1, len(each)):
             found = np.where(at == float(stage), each[stage], found)
