@@ -6,6 +6,7 @@ import pytest
 
 from trueflops.plan import Plan
 from trueflops.plan.guesses import unstated
+from trueflops.verify.cells import Missing
 from trueflops.verify.run_plan import stated_fields
 from trueflops.verify.run_tuning import read_tuning
 
@@ -27,6 +28,11 @@ def test_a_run_without_adapters_trains_everything() -> None:
         ("LoRA rank 8; grad accumulation 16", 8, "attention"),
         ("LoRA r 32 all linear", 32, "all-linear"),
         ("gradient checkpointing from finetune/*.sh", 64, "qkv,o,gate,up,down"),
+        ("max_memory_allocated of rank 0; lora_rank=64", 64, "attention"),
+        ("rank-16, target q_proj,v_proj", 16, "q,v"),
+        ("core_r0.8.0; r: 32; lora_target=all", 32, "all-linear"),
+        ("LoRA on attention and MLP, r=8", 8, "all-linear"),
+        ("query_key_value, rank 4", 4, "qkv"),
     ],
 )
 def test_rank_and_layers(notes: str, rank: int, targets: str) -> None:
@@ -73,3 +79,40 @@ def test_kernels_of_triton() -> None:
 def test_nemo_adapts_one_layer_of_attention() -> None:
     plan = Plan(**read_tuning(row(framework="NeMo 24.12"), 1))
     assert (plan.lora_targets, plan.adapter_dtype) == ("qkv", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("cells", "adapters", "rank"),
+    [
+        ({"peft": "LoRA r=8"}, "lora", 8),
+        ({"peft": "QLoRA (nf4)"}, "qlora", 16),
+        ({"peft": "", "task": "LoRA"}, "lora", 16),
+        ({"peft": "none", "task": "full fine-tune"}, None, None),
+    ],
+)
+def test_the_column_in_other_words(
+    cells: dict[str, str], adapters: str | None, rank: int | None
+) -> None:
+    fields = read_tuning(row(**cells), 0)
+    assert fields.get("adapters") == adapters
+    assert not rank or Plan(**fields).lora_rank == rank
+
+
+def test_what_is_no_lora_is_not_taken_for_a_full_fine_tune() -> None:
+    with pytest.raises(Missing, match="peft 'dora' is not modelled: lora, qlora, or empty"):
+        read_tuning(row(peft="DoRA"), 0)
+
+
+@pytest.mark.parametrize(
+    ("framework", "rank", "targets", "dropout"),
+    [
+        ("litgpt", 8, "q,v", 0.05),
+        ("LLaMA-Factory 0.9", 8, "all-linear", 0.0),
+        ("Unsloth", 16, "q,k,v,o,gate,up,down", 0.0),
+    ],
+)
+def test_defaults_of_frameworks(framework: str, rank: int, targets: str, dropout: float) -> None:
+    plan = Plan(**read_tuning(row(framework=framework), 0))
+    assert (plan.lora_rank, plan.lora_targets, plan.lora_dropout) == (rank, targets, dropout)
+    stated = Plan(**read_tuning(row(framework=framework, notes="r=4 on q, dropout 0.2"), 0))
+    assert (stated.lora_rank, stated.lora_targets, stated.lora_dropout) == (4, "q", 0.2)

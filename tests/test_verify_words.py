@@ -12,7 +12,7 @@ from trueflops.records.chips import chip_of
 from trueflops.verify.cells import Missing, number
 from trueflops.verify.frameworks import framework_key, knows_framework
 from trueflops.verify.profiles import best_known
-from trueflops.verify.run_words import recomputation, sharing_stage
+from trueflops.verify.run_words import recomputation, recomputed_layers, sharing_stage
 from trueflops.verify.training import Case, Predictor, read_case
 
 GIBI = 2**30
@@ -46,6 +46,11 @@ class TestChips:
             ("V100S", "V100S-PCIe-32GB"),
             ("DGX-2 (V100 32GB)", "V100-SXM2-32GB"),
             ("TPU v5p-128", "TPU v5p"),
+            ("Cloud TPU v5e-256", "TPU v5e"),
+            ("v5litepod-256", "TPU v5e"),
+            ("H100 80GB (PCIe)", "H100-PCIe-80GB"),
+            ("MI250X GCD", "MI250X"),
+            ("NVIDIA DGX Spark", "GB10"),
         ],
     )
     def test_free_texts(self, said: str, name: str) -> None:
@@ -58,6 +63,30 @@ class TestChips:
             ("cards are 2 slots wide", "A100-SXM4-80GB"),
         ):
             assert case(notes=notes).cluster.accelerator.name == name, notes
+
+    @pytest.mark.parametrize(
+        ("cells", "name", "node"),
+        [
+            ({"accelerator": "p4d.24xlarge"}, "A100-SXM4-40GB", "p4d.24xlarge"),
+            ({"accelerator": "g5.48xlarge (A10G)"}, "A10G", "g5.48xlarge"),
+            ({"accelerator": "Atlas 800T A2 (910B)"}, "Ascend 910B", "Atlas-800T-A2"),
+            ({"notes": "on p4de.24xlarge"}, "A100-SXM4-80GB", "p4de.24xlarge"),
+            ({"notes": "as fast as on p5.48xlarge"}, "A100-SXM4-80GB", "DGX-A100-80GB"),
+        ],
+    )
+    def test_the_machine_that_a_row_names(
+        self, cells: dict[str, str], name: str, node: str
+    ) -> None:
+        where = case(**cells).cluster
+        assert (where.accelerator.name, where.node_name) == (name, node)
+
+    def test_a_network_stated_of_each_card(self) -> None:
+        both = {"n_devices": "16", "global_batch": "16"}
+        each, all_of_them = (
+            case(network=said, **both).cluster.tiers[-1].bandwidth
+            for said in ("400 Gbps per GPU", "8x400Gb")
+        )
+        assert each == all_of_them
 
 
 class TestFrameworks:
@@ -166,6 +195,10 @@ class TestWords:
             ("zero3", 3), ("deepspeed stage 2", 2), ("sharding stage1", 1), ("hybrid_shard", 3),
             ("use_distributed_optimizer", 1), ("zero-offload", 2), ("ddp", 0), ("none", 0),
             ("ddp/dist-opt ()", 1), ("fsdp shard_grad_op", 2), ("pipeline", None), ("", None),
+            ("deepspeed z3", 3), ("2", 2), ("no_shard", 0), ("unsharded", 0), ("p_os+g", 2),
+            ("os+g+p", 3), ("fsdp2 (reshard_after_forward=false)", 2), ("mics 8", 3),
+            ("zero++", 3), ("sharded ddp", 2), ("optimizer state sharding", 1),
+            ("dp_replicate=2 dp_shard=4", 3), ("hybrid_shard_zero2", 2),
         ],
     )  # fmt: skip
     def test_sharing(self, said: str, stage: int | None) -> None:
@@ -176,11 +209,90 @@ class TestWords:
         [
             ("yes", "full"), ("gradient checkpointing", "full"), ("uniform", "full"),
             ("no checkpointing", "none"), ("off", "none"), ("per-op sac", "selective"),
-            ("some", None), ("", None),
+            ("some", None), ("", None), ("ac", "full"), ("remat=full", "full"), ("all", "full"),
+            ("minimal", "selective"), ("moe_act, layernorm", "selective"), ("w/o ac", "none"),
+            ("nothing_saveable", "full"), ("unsloth", "full"), ("half the layers", "full"),
         ],
     )  # fmt: skip
     def test_recomputation(self, said: str, kind: str | None) -> None:
         assert recomputation(said) == kind
+
+    @pytest.mark.parametrize(
+        ("said", "layers"),
+        [
+            ("full, block 8", 8), ("8/32 layers", 8), ("8 of 32 layers", 8), ("num_layers=10", 10),
+            ("every 2 layers", 16), ("selective 4", 8), ("half", 16), ("25%", 8), ("1/2", 16),
+            ("full", None), ("full, uniform 4", None), ("recompute for 10 layers", 10),
+        ],
+    )  # fmt: skip
+    def test_how_many_layers_are_recomputed(self, said: str, layers: int | None) -> None:
+        assert recomputed_layers(said, 32) == layers
+        assert case(recompute=said).plan.recompute == "full"
+        assert case(recompute=said).plan.recompute_layers == (layers or float("inf"))
+
+    @pytest.mark.parametrize(
+        ("said", "shared"),
+        [
+            ("HSDP 2x4", 4), ("HSDP (replicate 2, shard 4)", 4), ("dp_replicate=2 dp_shard=4", 4),
+            ("FSDP group 2", 2), ("MiCS 2", 2), ("FSDP", 8),
+        ],
+    )  # fmt: skip
+    def test_how_many_share(self, said: str, shared: int) -> None:
+        assert case(zero_or_fsdp=said).plan.dp_shard == shared
+
+    @pytest.mark.parametrize(
+        ("offload", "sharing", "optimizer", "parameters", "activations"),
+        [
+            ("cpu", "ZeRO-3", 1, 1, 0), ("cpu", "ZeRO-2", 1, 0, 0), ("y", "FSDP", 1, 1, 0),
+            ("optimizer states", "ZeRO-3", 1, 0, 0), ("params", "ZeRO-3", 0, 1, 0),
+            ("param+optimizer", "ZeRO-3", 1, 1, 0), ("activation", "FSDP", 0, 0, 1),
+            ("", "ZeRO-3 + offload", 1, 1, 0), ("", "zero2_offload", 1, 0, 0),
+            ("", "ZeRO-Offload", 1, 0, 0), ("no", "ZeRO-3", 0, 0, 0), ("", "ZeRO-3", 0, 0, 0),
+        ],
+    )  # fmt: skip
+    def test_offloading(
+        self, offload: str, sharing: str, optimizer: int, parameters: int, activations: int
+    ) -> None:
+        plan = case(framework="DeepSpeed", offload=offload, zero_or_fsdp=sharing).plan
+        found = (plan.offload_optimizer, plan.offload_parameters, plan.offload_activations)
+        assert found == (optimizer, parameters, activations)
+        assert plan.offload_to == "host"
+        assert case(offload="nvme", zero_or_fsdp="ZeRO-3").plan.offload_to == "nvme"
+
+    @pytest.mark.parametrize(
+        ("said", "loss"),
+        [
+            ("Liger FLCE", "chunked"), ("cut cross entropy", "chunked"), ("chunked CE", "chunked"),
+            ("TE fused", "fused"), ("flash-attn CE", "fused"), ("torch.compile", "fused"),
+            ("torch", "plain"), ("not fused", "plain"), ("LinearCrossEntropy", "chunked"),
+        ],
+    )  # fmt: skip
+    def test_losses(self, said: str, loss: str) -> None:
+        assert case(loss_kernel=said).plan.loss == loss
+
+    @pytest.mark.parametrize(
+        ("said", "weights", "optimizer", "compute"),
+        [
+            ("bf16-mixed", "fp32", "adamw", "bf16"), ("bf16", "bf16", "adamw-bf16", "bf16"),
+            ("bf16 + fp32 master weights", "fp32", "adamw", "bf16"),
+            ("bf16-true", "bf16", "adamw-bf16", "bf16"), ("half", "fp32", "adamw", "fp16"),
+            ("16-mixed", "fp32", "adamw", "fp16"), ("32-true", "fp32", "adamw", "fp32"),
+        ],
+    )  # fmt: skip
+    def test_precisions(self, said: str, weights: str, optimizer: str, compute: str) -> None:
+        plan = case(framework="PyTorch DDP", zero_or_fsdp="", dtype=said).plan
+        assert (plan.parameter_dtype, plan.optimizer, plan.compute) == (weights, optimizer, compute)
+
+    @pytest.mark.parametrize(
+        ("notes", "batch"),
+        [
+            ("grad accum steps = 8", 128), ("GAS=4", 64), ("num_microbatches=8", 128),
+            ("gradient accumulation 4", 64), ("accumulated losses", 16),
+        ],
+    )  # fmt: skip
+    def test_accumulation(self, notes: str, batch: int) -> None:
+        found = case(global_batch="", micro_batch="2", notes=notes)
+        assert found.workload.global_batch == batch
 
     def test_what_is_not_understood_is_guessed_and_not_stated(self) -> None:
         stated = case(recompute="some", zero_or_fsdp="as usual").stated
@@ -198,6 +310,8 @@ class TestWords:
                 "allocated",
             ),
             ({"notes": "8 active experts on each device"}, "device"),
+            ({"peak_kind": "cached"}, "reserved"),
+            ({"peak_kind": "tensors"}, "allocated"),
             ({"framework": "LitGPT"}, "allocated"),
             ({"framework": "torchtitan"}, "reserved"),
             ({"framework": "torchtitan", "peak_kind": "device"}, "device"),
@@ -217,7 +331,10 @@ class TestWords:
         [
             ("8×200Gb", 1600), ("8x HDR InfiniBand", 1600), ("4 x IB EDR", 400), ("25GbE", 25),
             ("100 Gbit Ethernet", 100), ("3.2 Tbps EFA", 3200), ("8x80GB", None),
-            ("400Gb (cards a node not printed)", None),
+            ("400Gb (cards a node not printed)", None), ("RoCE 8x200", 1600), ("8*200Gb", 1600),
+            ("RoCEv2 400Gbps x8", 3200), ("4xHDR200", 800), ("4 HDR NICs", 800),
+            ("InfiniBand HDR, 8 NICs", 1600), ("10 Gigabit Ethernet", 10), ("Ethernet 10G", 10),
+            ("12.5 GB/s", 100), ("8x40GB A100", None), ("DP 8x100", None), ("PCIe", None),
         ],
     )  # fmt: skip
     def test_networks(self, text: str, gigabits: float | None) -> None:
@@ -229,14 +346,32 @@ class TestWords:
             ("memory_gb", "80GB", 80.0), ("params_b", "7B", 7.0), ("step_time_s", "~1.2 s", 1.2),
             ("n_devices", "8 GPUs", 8.0), ("seq_len", "4,096", 4096.0), ("vpp", "none", None),
             ("micro_batch", "n/a", None), ("memory_gb", "nan", None), ("tp", "unknown", None),
+            ("peak_mem_gb_measured", "40960 MiB", 40.0), ("step_time_s", "350 ms", 0.35),
+            ("step_time_s", "2.5 s/it", 2.5), ("seq_len", "8k", 8192.0), ("seq_len", "8K", 8192.0),
+            ("n_devices", "2x8", 16.0), ("n_devices", "4 nodes x 8 GPUs", 32.0),
+            ("n_devices", "16 (2 nodes)", 16.0), ("params_b", "125M", 0.125),
+            ("tokens_per_s_per_gpu", "3.4k", 3400.0), ("global_batch", "512 sequences", 512.0),
         ],
     )  # fmt: skip
     def test_cells(self, column: str, cell: str, value: float | None) -> None:
-        assert number({column: cell}, column) == value
+        assert number({column: cell}, column) == pytest.approx(value)
 
-    def test_a_unit_of_another_size_is_refused(self) -> None:
+    def test_a_unit_of_something_else_is_refused(self) -> None:
         with pytest.raises(Missing, match="peak_mem_gb_measured is not a number"):
-            number({"peak_mem_gb_measured": "40960 MiB"}, "peak_mem_gb_measured")
+            number({"peak_mem_gb_measured": "40960 ms"}, "peak_mem_gb_measured")
+
+    @pytest.mark.parametrize(
+        ("said", "kernel"),
+        [
+            ("FlashAttention-2", "fa2"), ("FA-2", "fa2"), ("flash-attn 2.5.6", "fa2"), ("fa3", ""),
+            ("FlashAttention v2", "fa2"), ("SDPA (flash)", "fa2"), ("TE fused attention", "cudnn"),
+            ("FlexAttention", ""), ("sdpa", ""), ("memory efficient", "efficient"),
+        ],
+    )  # fmt: skip
+    def test_kernels_of_attention(self, said: str, kernel: str) -> None:
+        for column in ("attention_kernel", "flash_attention"):
+            found = case(**{column: said}, year="2021")
+            assert (found.attention, found.plan.flash) == (kernel, True), column
 
     def test_a_kernel_in_the_column_of_flash_attention(self) -> None:
         assert case(flash_attention="FA2").attention == "fa2"

@@ -19,22 +19,42 @@ from trueflops.language import say
 
 _GIGABIT: Final = units.GIGA / units.BITS_PER_BYTE
 _SIZE: Final = r"(\d{1,9}(?:\.\d{1,3})?)"
-_RAILS: Final = re.compile(
-    rf"\b(\d{{1,9}})\s*[x×]\s*{_SIZE}\s*(?:-?G(?:b(?:ps|it(?:/s)?|/s|E)?|E)|Gigabit)\b"
+_BITS: Final = r"(?:-?G(?:b(?:ps|it(?:/s)?|/s|E)?|E)|Gigabit)"
+_RAILS: Final = re.compile(rf"\b(\d{{1,9}})\s*[x×*]\s*{_SIZE}\s*{_BITS}\b")
+_RAILS_AFTER: Final = re.compile(rf"\b{_SIZE}\s*{_BITS}\s*[x×*]\s*(\d{{1,3}})\b")
+_BARE_RAILS: Final = re.compile(
+    r"(?:^|\b(?:RoCE(?:v2)?|IB|InfiniBand|EFA|Slingshot(?:-11)?|Ethernet|NICs?)\W{1,2})"
+    r"(\d{1,2})\s*[x×*]\s*(10|25|40|50|100|200|400|800)G?(?![\w.])"
 )
-_TOTAL: Final = re.compile(rf"\b{_SIZE}\s*-?([GT])b(?:ps|it(?:/s)?|/s|E)\b")
-_PORTS: Final = re.compile(r"\b(\d{1,2})\s*[x×]\s*(?:InfiniBand |IB )?(EDR|HDR|NDR|XDR)\b")
+_TOTAL: Final = re.compile(rf"\b{_SIZE}\s*-?([GT])(?:b(?:ps|it(?:/s)?|/s|E)|igabit Ethernet)\b")
+_BYTES: Final = re.compile(rf"\b{_SIZE}\s*GB(?:/s|ps)\b")
+_ETHERNET: Final = re.compile(rf"\bEthernet {_SIZE}G\b|\b{_SIZE}G Ethernet\b")
+_GENERATION: Final = r"(?:InfiniBand |IB )?(EDR|HDR|NDR|XDR)(?:100|200|400|800)?"
+_PORTS: Final = re.compile(rf"\b(\d{{1,2}})\s*[x×*]?\s*{_GENERATION}\b")
+_PORTS_AFTER: Final = re.compile(
+    rf"\b{_GENERATION}\W{{1,3}}(\d{{1,2}}) (?:NIC|port|card|HCA|rail)s?\b"
+)
 
 
 def noted_network(text: str) -> float | None:
     """What a text says of the network of a node, in bytes per second; None if nothing."""
-    if rails := _RAILS.search(text):
+    if rails := _RAILS.search(text) or _RAILS_AFTER.search(text) or _BARE_RAILS.search(text):
         return float(rails[1]) * float(rails[2]) * _GIGABIT
     if ports := _PORTS.search(text):
-        return float(ports[1]) * link(f"InfiniBand {ports[2]} (4x port)").values["bandwidth"]
+        return float(ports[1]) * _port(ports[2])
+    if ports := _PORTS_AFTER.search(text):
+        return float(ports[2]) * _port(ports[1])
     if total := _TOTAL.search(text):
         return float(total[1]) * _GIGABIT * (1000.0 if total[2] == "T" else 1.0)
+    if whole := _ETHERNET.search(text):
+        return float(whole[1] or whole[2]) * _GIGABIT
+    if whole := _BYTES.search(text):
+        return float(whole[1]) * units.GIGA
     return None
+
+
+def _port(generation: str) -> float:
+    return link(f"InfiniBand {generation} (4x port)").values["bandwidth"]
 
 
 def read_network(text: str) -> float:

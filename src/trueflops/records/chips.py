@@ -17,15 +17,19 @@ _MEMORY: Final = re.compile(r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)\s*G(?:i?B)?\b", r
 _ASIDES: Final = re.compile(r"[\s_-]*\b(?:\d{2,4}\s*W|NVL\d{1,3})\b", re.IGNORECASE)
 _CORES: Final = re.compile(r"[\s_-]*\b(\d{1,9})[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
+_CARD: Final = re.compile(r"\([^)]*\bPCIe\b[^)]*\)")  # 'H100 80GB (PCIe)'
 _COUNT: Final = re.compile(
     r"^\s*(?:(?:A )?single|(\d{1,6})\s*[x×*]|(\d{1,3})(?=\s+\D))\s*|\s+[x×*]\s*(\d{1,6})\s*$",
     re.IGNORECASE,
 )
-_SLICE: Final = re.compile(r"(?i)(?<=TPU)([ _-]?v\d{1,2}[a-z]?)-\d{1,6}\s*$")
+_SLICE: Final = re.compile(
+    r"(?i)(?<=TPU)([ _-]?v\d{1,2}[a-z]?)-\d{1,6}\s*$|(?<=litepod)()-\d{1,6}\s*$"
+)
 """'TPU v5p-128' names a slice of that size; how many chips ran is a column of its own."""
 _BRAND: Final = re.compile(
-    r"\b(NVIDIA|AMD|Apple|Intel|Google|GeForce|Radeon|Instinct|Tesla|Quadro|GPU|DGX(?:-[12]V?)?|HGX|OAM|HBM\de?"
-    r"|NeuronCore-v\d|Tensor[ -]Core|GPUs|NPUs?|cards?|on a single node|NVLink\d?|NVSwitch)"
+    r"\b(NVIDIA|AMD|Apple|Intel|Google|Huawei|Cloud|GeForce|Radeon|Instinct|Tesla|Quadro|GPU"
+    r"|DGX(?:-[12]V?)?|HGX|OAM|HBM\de?|NeuronCore-v\d|Tensor[ -]Core|GPUs|NPUs?|GCDs?|cards?"
+    r"|on a single node|NVLink\d?|NVSwitch)"
     r"\b[\s_-]*",
     re.IGNORECASE,
 )
@@ -53,7 +57,8 @@ def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accel
     Where the text leaves the form open, notes of "no NVLink" mean the PCIe card. How many there are
     ('8x A100') is not the chip's name, nor is the slice of a TPU.
     """
-    name = _SLICE.sub(r"\1", how_many(_ASIDE.sub("", said))[1])
+    form = " PCIe" if _CARD.search(said) and "PCIe" not in _ASIDE.sub("", said) else ""
+    name = _SLICE.sub(r"\1", how_many(_ASIDE.sub("", said))[1]) + form
     if not name:
         raise BadInput("accelerator is empty")
     printed = _MEMORY.search(name) or _MEMORY.search(said)

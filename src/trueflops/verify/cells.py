@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from trueflops.errors import BadInput, shorten
@@ -14,14 +16,28 @@ LARGEST: Final = 10**13  # no length, time or rate in a table of results is larg
 EMPTY: Final = frozenset(("nan", "n/a", "na", "null", "unknown", "?", "-", "–", "—"))
 """What tables write into a cell of which nothing is known."""
 ABOUT: Final = re.compile(r"^[~≈]\s*")
-UNITS: Final = {
-    **dict.fromkeys(("memory_gb", "peak_mem_gb_measured"), r"GB|GiB|G"),
-    **dict.fromkeys(("params_b", "active_params_b"), r"B"),
-    **dict.fromkeys(("step_time_s", "step_time_derived_s"), r"s|sec|seconds"),
-    "n_devices": r"x|GPUs?|devices?|chips?|cards?",
-    "seq_len": r"tokens?",
+_A_TIME: Final = r"(?:/(?:step|it|iter|iteration))?"
+_SIZES: Final = MappingProxyType({"GB|GiB|G": 1.0, "MB|MiB|M": 1 / 1024, "TB|TiB": 1024.0})
+_TIMES: Final = MappingProxyType(
+    {rf"s(?:ec(?:ond)?s?)?{_A_TIME}": 1.0, rf"m(?:illi)?s(?:ec)?{_A_TIME}": 1e-3, "min": 60.0}
+)
+_BILLIONS: Final = MappingProxyType({"B": 1.0, "M": 1e-3, "T": 1e3})
+_RATES: Final = MappingProxyType({r"tok(?:en)?s?/s(?:/GPU)?": 1.0, "k": 1e3})
+_SEQUENCES: Final = MappingProxyType({r"seq(?:uence)?s?|samples?": 1.0})
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+    **dict.fromkeys(("memory_gb", "peak_mem_gb_measured"), _SIZES),
+    **dict.fromkeys(("step_time_s", "step_time_derived_s"), _TIMES),
+    **dict.fromkeys(("params_b", "active_params_b"), _BILLIONS),
+    **dict.fromkeys(("tokens_per_s_per_gpu", "tok_s_gpu_derived"), _RATES),
+    **dict.fromkeys(("global_batch", "micro_batch"), _SEQUENCES),
+    "tflops_per_gpu": {r"TFLOPS?|TFLOPS?/s(?:/GPU)?": 1.0},
+    "n_devices": {"x|GPUs?|devices?|chips?|cards?|NPUs?|TPUs?|cores?|GCDs?": 1.0},
+    "seq_len": {"tokens?": 1.0, "k": 1024.0},
 }
-"""Units that a cell may repeat after its number: those that its column is in."""
+"""Units that a cell may have after its number, and how much one is of what its column is in. Of
+memory MB stands for MiB, as tools print it; a sequence of 4k is one of 4,096."""
+_PRODUCT: Final = re.compile(r"(\d{1,6}) ?(?:nodes?)? ?[x×*] ?(\d{1,6})(?: ?GPUs?)?", re.IGNORECASE)
+_ASIDE: Final = re.compile(r"\s*\([^)]*\)$")
 
 
 class Missing(BadInput):
@@ -39,11 +55,15 @@ def number(row: Row, column: str) -> float | None:
     cell = text(row, column)
     if not cell or cell.casefold() == "none":
         return None
-    bare = ABOUT.sub("", cell.replace(",", ""))
-    if column in UNITS:
-        bare = re.sub(rf"(?<=[\d.])\s*(?:{UNITS[column]})$", "", bare, flags=re.IGNORECASE)
+    bare = ABOUT.sub("", _ASIDE.sub("", cell).replace(",", ""))
+    if column == "n_devices" and (nodes := _PRODUCT.fullmatch(bare)):
+        return float(int(nodes[1]) * int(nodes[2]))
+    scale = 1.0
+    for unit, size in UNITS.get(column, {}).items():
+        if said := re.fullmatch(rf"([\d.]+)\s*(?:{unit})", bare, flags=re.IGNORECASE):
+            bare, scale = said[1], size
     try:
-        value = read_number(bare)
+        value = read_number(bare) * scale
     except BadInput:
         raise Missing(f"{column} is not a number: {shorten(cell, 30)!r}") from None
     if value > LARGEST:

@@ -17,15 +17,18 @@ from trueflops.verify.cells import number, text
 from trueflops.verify.run_words import NO, YES
 
 FIRST_WITH_FLASH: Final = 2023  # fused attention in the frameworks themselves
-UNFUSED: Final = ("eager", "math", "unfused", "local", "naive")
-FUSED: Final = ("sdpa", "fa3", "flash3", "flash-attn-3")  # whichever is the chip's best
-KERNELS: Final = {
-    **dict.fromkeys(("fa2", "flash", "flash2", "flash-attn", "flash-attn-2", "flash-2"), "fa2"),
-    **dict.fromkeys(("flash-attention", "flash-attention-2"), "fa2"),
-    **dict.fromkeys(("cudnn", "fused"), "cudnn"),  # TransformerEngine calls cuDNN's fused
-    **dict.fromkeys(("efficient", "mem-efficient", "memory-efficient", "xformers"), "efficient"),
-}
-"""Names that frameworks and papers use, and the profile's name of that kernel."""
+UNFUSED: Final = re.compile(r"eager|math|unfused|local|naive|core-?attention")
+_FLASH: Final = r"(?:fa|flash(?:-?att(?:n|ention))?)-?v?"
+KERNELS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(rf"{_FLASH}3.*|flex.*|triton.*"), ""),  # whichever is the chip's best
+    (re.compile(rf"{_FLASH}(?:2.*)?|v2|sdpa-\(?flash\)?"), "fa2"),
+    # TransformerEngine calls cuDNN's fused attention.
+    (re.compile(r"cudnn.*|fused(?:-attention)?|te(?:-.*)?|transformer-?engine.*"), "cudnn"),
+    (re.compile(r"(?:sdpa-\(?)?(?:mem(?:ory)?-?)?efficient.*|xformers.*"), "efficient"),
+    (re.compile(r"sdpa.*|torch.*"), ""),
+)
+"""Names that frameworks and papers use, and the profile's name of that kernel; empty: whichever is
+the chip's best."""
 RELEASE: Final = re.compile(r"\b(?:py)?torch ?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?\b")
 FIRST_WITH_CUDNN: Final = (2, 5, 0)
 """On Hopper torch 2.5.0 takes cuDNN's attention; 2.5.1 put it last (pytorch pull request 138522,
@@ -47,10 +50,11 @@ def read_attention(row: Row) -> AttentionRun:
     """The row's attention; a stated kernel says more than `flash_attention` or the year does."""
     for column in ("attention_kernel", "attention", "flash_attention"):
         said = text(row, column).casefold().replace("_", "-").replace(" ", "-")
-        if said in UNFUSED:
+        if UNFUSED.fullmatch(said):
             return AttentionRun(flash=False)
-        if said in FUSED or said in KERNELS:
-            return AttentionRun(flash=True, kernel=KERNELS.get(said, ""))
+        named = (kernel for words, kernel in KERNELS if words.fullmatch(said))
+        if (kernel := next(named, None)) is not None:
+            return AttentionRun(flash=True, kernel=kernel)
     kernel = _of_release(text(row, "framework"))
     said = text(row, "flash_attention").casefold()
     if said in NO:

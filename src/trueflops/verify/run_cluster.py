@@ -13,7 +13,7 @@ from typing import Final
 from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
 from trueflops.catalog.names import find
 from trueflops.catalog.networks import noted_network, with_network
-from trueflops.catalog.nodes import default_node
+from trueflops.catalog.nodes import Node, default_node, find_node, node
 from trueflops.errors import UnknownName
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row
@@ -23,6 +23,10 @@ _CORES: Final = re.compile(r"(\d{1,9})\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", 
 _NODE: Final = re.compile(
     r"\b(one|\d{1,3}) (?:x )?(?:gpu|card|accelerator|chip)s? ?(?:a|per|/) ?node", re.IGNORECASE
 )
+_EACH: Final = re.compile(r"(?:per|/|a|each) ?(?:GPU|card|accelerator|chip|NPU)\b", re.IGNORECASE)
+_BYTES: Final = re.compile(r"GB/s|GBps")
+_ASIDE: Final = re.compile(r"\s*\([^)]*\)")
+_INSTANCE: Final = re.compile(r"\b(?:[\w-]+\.\d{0,2}xlarge|a\w{1,2}-\w+gpu-\dg|Standard_ND\w+)\b")
 _WATTS: Final = re.compile(r"^\s*\w[\w -]*?\b(\d{2,4}) ?W\b")  # 'B200 1000W'
 _LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
 _CARD: Final = re.compile(r"\bcards? (?:is|are|was|were) (?:an? )?([\w-]*\d[\w-]*)", re.IGNORECASE)
@@ -53,15 +57,42 @@ def read_machine(row: Row, framework: str) -> Machine:
         raise Missing(f"n_devices {devices} is not a multiple of {cores} cores a chip")
     capacity = number(row, "memory_gb")
     notes = text(row, "notes")
+    rented = _whole_node(said) or _instance(f"{said} {text(row, 'network')} {notes}")
     try:
         found = chip_of(_noted_chip(notes) or said, capacity * cores if capacity else None)
     except UnknownName as error:
-        raise Missing(str(error)) from None
+        if rented is None or not (_whole_node(said) or _INSTANCE.search(said)):
+            raise Missing(str(error)) from None
+        found = rented.accelerator
     chip = accelerator(_HOUSE_CHIPS.get((framework, found.whole), found.whole))
-    network = noted_network(text(row, "network") or notes)
+    network = _network(row, chip)
     watts = _power_limit(chip, f"{said}; {notes}")
-    where = chips(devices // cores, chip.name, network, watts, _node_size(notes))
+    host = rented.name if rented and rented.accelerator.name == chip.name else ""
+    where = chips(devices // cores, chip.name, network, watts, _node_size(notes), host)
     return Machine(where, devices, cores)
+
+
+def _whole_node(said: str) -> Node | None:
+    """'Atlas 800T A2 (910B)', 'p5': a column that names the machine instead of its chips."""
+    return find_node(_ASIDE.sub("", said).strip()) if not find("accelerators", said) else None
+
+
+def _instance(said: str) -> Node | None:
+    """The cloud's machine that a row names: 'p4d.24xlarge', 'a3-megagpu-8g'."""
+    named = map(find_node, _INSTANCE.findall(said))
+    return next((host for host in named if host), None)
+
+
+def _network(row: Row, chip: Accelerator) -> float | None:
+    """Bytes per second of a node, which a row may state of each of its accelerators; notes count
+    where their column is empty, but for bytes, which notes have of links inside a node.
+    """
+    said, notes = text(row, "network"), text(row, "notes")
+    found = noted_network(said or _BYTES.sub("", notes))
+    host = default_node(chip)
+    if found is None or host is None or not _EACH.search(said):
+        return found
+    return found * (_node_size(notes) or host.count)
 
 
 def _noted_chip(notes: str) -> str:
@@ -93,18 +124,21 @@ def chips(
     network: float | None = None,
     watts: float | None = None,
     node_size: int | None = None,
+    rented: str = "",
 ) -> Cluster:
     """So many chips in nodes that they fill; network, power limit and nodes as the row says."""
     if watts is not None:
-        whole = chips(count, name, network, None, node_size)
+        whole = chips(count, name, network, None, node_size, rented)
         chip = whole.accelerator
         values = {**chip.values, "power.tdp": watts}
         return replace(whole, accelerator=replace(chip, values=values))
-    host = default_node(accelerator(name))
+    host = node(rented) if rented else default_node(accelerator(name))
     size = node_size or (host.count if host else count)
     per_node = max(d for d in range(1, min(size, count) + 1) if count % d == 0)
     filled = per_node == min(size, count) and node_size is None
     whole = cluster(f"{count}x{name}" if filled else f"{count // per_node}x{per_node}x{name}")
+    if host and rented and per_node == host.count:
+        whole = cluster(f"{count // per_node}x{rented}")
     return whole if network is None else with_network(whole, network, size)
 
 

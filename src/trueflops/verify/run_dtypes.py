@@ -11,6 +11,11 @@ from trueflops.records.tables import Row
 from trueflops.verify.cells import text
 
 ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
+TRUE: Final = re.compile(r"\+sr|stochastic|pure|16-true")
+"""Weights, gradients and moments of 16 bits: 'bf16-true' is Lightning's name of it
+(lightning/fabric/plugins/precision/half.py)."""
+MIXED: Final = re.compile(r"amp|mixed|autocast|fp32|float32")
+"""Beside a narrow dtype: the weights are fp32, and products narrow."""
 EIGHT_BIT: Final = re.compile(r"adamw?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?adam|bnb_8bit")
 AUTOCASTING: Final = ("plain", "compiled", "transformers", "transformers-compiled", "trainer")
 
@@ -19,9 +24,7 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     """Fields of the plan."""
     said, notes = text(row, "dtype").casefold(), text(row, "notes").casefold()
     compute, wide = _computed(said, chip)
-    all_narrow = any(word in said for word in ("+sr", "stochastic", "pure")) or bool(
-        ALL_NARROW.search(notes)
-    )
+    all_narrow = bool(TRUE.search(said) or ALL_NARROW.search(notes))
     kept, mixed = _kept(row, said, wide, framework, all_narrow=all_narrow)
     usual = habits(framework).gradient_dtype if wide == "bf16" else ""
     # Autocast, sharded or not, adds gradients up in fp32, as wide as the weights are.
@@ -55,12 +58,12 @@ def _computed(said: str, chip: Accelerator) -> tuple[str, str]:
     if re.search(r"fp8|float8|e4m3|fp4|int8|aqt", said):
         # The graph narrows training matmuls to fp8 and fp4; int8 is taken for fp8.
         return ("fp8" if chip.computes("fp8") else wide), wide
-    if "fp16" in said or "float16" in said.replace("bfloat16", ""):
+    if re.search(r"fp16|(?<!b)float16|half|^16(?!\d)|^o[12]$", said):
         half = "fp16" if chip.computes("fp16") else wide
         return half, half
     if "tf32" in said and "bf16" not in said:
         return ("tf32" if chip.computes("tf32") else "fp32"), "fp32"
-    if re.fullmatch(r"fp32|float32|single", said):
+    if re.fullmatch(r"fp32|float32|single|f32|32(?:-true)?", said):
         return "fp32", "fp32"
     return wide, wide
 
@@ -77,5 +80,5 @@ def _kept(row: Row, said: str, wide: str, framework: str, *, all_narrow: bool) -
         return wide, usual
     if "fsdp" in text(row, "zero_or_fsdp").casefold() and wide == "bf16":
         return "fp32", "engine"
-    stated = "amp" in said or "over fp32 weights" in text(row, "notes").casefold()
+    stated = MIXED.search(said) or "over fp32 weights" in text(row, "notes").casefold()
     return ("fp32" if stated or wide == "fp16" else wide), usual

@@ -26,9 +26,19 @@ from trueflops.verify.run_cluster import Machine, slices
 from trueflops.verify.run_dtypes import read_dtypes
 from trueflops.verify.run_scripts import scripted_plan
 from trueflops.verify.run_tuning import read_tuning, stated_tuning
-from trueflops.verify.run_words import recomputation, sharing_stage
+from trueflops.verify.run_words import (
+    kind_of_loss,
+    offloaded,
+    recomputation,
+    recomputed_layers,
+    sharing_group,
+    sharing_stage,
+)
 
-ACCUMULATION: Final = r"\b(?:GradAccum|grad(?:ient)?[ _]accum\w*|GA|micro_num)[ =:]*(\d{1,9})"
+ACCUMULATION: Final = (
+    r"\b(?:grad(?:ient)?[ _-]?acc\w*(?: steps?)?|accum\w*|GAS?|micro_num"
+    r"|(?:num_)?micro[ _-]?batches)[ =:]*(\d{1,9})"
+)
 GLOBAL_BATCH: Final = r"\bGBS[ =:]*(\d{1,9})"
 MICRO_BATCH: Final = r"\bMBS[ =:]*(\d{1,9})"
 EXPERT_TP: Final = r"\b(?:expert tp|ETP)[ =:]*(\d{1,4})\b"
@@ -41,6 +51,9 @@ FIRST_INTERLEAVED: Final = 4
 them with one layer a piece; of five with two stages none has."""
 SWAPS_HEADS: Final = re.compile(r"\b(?:context parallel mode a2a|ulysses)\b")
 CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
+OFFLOADS: Final = re.compile(
+    r"zero[- ]?offload|(?:cpu|nvme|optimizer|param\w*)?[-_+ ]*offload.*|zero-?infinity.*"
+)
 OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
 
@@ -119,7 +132,7 @@ def read_plan(
         "overlap": habits(framework).overlaps(zero) or OVERLAPS.search(notes) is not None,
         "launch_blocking": BLOCKING.search(notes) is not None,
         "dispatch": text(row, "dispatch") or "all-to-all",
-        **_offloaded(row),
+        **_offloaded(row, zero),
         **read_dtypes(row, cluster.accelerator, framework),
         **_recompute(row, model.layers // degrees.pp, framework),
         **read_tuning(row, zero),
@@ -149,12 +162,11 @@ def stated_fields(row: Row) -> frozenset[str]:
 
 def _stated_loss(row: Row) -> str:
     """The cross-entropy; Liger's and Cut-CE's never have whole logits, FOAK's no fp32 ones."""
-    said, named = text(row, "loss_kernel").casefold(), text(row, "framework").casefold()
-    if said == "plain":
-        return said
-    if said == "chunked" or CHUNKED.search(named):
+    said = kind_of_loss(text(row, "loss_kernel").casefold())
+    named = text(row, "framework").casefold()
+    if said != "plain" and CHUNKED.search(named):
         return "chunked"
-    return "fused" if said == "fused" or "foak" in named else ""
+    return said or ("fused" if "foak" in named else "")
 
 
 def _usual_loss(framework: str, year: int) -> str:
@@ -164,14 +176,11 @@ def _usual_loss(framework: str, year: int) -> str:
     return habits(framework).loss
 
 
-def _offloaded(row: Row) -> dict[str, Any]:
-    """'optimizer+parameters': kept in host memory."""
-    said = text(row, "offload").casefold()
-    return {
-        f"offload_{what}": 1.0
-        for what in ("optimizer", "parameters", "activations")
-        if what in said
-    }
+def _offloaded(row: Row, zero: int) -> dict[str, Any]:
+    """What is kept in host memory, by its column or by that of the sharing: 'ZeRO-3 + offload'."""
+    sharing = text(row, "zero_or_fsdp").casefold()
+    there = OFFLOADS.search(sharing)
+    return offloaded(text(row, "offload").casefold() or (there[0] if there else ""), zero)
 
 
 def read_sharding(
@@ -191,12 +200,12 @@ def read_sharding(
     if zero == 0 or dp * degrees.cp == 1:
         return 0, 1
     group = dp
-    if sized := re.search(r"(?:group|degree|fsdp2?|zero-?\d)[ :=]+(\d{1,9})", said):
-        group = int(sized[1])
+    if (sized := sharing_group(said)) is not None:
+        group = sized
     elif "slice" in said:
         apart = slices(row)
         group = dp // apart if apart else int(min(dp, cluster.tiers[0].reach))
-    elif "hsdp" in said or "hybrid" in said or "intra-node" in said:
+    elif any(word in said for word in ("hsdp", "hybrid", "intra-node", "mics", "hpz")):
         group = cluster.per_node
     return zero, max(d for d in divisors(dp) if d <= max(group, 1))
 
@@ -244,5 +253,8 @@ def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
     kind = recomputation(text(row, "recompute").casefold()) or "none"
     if kind == "selective":
         return habits(framework).recomputation(layers)
-    counted = noted(row, r"recomput\w*\s+(\d{1,9})\s+layers") if kind == "full" else None
+    counted = None
+    if kind == "full":
+        counted = recomputed_layers(text(row, "recompute").casefold(), layers)
+        counted = counted or noted(row, r"recomput\w*\s+(\d{1,9})\s+layers")
     return {"recompute": kind, "recompute_layers": counted or np.inf}

@@ -9,11 +9,21 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from trueflops.errors import shorten
 from trueflops.records.tables import Row
-from trueflops.verify.cells import noted, number, text
+from trueflops.verify.cells import Missing, number, text
 
-RANK: Final = r"\br(?:ank)?[ =]*(\d{1,4})\b"
-_TARGETS: Final = re.compile(r"\bon ((?:[qkvo]|gate|up|down)(?:,\s?(?:[qkvo]|gate|up|down))*)\b")
+RANK: Final = re.compile(r"(?:\b|_)r(?:ank)?[ =:_-]*([1-9]\d{0,3})\b(?!\.\d)")
+DROPOUT: Final = re.compile(r"dropout[ =:]*(0?\.\d{1,4})\b")
+_LAYER: Final = r"(?:[qkvo]|qkv|gate|up|down)"
+_TARGETS: Final = re.compile(rf"\b(?:on|modules|targets?)[ =:]*({_LAYER}(?:,\s?{_LAYER})*)\b(?!_)")
+_PROJECTIONS: Final = re.compile(r"\b([qkvo]|gate|up|down)_proj\b")
+_JOINED: Final = re.compile(r"\b(?:qkv|query_key_value|wqkv|c_attn|qkv_proj)\b")
+_EVERY_LINEAR: Final = re.compile(
+    r"all[- ]linear|target(?:s|_modules)?[ =:]+all\b|(?:attention|attn)\W{1,3}(?:and )?(?:mlp|ffn)"
+)
+ADAPTERS: Final = ("", "none", "no", "n", "full", "full fine-tune", "false", "-")
+"""What the column says where everything was trained."""
 # PEFT 0.12 of July 2024 first kept adapters in fp32 beside 16-bit weights; until then they were as
 # wide as these, and torch's AdamW kept its moments as wide as them.
 FIRST_WITH_WIDE_ADAPTERS: Final = 2024
@@ -32,6 +42,21 @@ RECIPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ),
     # foundation-model-stack/fms-acceleration, scripts/benchmarks/scenarios.yaml
     ("fms-hf-tuning", {"lora_dropout": 0.1}),
+    # Lightning-AI/litgpt, litgpt/finetune/lora.py: setup
+    ("litgpt", {"lora_rank": 8, "lora_targets": "q,v", "lora_dropout": 0.05}),
+    # hiyouga/LLaMA-Factory, src/llamafactory/hparams/finetuning_args.py: LoraArguments
+    ("factory", {"lora_rank": 8, "lora_targets": "all-linear"}),
+    # unslothai/unsloth, unsloth/models/llama.py: get_peft_model; norms, rotation, SwiGLU, the loss
+    # and products with adapters are kernels of its own (unsloth/kernels).
+    (
+        "unsloth",
+        {
+            "lora_targets": "q,k,v,o,gate,up,down",
+            "implementation": "library",
+            "fused": False,
+            "lora_fused": True,
+        },
+    ),
     # NVIDIA/NeMo, nemo/collections/llm/recipes: finetune_performance_optimizations; adapters are
     # layers of Megatron-Core in bf16.
     ("nemo", {"lora_targets": "qkv", "adapter_dtype": "bf16"}),
@@ -64,21 +89,21 @@ RECIPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 
 def read_tuning(row: Row, zero: int) -> dict[str, Any]:
     """Fields of the plan; none where everything was trained."""
-    adapters = text(row, "peft").casefold()
-    if adapters not in ("lora", "qlora"):
+    adapters = _adapters(row)
+    if not adapters:
         return {}
-    notes = text(row, "notes").casefold()
+    notes = f"{text(row, 'peft')}; {text(row, 'notes')}".casefold()
     fields: dict[str, Any] = {"adapters": adapters}
     said = f"{text(row, 'framework')} {notes}".casefold()
     for words, known in RECIPES:
         if words in said:
             fields |= known
-    if rank := noted(row, RANK):
-        fields["lora_rank"] = rank
-    if found := _TARGETS.search(notes):
-        fields["lora_targets"] = found[1].replace(" ", "")
-    elif "all linear" in notes or "all-linear" in notes:
-        fields["lora_targets"] = "all-linear"
+    if rank := RANK.search(notes):
+        fields["lora_rank"] = int(rank[1])
+    if dropped := DROPOUT.search(notes):
+        fields["lora_dropout"] = float(dropped[1])
+    if targets := _targets(notes):
+        fields["lora_targets"] = targets
     by_triton = _has_kernels(row)
     if by_triton:
         fields |= {"implementation": "library", "fused": False}
@@ -87,6 +112,32 @@ def read_tuning(row: Row, zero: int) -> dict[str, Any]:
     if (number(row, "year") or 9999) < FIRST_WITH_WIDE_ADAPTERS:
         fields |= {"adapter_dtype": "bf16", "optimizer": "adamw-bf16"}
     return fields
+
+
+def _adapters(row: Row) -> str:
+    """`lora`, `qlora` or nothing, by the column `peft`; where it is empty, by the task."""
+    said = text(row, "peft").casefold()
+    task = text(row, "task").casefold()
+    if not said and task in ("lora", "qlora"):
+        said = task
+    if said in ADAPTERS:
+        return ""
+    if re.search(r"q-?lora", said):
+        return "qlora"
+    if re.match(r"lora\b|lora\W", said):
+        return "lora"
+    raise Missing(f"peft {shorten(said, 30)!r} is not modelled: lora, qlora, or empty")
+
+
+def _targets(notes: str) -> str:
+    """Which layers have adapters: 'on q,v', 'q_proj and v_proj', 'Wqkv', 'all-linear'."""
+    if found := _TARGETS.search(notes):
+        return found[1].replace(" ", "")
+    if _EVERY_LINEAR.search(notes):
+        return "all-linear"
+    if named := dict.fromkeys(_PROJECTIONS.findall(notes)):
+        return ",".join(named)
+    return "qkv" if _JOINED.search(notes) else ""
 
 
 def stated_tuning(row: Row) -> frozenset[str]:
