@@ -54,3 +54,30 @@ def test_deepspeed_has_two_buckets_where_it_reduces_beside_the_backward() -> Non
     for zero, more in ((1, 5e8 * 2), (2, 5e8 * 2), (3, 0.0)):
         found = buffers(zero, overlap=True) - buffers(zero, overlap=False)
         assert found == pytest.approx(more), zero
+
+
+def test_megatron_fsdp_divides_weights_and_gradients() -> None:
+    model = tf.read_model("Llama-3.1-8B")
+    own = model.parameter_count / 4
+    whole = held("megatron", tf.Plan(dp_shard=4, zero=1))
+    shared = held("megatron", tf.Plan(dp_shard=4, zero=3))
+    for part in ("weights", "gradients"):
+        assert whole[part] == pytest.approx(2.0 * model.parameter_count, rel=1e-3), part
+        assert shared[part] == pytest.approx(2.0 * own, rel=1e-3), part
+    # The ends, a layer and half a billion elements ahead; gradients of head and layer wait.
+    ends = 2 * model.vocab * model.hidden
+    layer = (model.parameter_count - ends) / model.layers
+    at_work = 2.0 * (ends + layer + 5e8) + 2.0 * (ends / 2 + layer)
+    assert shared["communication buffers"] == pytest.approx(at_work, rel=1e-3)
+    only_gradients = held("megatron", tf.Plan(dp_shard=4, zero=2))
+    assert only_gradients["weights"] == whole["weights"]
+    assert only_gradients["gradients"] == shared["gradients"]
+
+
+def test_a_published_run_under_megatron_fsdp_needs_no_recomputation() -> None:
+    """Megatron-Bridge's Llama-3-70B on 64 GB200: undivided weights would not have fitted."""
+    where = tf.cluster("64xGB200")
+    asked = tf.Training(seq=8192, global_batch=128, tokens=1e9)
+    profile = tf.profile_of(where.accelerator, "nemo")
+    trainer = tf.Trainer(tf.read_model("Llama-3-70B"), asked, where, profile)
+    assert trainer.predict_one(tf.Plan(dp_shard=64, zero=3, compute="fp8")).fits

@@ -3,9 +3,9 @@
 rank.py       what they are asked: a rank, moments of its step, bytes
 torch_ddp.py  PyTorch alone, DistributedDataParallel
 fsdp.py       FullyShardedDataParallel and fully_shard
-either.py     one of these two by the ZeRO stage
+either.py     one of two by the ZeRO stage: PyTorch's and Megatron's
 deepspeed.py  ZeRO-1, 2 and 3
-megatron.py   megatron-core's buffers and distributed optimizer
+megatron.py   megatron-core's buffers and distributed optimizer, and Megatron-FSDP
 paper.py      ZeRO as its paper says, where no code is known
 """
 
@@ -14,22 +14,23 @@ from types import MappingProxyType
 from typing import Final
 
 from trueflops.predict.held.deepspeed import DeepSpeed
-from trueflops.predict.held.either import Torch
+from trueflops.predict.held.either import ByStage
 from trueflops.predict.held.fsdp import Fsdp1, Fsdp2
-from trueflops.predict.held.megatron import Megatron
+from trueflops.predict.held.megatron import Megatron, MegatronFsdp
 from trueflops.predict.held.paper import Paper
 from trueflops.predict.held.rank import Backward, Holding, Keeper, Rank
+from trueflops.predict.held.torch_ddp import TorchDdp
 from trueflops.profile import Profile
 
 __all__ = ["Backward", "Holding", "Keeper", "Rank", "keeper_of"]
 
 KEEPERS: Final[Mapping[str, Keeper]] = MappingProxyType(
     {
-        "torch": Torch(),
+        "torch": ByStage(TorchDdp(), Fsdp2()),
         "fsdp1": Fsdp1(),
         "fsdp2": Fsdp2(),
         "deepspeed": DeepSpeed(),
-        "megatron": Megatron(),
+        "megatron": ByStage(Megatron(), MegatronFsdp()),
     }
 )
 

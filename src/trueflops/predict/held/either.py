@@ -1,6 +1,7 @@
-"""DistributedDataParallel where nothing but states is shared, fully_shard where more is.
+"""One implementation where at most states are shared, another where gradients or weights are.
 
-PyTorch alone has no ZeRO-2 or 3; who trains by it turns to FSDP2, as Accelerate does for Trainer.
+PyTorch alone has no ZeRO-2 or 3: who trains by it turns to FSDP2, as Accelerate does for Trainer.
+Who shards weights by Megatron-core runs Megatron-FSDP (--use-megatron-fsdp).
 In: many plans at once. Out: what one or the other holds, plan by plan.
 """
 
@@ -10,21 +11,20 @@ from dataclasses import fields
 
 import numpy as np
 
-from trueflops.predict.held.fsdp import Fsdp2
-from trueflops.predict.held.rank import Backward, Holding, Rank
-from trueflops.predict.held.torch_ddp import TorchDdp
+from trueflops.predict.held.rank import Backward, Holding, Keeper, Rank
 from trueflops.sizes import Size
 
+SHARES_GRADIENTS = 2  # the ZeRO stage
 
-class Torch:
+
+class ByStage:
     """Both, by the ZeRO stage."""
 
-    casts = True
-    looks_ahead = True
-    torch_loss = True
-
-    def __init__(self) -> None:
-        self.whole, self.shared = TorchDdp(), Fsdp2()
+    def __init__(self, whole: Keeper, shared: Keeper) -> None:
+        self.whole, self.shared = whole, shared
+        self.casts = whole.casts
+        self.looks_ahead = shared.looks_ahead
+        self.torch_loss = whole.torch_loss
 
     def standing(self, rank: Rank) -> Holding:
         """All the time."""
@@ -51,7 +51,7 @@ class Torch:
 
 
 def _either(rank: Rank, whole: Holding, shared: Holding) -> Holding:
-    shares = rank.plan.zero >= 2
+    shares = rank.plan.zero >= SHARES_GRADIENTS
     if not np.any(shares):
         return whole
     return Holding(

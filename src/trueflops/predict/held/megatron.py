@@ -1,4 +1,5 @@
-"""Megatron-core: gradients live in one buffer, undivided, whatever the optimizer divides.
+"""Megatron-core: gradients live in one buffer, undivided, whatever the optimizer divides; or, under
+Megatron-FSDP, shares of everything, and the units at work.
 
 core/distributed/param_and_grad_buffer.py (_ParamAndGradBuffer) makes a contiguous buffer of all
 gradients, fp32 with grad_reduce_in_fp32, and under the distributed optimizer one of the weights;
@@ -14,11 +15,18 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
+from trueflops import units
 from trueflops.predict.held.rank import Backward, Holding, Rank
 from trueflops.predict.schedule import weight_copies
 from trueflops.sizes import Size
 
 NARROW: Final = {"fp8": 1.0, "fp4": 0.5}  # bytes of a number
+QUEUED: Final = units.GIGA
+"""Elements of gradients that may wait for their reduction, and half as many are gathered ahead:
+these, or two units where those are more (core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py,
+suggested_communication_unit_size)."""
 
 
 class Megatron:
@@ -59,3 +67,52 @@ class Megatron:
 
     def bucket(self, rank: Rank) -> None:
         """None that holds up anything."""
+
+
+class MegatronFsdp:
+    """core/distributed/fsdp: `optim_grads_params` (ZeRO-3) and `optim_grads` (ZeRO-2).
+
+    Each group of parameters has buffers of weights, main weights and main gradients, divided
+    (megatron_fsdp/param_and_grad_buffer.py, ParamAndGradBuffer); layers are the units. Embedding
+    and head are taken to stay gathered, as FSDP's root does.
+    """
+
+    casts = False
+    looks_ahead = False
+    torch_loss = False
+
+    def standing(self, rank: Rank) -> Holding:
+        """Shares; below ZeRO-3 weights whole."""
+        held = rank.parameters
+        return Holding(
+            held.weights * rank.weight_bytes, held.gradients * rank.gradient_bytes, rank.states
+        )
+
+    def forward(self, rank: Rank, block: Size) -> Holding:
+        """The ends, the unit, and what is gathered ahead."""
+        return Holding(buffers=self._gathered(rank, block))
+
+    def backward(self, rank: Rank, at: Backward) -> Holding:
+        """The same, and gradients that wait for their reduction."""
+        queue = np.maximum(QUEUED, 2.0 * rank.parameters.block)
+        waiting = np.minimum(queue, at.made + at.fresh) * rank.gradient_bytes
+        return Holding(buffers=self._gathered(rank, at.block) + waiting)
+
+    def reduced(self, rank: Rank, at: Backward) -> Holding:
+        """From where they wait."""
+        return self.backward(rank, at)
+
+    def step(self, rank: Rank) -> Holding:
+        """Shares alone."""
+        return Holding()
+
+    def bucket(self, rank: Rank) -> None:
+        """None that holds up anything."""
+
+    def _gathered(self, rank: Rank, block: Size) -> Size:
+        held = rank.parameters
+        ahead = np.maximum(QUEUED / 2.0, held.block)
+        whole = np.minimum(held.embedding + held.head + block + ahead, held.all)
+        narrow = block * 2.0 * NARROW.get(rank.plan.compute, 0.0)
+        gathers = np.where(rank.plan.zero >= 3, 1.0, 0.0)
+        return whole * rank.compute_bytes * gathers + narrow
