@@ -26,6 +26,14 @@ def test_transformer_engine_keeps_narrow_weights_and_their_transposes(
     assert narrow - wide == pytest.approx(each * blocks, rel=1e-3)
 
 
+def test_weights_in_fp8_have_their_transposes_alone() -> None:
+    model = tf.read_model("Llama-3.1-8B")
+    blocks = model.parameter_count - 2 * model.vocab * model.hidden
+    narrow = tf.Plan(dp_replicate=4, compute="fp8", parameter_dtype="fp8")
+    found = held("megatron", narrow)["weights"]
+    assert found == pytest.approx(model.parameter_count + blocks, rel=1e-3)
+
+
 def test_zero_3_updates_a_billion_parameters_at_a_time() -> None:
     shared = tf.Plan(dp_shard=4, zero=3, recompute="full", reduce_bucket=5e7)
     found = held("deepspeed", shared)

@@ -173,6 +173,20 @@ class TestFrameworks:
             guesses = [g.taken for g in Predictor(best_known).guesses(found, found.plan)]
             assert ("vpp 10" in guesses) == (taken == 10)
 
+    def test_nemo_keeps_weights_of_per_tensor_fp8_in_fp8(self) -> None:
+        for framework, dtype, model, peft, kept in (
+            ("NeMo 24.12", "FP8", "Llama-3.1-8B", "", "fp8"),
+            ("Megatron-Bridge", "FP8-CS", "Llama-3.1-8B", "", "fp8"),
+            ("Megatron-Bridge", "MXFP8", "Llama-3.1-8B", "", "bf16"),
+            ("Megatron-Bridge", "FP8 blockwise", "Llama-3.1-8B", "", "bf16"),
+            ("Megatron-Bridge", "FP8", "Mixtral-8x7B", "", "bf16"),
+            ("Megatron-Bridge", "FP8", "Llama-3.1-8B", "lora", "bf16"),
+            ("Megatron-LM", "FP8", "Llama-3.1-8B", "", "bf16"),
+        ):
+            cells = {"framework": framework, "dtype": dtype, "model": model, "peft": peft}
+            plan = case(accelerator="H100", zero_or_fsdp="", **cells).plan
+            assert (plan.compute, plan.parameter_dtype) == ("fp8", kept), (framework, dtype, model)
+
     def test_automodel_sums_in_fp32_and_keeps_bf16(self) -> None:
         names = ("parameter_dtype", "gradient_dtype", "optimizer", "implementation")
         found = fields(case(framework="NeMo AutoModel"), *names)

@@ -56,6 +56,7 @@ class Habits:
     overlap_from: int = 0
     gradient_dtype: str = ""  # "": as wide as the weights
     mixed: str = "engine"
+    fp8_weights: bool = False  # beside products of per-tensor fp8
     master: bool = True  # a wide copy of narrow weights, and moments as wide
     selective: str = "selective"
     selective_layers: float = 0.0

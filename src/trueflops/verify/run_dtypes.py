@@ -11,6 +11,7 @@ from trueflops.records.tables import Row
 from trueflops.verify.cells import text
 
 ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
+BLOCKS: Final = re.compile(r"mx|block|subchannel|rowwise|fp4")  # a scale for every few numbers
 TRUE: Final = re.compile(r"\+sr|stochastic|pure|16-true")
 """Weights, gradients and moments of 16 bits: 'bf16-true' is Lightning's name of it
 (lightning/fabric/plugins/precision/half.py)."""
@@ -20,7 +21,7 @@ EIGHT_BIT: Final = re.compile(r"adamw?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?ada
 AUTOCASTING: Final = ("plain", "compiled", "transformers", "transformers-compiled", "trainer")
 
 
-def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
+def read_dtypes(row: Row, chip: Accelerator, framework: str, *, moe: bool) -> dict[str, Any]:
     """Fields of the plan."""
     said, notes = text(row, "dtype").casefold(), text(row, "notes").casefold()
     compute, wide = _computed(said, chip)
@@ -32,6 +33,9 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str) -> dict[str, Any]:
     # torch.optim's moments are as wide as the weights; it has no wider copy of these.
     alone = kept in ("bf16", "fp16") and not habits(framework).master and not text(row, "peft")
     narrow = all_narrow or alone
+    whole = not BLOCKS.search(said) and not moe and not text(row, "peft")
+    if compute == "fp8" and whole and habits(framework).fp8_weights:
+        kept = "fp8"
     return {
         "compute": compute,
         "parameter_dtype": kept,

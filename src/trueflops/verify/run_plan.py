@@ -133,7 +133,7 @@ def read_plan(
         "launch_blocking": BLOCKING.search(notes) is not None,
         "dispatch": text(row, "dispatch") or "all-to-all",
         **_offloaded(row, zero),
-        **read_dtypes(row, cluster.accelerator, framework),
+        **read_dtypes(row, cluster.accelerator, framework, moe=model.is_moe),
         **_recompute(row, model.layers // degrees.pp, framework),
         **read_tuning(row, zero),
         **scripted_plan(row),

@@ -8,7 +8,8 @@ weight gradients into the buffer (gradient_accumulation_fusion). Where products 
 16 bits, Transformer Engine keeps narrow copies of their weights from the first micro-batch on, as
 they are for the forward and transposed for the backward (transformer_engine/pytorch/module/
 linear.py: weight_fp8, weight_t_fp8, since 2.0 rowwise and columnwise data of one workspace, cached
-as core/extensions/transformer_engine.py passes is_first_microbatch).
+as core/extensions/transformer_engine.py passes is_first_microbatch); where the weights themselves
+are as narrow (fp8_param_gather), their transposes alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ these, or two units where those are more (core/distributed/fsdp/src/megatron_fsd
 suggested_communication_unit_size)."""
 
 
+def narrow_copies(rank: Rank) -> float:
+    """Bytes that Transformer Engine's copies of a weight take beside it."""
+    layouts = 1.0 if rank.plan.trained_dtype == rank.plan.compute else 2.0
+    return layouts * NARROW.get(rank.plan.compute, 0.0)
+
+
 class Megatron:
     """DistributedDataParallel and get_megatron_optimizer of megatron-core."""
 
@@ -40,7 +47,7 @@ class Megatron:
         """Everything."""
         held, copies = rank.parameters, weight_copies(rank.plan)
         in_blocks = held.all - held.embedding - held.head  # the head's product stays wide
-        narrow = in_blocks * 2.0 * NARROW.get(rank.plan.compute, 0.0)
+        narrow = in_blocks * narrow_copies(rank)
         return Holding(
             (held.weights * rank.weight_bytes + narrow) * copies,
             held.all * rank.gradient_bytes * copies,
@@ -113,6 +120,6 @@ class MegatronFsdp:
         held = rank.parameters
         ahead = np.maximum(QUEUED / 2.0, held.block)
         whole = np.minimum(held.embedding + held.head + block + ahead, held.all)
-        narrow = block * 2.0 * NARROW.get(rank.plan.compute, 0.0)
+        narrow = block * narrow_copies(rank)
         gathers = np.where(rank.plan.zero >= 3, 1.0, 0.0)
         return whole * rank.compute_bytes * gathers + narrow
