@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trueflops.catalog import accelerator, cluster
+from trueflops.catalog import Accelerator, accelerator, cluster, cluster_of
 from trueflops.catalog.networks import read_network, with_network
 from trueflops.cli.main import main
 from trueflops.model import read_model
 from trueflops.plan import Plan, check_plan
-from trueflops.predict import Trainer
+from trueflops.predict import Server, Trainer
 from trueflops.predict.costs import KeyedCosts
 from trueflops.profile import profile_of
 from trueflops.profile.frameworks import frameworks, switches
@@ -275,7 +275,11 @@ class TestChips:
     def test_users_are_served_in_time(self) -> None:
         model, asked = read_model("Llama-3.1-8B"), Serving(1024, 256, 256)
         limits = Limits(ttft_seconds=1.0, tpot_seconds=1 / 30)
-        market = chips_for_serving(model, asked, limits, self.chips[:2], "usd")
+
+        def serve(chip: Accelerator, count: int) -> list[Server]:
+            return [Server(model, asked, cluster_of(chip, count), profile_of(chip))]
+
+        market = chips_for_serving(serve, limits, self.chips[:2], "usd")
         assert market.offers
         assert all(limits.met(offer.result) for offer in market.offers)
 

@@ -265,7 +265,6 @@ class TestDoor:
             ("--speculate eagle3 --acceptance-rate 0", "must be above 0"),
             ("--speculate eagle3 --num-speculative-tokens 9999", "use 1 to 512"),
             ("--speculate ngram --acceptance-length 2 --acceptance-rate .5", "give one of them"),
-            ("--speculate ngram --on any", "name them, as --on 8xH100"),
         ],
     )
     def test_what_cannot_be_is_said_in_a_sentence(

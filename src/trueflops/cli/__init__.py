@@ -10,6 +10,7 @@ deploying.py  an engine as flags set it, --emit and --from of infer
 speculation.py  how tokens are drafted, from flags   offloading.py  what the host holds
 splitting.py  how layers are dealt out to cards
 choosing.py   how to serve: configurations of every kind
+unread.py     flags that a kind of question does not read
 correcting.py  --calibrate and --log of run
 replies.py    where an answer goes: to stdout, or to who asked from Python
 One command each: train.py, infer.py, run.py, sweep.py, compare.py, catalog.py, explain.py, ops.py,

@@ -5,25 +5,40 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from trueflops import units
-from trueflops.catalog import Accelerator, accelerator, accelerators
+from trueflops.catalog import Accelerator, Price, accelerator, accelerators, cluster_of, price
 from trueflops.cli.arguments import wrapped
+from trueflops.cli.operation import operation_of
 from trueflops.cli.planning import USUAL_SEQ, usual_batch
-from trueflops.cli.question import check_length, question_of
+from trueflops.cli.question import check_length, question_of, rent_of
 from trueflops.cli.replies import give
+from trueflops.cli.unread import refuse_unread
 from trueflops.errors import BadInput, shorten
 from trueflops.language import say
-from trueflops.model import Model, read_model
+from trueflops.model import read_model
+from trueflops.predict import Server, TrainingStep, WholeBill, whole_bill
 from trueflops.report.buying import encode_market, print_runs, print_served
 from trueflops.report.progress import Waiting
 from trueflops.report.tables import console
 from trueflops.search import Limits
 from trueflops.search.buying import Goal, Wish, chips_for_serving, chips_for_training
-from trueflops.workload import Serving, Training
+from trueflops.workload import Training
 
 ANY: Final = "any"
+READ_OF_TRAIN: Final = frozenset({
+    "on", "minimise", "within", "budget", "tokens", "seq", "global_batch", "top", "json", "verbose",
+    "lang", "price", "spot", "pue", "mtbf", "restart", "storage", "checkpoint", "checkpoint_every",
+    "spot_lifetime", "buy", "years", "electricity",
+})  # fmt: skip
+"""Flags of train that `--on any` reads: chips are weighed with plans and software as usual."""
+UNREAD_OF_INFER: Final = frozenset({
+    "explain", "provenance", "ops", "pareto", "plot", "tp", "pp", "ep", "prefill", "decode",
+    "pools", "tensor_split", "emit", "force", "from_file",
+})  # fmt: skip
+"""Flags of infer that it does not read: they are of one cluster, or of what is shown of it."""
 WISHES: Final = ("within", "budget", "minimise")
 _COUNTED: Final = re.compile(r"\d+\s*x", re.IGNORECASE)
 _DOLLARS: Final = re.compile(r"\$|USD|\s", re.IGNORECASE)
@@ -85,6 +100,7 @@ def wish_of(options: argparse.Namespace) -> Wish:
 
 def buy_training(options: argparse.Namespace) -> int:
     """Answer on stdout; exit 1 if no chip can."""
+    refuse_unread(options, _choice(), _cluster(), read=READ_OF_TRAIN)
     model, wish = read_model(options.model), wish_of(options)
     seq = min(model.max_positions, USUAL_SEQ)
     if options.seq is not None:
@@ -100,10 +116,14 @@ def buy_training(options: argparse.Namespace) -> int:
             batch = units.parse_count(str(options.global_batch), what="--global-batch")
         return Training(seq, batch, tokens)
 
+    def bill(step: TrainingStep) -> WholeBill:
+        return whole_bill(step, operation_of(options, step.cluster), rent_of(options, step.cluster))
+
     with Waiting(say("looking at chips")) as wait:
         market = chips_for_training(
-            model, training, chips_of(options.on), wish, options.top, wait.say
-        )
+            model, training, chips_of(options.on), wish, options.top, wait.say,
+            rent_of=lambda chip: _rent(options, chip), bill_of=bill,
+        )  # fmt: skip
     if options.json:
         give({"question": question_of(options), **encode_market(market)}, market)
     elif market.offers:
@@ -111,16 +131,44 @@ def buy_training(options: argparse.Namespace) -> int:
     return _end(options, bool(market.offers), market.without, wish)
 
 
-def buy_serving(options: argparse.Namespace, model: Model, asked: Serving, limits: Limits) -> int:
-    """Likewise."""
+def buy_serving(
+    options: argparse.Namespace,
+    serve: Callable[[argparse.Namespace], tuple[list[Server], dict[str, Any]]],
+    limits: Limits,
+) -> int:
+    """Likewise; `serve` gives the servers that flags ask for, on whichever cluster --on names."""
+    refuse_unread(options, _choice(), _cluster(), UNREAD_OF_INFER)
     goal: Goal = options.minimise or "usd"
+    asked: list[Server] = []
+
+    def servers(chip: Accelerator, count: int) -> list[Server]:
+        found = serve(argparse.Namespace(**{**vars(options), "on": f"{count}x{chip.typed}"}))[0]
+        asked[:] = found[:1]
+        return found
+
     with Waiting(say("looking at chips")) as wait:
-        market = chips_for_serving(model, asked, limits, chips_of(options.on), goal, wait.say)
+        market = chips_for_serving(
+            servers, limits, chips_of(options.on), goal, wait.say,
+            rent_of=lambda chip: _rent(options, chip),
+        )  # fmt: skip
     if options.json:
         give({"question": question_of(options), **encode_market(market)}, market)
     elif market.offers:
-        print_served(console(), model, asked, limits, market, options.top)
+        print_served(console(), asked[0].model, asked[0].workload, limits, market, options.top)
     return _end(options, bool(market.offers), market.without, None)
+
+
+def _choice() -> str:
+    return say("a choice among chips")
+
+
+def _cluster() -> str:
+    return say("name a cluster, as --on 8xH100")
+
+
+def _rent(options: argparse.Namespace, chip: Accelerator) -> Price | None:
+    """What a chip is rented for by the flags, else by the catalog."""
+    return rent_of(options, cluster_of(chip)) or price(chip)
 
 
 def _end(

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from trueflops import units
 from trueflops.catalog import Accelerator
+from trueflops.cli.loading import SIMULATED
 from trueflops.cli.question import question_of
 from trueflops.cli.replies import Served, give
+from trueflops.cli.unread import refuse_unread, typed_flags
 from trueflops.errors import BadInput
 from trueflops.graph.passes import format_named
 from trueflops.language import say
@@ -44,10 +46,26 @@ ANY: Final = "any"
 NARROWER: Final = {"fp8": "fp8", "nvfp4": "fp4", "int4": "bf16"}
 """Formats that --weights any tries, and what a chip must be able to multiply in for each."""
 
+WEIGHING: Final = ("users", "pools", "pareto", "plot")
+"""Flags that ask for configurations of every kind."""
+UNREAD_WHERE_WEIGHED: Final = (*SIMULATED, "tp", "pp", "ep", "provenance", "ops", "emit", "force")
+UNREAD_OF_POOLS: Final = (*UNREAD_WHERE_WEIGHED, *WEIGHING, "tensor_split")
+
+
+def check_kind(options: argparse.Namespace) -> None:
+    """Refuse flags of one kind of question beside those of another, which would be left unread."""
+    if options.prefill or options.decode:
+        pools = say("a question about two given pools")
+        refuse_unread(options, pools, say("leave --prefill and --decode out"), UNREAD_OF_POOLS)
+    weighing = [flag for name, flag in typed_flags(options).items() if name in WEIGHING]
+    if weighing:
+        instead = say("leave {flag} out", flag=weighing[0])
+        refuse_unread(options, weighing[0], instead, UNREAD_WHERE_WEIGHED)
+
 
 def chooses(options: argparse.Namespace, limits: Limits) -> bool:
     """Whether configurations of every kind are sought, and not only cuts at one load."""
-    if options.tp or options.pp or options.ep or options.provenance:
+    if options.tp or options.pp or options.ep or options.provenance or options.ops:
         return False
     formats = ANY in (options.weights, options.cache)
     asked = options.users is not None or options.pools or options.pareto or options.plot

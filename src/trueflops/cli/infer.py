@@ -11,7 +11,14 @@ import numpy as np
 
 from trueflops import units
 from trueflops.cli.buying import asks_for_chips, buy_serving, check_wishes
-from trueflops.cli.choosing import caches_of, choose, chooses, formats_of, show_pools
+from trueflops.cli.choosing import (
+    caches_of,
+    check_kind,
+    choose,
+    chooses,
+    formats_of,
+    show_pools,
+)
 from trueflops.cli.deploying import Deployment, engine_for, length_for
 from trueflops.cli.loading import (
     percentile_of,
@@ -61,6 +68,7 @@ from trueflops.report.speculation import encode_speculation, print_speculation
 from trueflops.report.tables import console
 from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
+from trueflops.search.serving import rank
 from trueflops.workload import Serving
 
 NONE_IN_TIME = mark("no configuration of this cluster answers within the limits given")
@@ -87,14 +95,12 @@ def run(options: argparse.Namespace) -> int:
             )
         )
     if asks_for_chips(options):
-        if options.speculate is not None:
-            raise BadInput(say("--speculate needs chips to draft on: name them, as --on 8xH100"))
-        model = read_model(options.model)
-        return buy_serving(options, model, _asked(options, model), _limits(options))
+        return buy_serving(options, serve, _limits(options))
     check_wishes(options)
     if options.trace:
         check_writable(Path(options.trace))
     options = recall(options)
+    check_kind(options)
     limits = _limits(options)
     deployment = Deployment(options)
     tried: dict[str, Any] = {}
@@ -207,8 +213,9 @@ def ask(options: argparse.Namespace) -> Answer:
                 say("--{name} is answered by trueflops infer alone, not in a sweep", name=name)
             )
     servers, more = serve(options)
-    server, limits = servers[-1], _limits(options)  # of several formats, the narrowest
-    points = _cuts(options, server, limits)
+    limits = _limits(options)
+    tried = [(server, _cuts(options, server, limits)) for server in servers]
+    server, points = min(tried, key=lambda each: rank(each[1][0], limits))
     if options.rate is not None and options.concurrency is None:
         server = settle(server, points[0], rate_of(options))
         points = _cuts(options, server, limits)

@@ -26,7 +26,7 @@ MOST_REQUESTS: Final = 1_000_000
 USUAL_PERCENTILE: Final = 99.0
 BURSTS: Final = 0.25  # shape of the gaps of --arrival bursts, where --burstiness says nothing
 CONVERSATIONS: Final = 1.0  # of --lengths lognormal: ShareGPT's lengths as vLLM samples them
-_SIMULATED: Final = (
+SIMULATED: Final = (
     "rate", "requests", "arrival", "burstiness", "think", "lengths", "requests_from", "percentile",
     "trace", "prefix_hits", "rates",
 )  # fmt: skip
@@ -34,7 +34,7 @@ _SIMULATED: Final = (
 
 def simulates(options: argparse.Namespace) -> bool:
     """Whether the flags ask for a simulation."""
-    return any(getattr(options, name, None) is not None for name in _SIMULATED)
+    return any(getattr(options, name, None) is not None for name in SIMULATED)
 
 
 def rate_of(options: argparse.Namespace) -> float:

@@ -17,7 +17,7 @@ from trueflops.plan.words import describe_plan
 from trueflops.predict import Estimate, ServingPoint
 from trueflops.report import encode
 from trueflops.report.grid import grid
-from trueflops.report.tables import ranged
+from trueflops.report.tables import plural, ranged
 from trueflops.search import Limits
 from trueflops.search.buying import Market, Offer, Run, Wish
 from trueflops.workload import Serving
@@ -39,10 +39,10 @@ def print_runs(
         limits.append(say("within {within}", within=units.show(wish.within, "seconds")))
     if wish.budget < inf:
         limits.append(say("for at most {budget}", budget=units.show(wish.budget, "usd")))
-    said = " ".join(limits)
+    said = "".join(f" {limit}" for limit in limits)
     out.print(
         say(
-            "[bold]{name}[/] on {tokens} tokens {said}: {goal_words} first, the whole bill",
+            "[bold]{name}[/] on {tokens} tokens{said}: {goal_words} first, the whole bill",
             name=model.name,
             tokens=units.show(tokens, "count"),
             said=said,
@@ -126,7 +126,7 @@ def _cut(point: ServingPoint) -> str:
     plan = point.plan
     degrees = {"tp": plan.tp, "pp": plan.pp, "ep": plan.ep}
     said = [f"{name} {degree:g}" for name, degree in degrees.items() if degree > 1]
-    return " · ".join([*said, say("{replicas} replicas", replicas=point.replicas)])
+    return " · ".join([*said, plural(point.replicas, "replica")])
 
 
 def _mark(offer: Offer[Run]) -> str:

@@ -21,14 +21,13 @@ from trueflops.language import mark
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Server, ServingPoint, TrainingStep, WholeBill, whole_bill
-from trueflops.predict.released import served_weights
 from trueflops.profile import profile_of
-from trueflops.profile.frameworks import SERVING, USUAL
+from trueflops.profile.frameworks import USUAL
 from trueflops.search.chips import MOST_CHIPS, best_plan, narrowest
 from trueflops.search.hardware import Hardware
 from trueflops.search.serving import Limits, search_serving
 from trueflops.units import JOULES_PER_KWH, SECONDS_PER_HOUR
-from trueflops.workload import Serving, Training
+from trueflops.workload import Training
 
 Goal = Literal["time", "usd", "kwh", "chips"]
 GOALS: Final[tuple[Goal, ...]] = ("usd", "time", "kwh", "chips")
@@ -81,6 +80,9 @@ def chips_for_training(
     wish: Wish,
     most: int = 5,
     say: Callable[[str], None] = lambda text: None,
+    *,
+    rent_of: Callable[[Accelerator], Price | None] = price,
+    bill_of: Callable[[TrainingStep], WholeBill] = whole_bill,
 ) -> Market[Run]:
     """The best count of every chip that may be among so many best ones, for a workload that may
     suit the count.
@@ -88,12 +90,12 @@ def chips_for_training(
     market: Market[Run] = Market()
     able = []
     for chip in chips:
-        rent = price(chip)
-        if rent is None and (wish.minimise == "usd" or wish.budget < inf):
-            market.without[chip.name] = NO_PRICE
-            continue
         try:
-            able.append(_Runs(model, training, chip, rent))
+            rent = rent_of(chip)
+            if rent is None and (wish.minimise == "usd" or wish.budget < inf):
+                market.without[chip.name] = NO_PRICE
+                continue
+            able.append(_Runs(model, training, chip, rent, bill_of))
         except TrueflopsError as error:
             market.without[chip.name] = str(error)
     able.sort(key=lambda runs: runs.least_usd(1))
@@ -125,8 +127,10 @@ class _Runs:
         training: Callable[[int], Training],
         chip: Accelerator,
         rent: Price | None,
+        bill_of: Callable[[TrainingStep], WholeBill],
     ) -> None:
-        self.model, self.training, self.chip, self.rent = model, training, chip, rent
+        self.model, self.training, self.chip = model, training, chip
+        self.rent, self.bill_of = rent, bill_of
         self.dtype = narrowest(chip)
         each = BYTES[self.dtype] + Plan(parameter_dtype=self.dtype).state_bytes
         self.fewest = ceil(model.parameter_count * each / chip.need("memory.capacity"))
@@ -154,7 +158,7 @@ class _Runs:
         """The best plan's run, or none."""
         on = Hardware(cluster_of(self.chip, count), profile_of(self.chip, USUAL))
         step = best_plan(self.model, self.training(count), on)
-        return Run(step, whole_bill(step)) if step is not None else None
+        return Run(step, self.bill_of(step)) if step is not None else None
 
 
 def _best_count(runs: _Runs, wish: Wish) -> Offer[Run] | None:
@@ -190,23 +194,25 @@ def _value(bill: WholeBill, count: int, goal: Goal) -> float:
 
 
 def chips_for_serving(
-    model: Model,
-    asked: Serving,
+    serve: Callable[[Accelerator, int], Sequence[Server]],
     limits: Limits,
     chips: Sequence[Accelerator],
     goal: Goal,
     say: Callable[[str], None] = lambda text: None,
+    *,
+    rent_of: Callable[[Accelerator], Price | None] = price,
 ) -> Market[ServingPoint]:
-    """The fewest of every chip that answer so many users in time."""
+    """The fewest of every chip that answer in time; `serve` gives the servers on so many of one, a
+    server for each format that may be tried.
+    """
     market: Market[ServingPoint] = Market()
     for chip in chips:
         say(f"{chip.name}; {len(market.offers)} chips can so far")
-        rent = price(chip)
-        if rent is None and goal == "usd":
-            market.without[chip.name] = NO_PRICE
-            continue
         try:
-            found = _fewest_serving(model, asked, limits, chip)
+            if goal == "usd" and rent_of(chip) is None:
+                market.without[chip.name] = NO_PRICE
+                continue
+            found = _fewest_serving(serve, limits, chip)
         except TrueflopsError as error:
             market.without[chip.name] = str(error)
             continue
@@ -216,25 +222,27 @@ def chips_for_serving(
         count, point = found
         watts = float(point.watts.value) if point.watts else inf
         by = {
-            "usd": count * rent.usd_per_hour if rent else inf,
+            "usd": count * point.price.usd_per_hour if point.price else inf,
             "kwh": watts * SECONDS_PER_HOUR / JOULES_PER_KWH,
             "chips": float(count),
             "time": float(point.ttft.value),
         }
-        market.offers.append(Offer(chip, count, point, rent, by[goal]))
+        market.offers.append(Offer(chip, count, point, point.price, by[goal]))
     market.offers.sort(key=lambda offer: offer.value)
     return market
 
 
 def _fewest_serving(
-    model: Model, asked: Serving, limits: Limits, chip: Accelerator
+    serve: Callable[[Accelerator, int], Sequence[Server]], limits: Limits, chip: Accelerator
 ) -> tuple[int, ServingPoint] | None:
-    weights = served_weights(model, chip).name
-    profile = profile_of(chip, SERVING)
     for exponent in range(int(log2(MOST_CHIPS)) + 1):
-        where = cluster_of(chip, 2**exponent)
-        server = Server(model, asked, where, profile, weights=weights)
-        points = search_serving(server, limits, most=1)
-        if points and points[0].fits and limits.met(points[0]):
-            return 2**exponent, points[0]
+        points = [
+            point
+            for server in serve(chip, 2**exponent)
+            for point in search_serving(server, limits, most=1)
+            if point.fits and limits.met(point)
+        ]
+        if points:
+            best = max(points, key=lambda point: float(point.tokens_per_second.value))
+            return 2**exponent, best
     return None

@@ -118,17 +118,18 @@ def search_serving(server: Server, limits: Limits, most: int = 5) -> list[Servin
     plans = serving_plans(server)
     prepare_plans(server, plans)
     points = [server.predict(plan) for plan in plans]
-
-    def order(point: ServingPoint) -> tuple[bool, bool, bool, float]:
-        if not point.most_requests:  # not even one: the leanest is the nearest to fitting
-            return (True, True, True, float(point.memory.value))
-        rate = float(point.tokens_per_second.value)  # where requests wait it is of those that run
-        return (False, not point.fits, not limits.met(point), -rate)
-
-    best = sorted(points, key=order)[:most]
+    best = sorted(points, key=lambda point: rank(point, limits))[:most]
     # Arrays round otherwise than numbers: what is answered is what the plan alone would be.
     server.passes.forget()
     return [server.predict(point.plan) for point in best]
+
+
+def rank(point: ServingPoint, limits: Limits) -> tuple[bool, bool, bool, float]:
+    """The better a point, the smaller: it fits, is in time, and writes more tokens a second."""
+    if not point.most_requests:  # not even one: the leanest is the nearest to fitting
+        return (True, True, True, float(point.memory.value))
+    rate = float(point.tokens_per_second.value)  # where requests wait it is of those that run
+    return (False, not point.fits, not limits.met(point), -rate)
 
 
 def loaded_points(server: Server, plans: list[Plan], limits: Limits) -> Iterator[ServingPoint]:
