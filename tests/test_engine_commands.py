@@ -201,7 +201,8 @@ def test_flags_that_cannot_be_meant_are_refused(
 
 
 def test_most_sequences_are_how_many_run(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = _ask(capsys, "--on", "H100", "--tp", "1", "--max-num-seqs", "16")
+    given = ("--max-num-seqs", "16", "--concurrency", "64")
+    answer = _ask(capsys, "--on", "H100", "--tp", "1", *given)
     assert answer["running_requests_per_replica"] == 16
     assert answer["waiting_requests_per_replica"] == 48
 

@@ -73,3 +73,26 @@ def test_the_cut_that_was_found_can_be_typed(capsys: Capture) -> None:
     typed = ask(capsys, *words, *found["plan_flags"].split())
     assert typed["plan"] == found["plan"]
     assert typed["tokens_per_second"] == found["tokens_per_second"]
+
+
+def test_an_engine_is_asked_for_as_many_as_it_runs_at_once(capsys: Capture) -> None:
+    """llama-server has four slots unless told: 64 requests would wait for one another."""
+    words = ("infer", "Llama-3.1-8B", "--on", "RTX4090", "--engine", "llama.cpp", "--tp", "1")
+    answer = ask(capsys, *words)
+    assert answer["requests_per_replica"] == 4
+    assert answer["waiting_requests_per_replica"] == 0
+    assert "concurrency 4: as many as llama.cpp runs at once" in said(capsys, *words)
+    more = ask(capsys, *words, "--max-num-seqs", "16")
+    assert more["requests_per_replica"] == 16
+    assert "as many as" not in said(capsys, *words, "--concurrency", "4")
+
+
+def test_the_cache_holds_those_that_the_engine_lets_in(capsys: Capture) -> None:
+    """However many wait for a turn, the engine never holds them: nothing overflows."""
+    words = ("infer", "Llama-3.1-8B", "--on", "H100", "--tp", "1", "--concurrency")
+    full, crowded = ask(capsys, *words, "256"), ask(capsys, *words, "1000000")
+    assert crowded["fits"]
+    assert crowded["memory"] == full["memory"]
+    assert crowded["waiting_requests_per_replica"] == 1_000_000 - 256
+    text = said(capsys, *words, "1000000")
+    assert "999,744 requests wait: an engine runs 256 at once" in text

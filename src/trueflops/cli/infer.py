@@ -21,11 +21,13 @@ from trueflops.cli.choosing import (
 )
 from trueflops.cli.deploying import Deployment, engine_for, length_for
 from trueflops.cli.loading import (
+    load_of,
     percentile_of,
     rate_of,
     requests_of,
     simulate,
     simulates,
+    why_so_many,
 )
 from trueflops.cli.offloading import offload_notes, offload_of
 from trueflops.cli.question import (
@@ -46,7 +48,7 @@ from trueflops.cli.splitting import faster_split, split_as_asked, split_notes, s
 from trueflops.errors import BadInput, join_or
 from trueflops.files import check_writable
 from trueflops.language import mark, say
-from trueflops.model import Model, add_copies, read_model
+from trueflops.model import add_copies, read_model
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.predict.provenance import serving_provenance
@@ -69,10 +71,8 @@ from trueflops.report.tables import console
 from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
 from trueflops.search.serving import rank
-from trueflops.workload import Serving
 
 NONE_IN_TIME = mark("no configuration of this cluster answers within the limits given")
-USUAL = {"input": 1024, "output": 256, "concurrency": 64}
 OPS_OF = {"decode": mark("one decode step"), "prefill": mark("a pass that reads a prompt")}
 
 
@@ -213,6 +213,7 @@ def ask(options: argparse.Namespace) -> Answer:
                 say("--{name} is answered by trueflops infer alone, not in a sweep", name=name)
             )
     servers, more = serve(options)
+    more["notes"] += why_so_many(options, servers[0])
     limits = _limits(options)
     tried = [(server, _cuts(options, server, limits)) for server in servers]
     server, points = min(tried, key=lambda each: rank(each[1][0], limits))
@@ -237,11 +238,11 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     """The server that is asked, one for each format that may be tried, and what to say of it."""
     copies = options.redundant_experts or 0
     where, model = cluster_of(options), add_copies(read_model(options.model), copies)
-    asked = _asked(options, model)
-    notes = check_length(model, asked.context, "--input and --output:")
-    weights = formats_of(options, model, where.accelerator)
     software = software_of(options, where.accelerator, SERVING)
     engine = engine_for(options, software.name, where.accelerator)
+    asked = load_of(options, model, engine)
+    notes = check_length(model, asked.context, "--input and --output:")
+    weights = formats_of(options, model, where.accelerator)
     speculation = speculation_of(options, model)
     offload = offload_of(options, engine, model, where)
     stages = stages_of(options, model, where, offload)
@@ -288,20 +289,6 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
 
 def _limits(options: argparse.Namespace) -> Limits:
     return Limits(*(_seconds(options, name) for name in ("ttft", "tpot")))
-
-
-def _asked(options: argparse.Namespace, model: Model) -> Serving:
-    """The load; a prompt that nobody gave leaves room for the output in the model's own length."""
-    output = _count(options, "output", USUAL["output"])
-    room = max(model.max_positions - output, 1)
-    read = _count(options, "input", min(USUAL["input"], room))
-    asked_by = "concurrency" if options.users is None else "users"
-    return Serving(read, output, _count(options, asked_by, USUAL["concurrency"]))
-
-
-def _count(options: argparse.Namespace, name: str, usual: int) -> int:
-    value = getattr(options, name)
-    return usual if value is None else units.parse_count(str(value), what=f"--{name}")
 
 
 def given_plan(options: argparse.Namespace, server: Server) -> Plan:

@@ -13,14 +13,18 @@ import numpy as np
 from trueflops import units
 from trueflops.errors import BadInput
 from trueflops.language import say
+from trueflops.model import Model
 from trueflops.predict import Server, ServingPoint
+from trueflops.profile import Engine
 from trueflops.search import Limits
 from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.serve.outcome import Outcome, outcome
 from trueflops.serve.scheduler import Served
 from trueflops.serve.simulated import Deployed
 from trueflops.serve.trace_file import read_requests
+from trueflops.workload import Serving
 
+USUAL: Final = {"input": 1024, "output": 256, "concurrency": 64}
 USUAL_REQUESTS: Final = 1000
 MOST_REQUESTS: Final = 1_000_000
 USUAL_PERCENTILE: Final = 99.0
@@ -35,6 +39,33 @@ SIMULATED: Final = (
 def simulates(options: argparse.Namespace) -> bool:
     """Whether the flags ask for a simulation."""
     return any(getattr(options, name, None) is not None for name in SIMULATED)
+
+
+def load_of(options: argparse.Namespace, model: Model, engine: Engine) -> Serving:
+    """The load; a prompt that nobody gave leaves room for the output in the model's own length, and
+    so many requests that an engine lets them all in.
+    """
+    output = _said(options, "output", USUAL["output"])
+    room = max(model.max_positions - output, 1)
+    read = _said(options, "input", min(USUAL["input"], room))
+    asked_by = "concurrency" if options.users is None else "users"
+    usual = min(USUAL["concurrency"], engine.most_sequences)
+    return Serving(read, output, _said(options, asked_by, usual))
+
+
+def why_so_many(options: argparse.Namespace, server: Server) -> list[str]:
+    """Why fewer requests are in flight than usual, where nobody says how many."""
+    said = (options.concurrency, options.rate, options.rates, options.requests_from)
+    asked = server.workload.concurrency
+    if asked == USUAL["concurrency"] or any(each is not None for each in said):
+        return []
+    return [
+        say(
+            "concurrency {asked}: as many as {engine} runs at once",
+            asked=asked,
+            engine=server.engine.name,
+        )
+    ]
 
 
 def rate_of(options: argparse.Namespace) -> float:
@@ -138,6 +169,11 @@ def simulate(
         first = first or found
     assert first is not None, "a cut without room for a request was to be simulated"
     return first
+
+
+def _said(options: argparse.Namespace, name: str, usual: int) -> int:
+    value = getattr(options, name)
+    return usual if value is None else units.parse_count(str(value), what=f"--{name}")
 
 
 def _count(options: argparse.Namespace) -> int:

@@ -96,9 +96,7 @@ def serving_table(point: ServingPoint) -> RenderableType:
 
     first = say("queue, prefill, one step")
     if point.waiting:
-        first = say(
-            "{waiting} requests wait for room", waiting=count(point.waiting * point.replicas)
-        )
+        first = _why_wait(point)
     row("time to first token", ranged(point.ttft, "seconds"), first)
     row("time per output token", ranged(point.tpot, "seconds"), "prefills of others included")
     step = say("decode step") if point.gain is None else say("step, a token")
@@ -138,7 +136,7 @@ def serving_table(point: ServingPoint) -> RenderableType:
     at = say("requests of {length:,} tokens", length=pool.length)
     row("maximum concurrency", ranged(pool.concurrency, "count"), at)
     filled = Text(
-        say("by {running} at their longest", running=plural(point.running, "request")), style="dim"
+        say("by {running} of full length", running=plural(point.running, "request")), style="dim"
     )
     table.add_row("KV cache filled", f"{100 * point.cache_filled:.1f} %", "", filled)
     room = Text(
@@ -149,6 +147,18 @@ def serving_table(point: ServingPoint) -> RenderableType:
     if point.plan.tp * point.plan.pp > 1:
         table.add_row("… on one accelerator", part, "", Text(say("of those that share it"), "dim"))
     return table
+
+
+def _why_wait(point: ServingPoint) -> str:
+    """How many requests wait, and for what: a turn in the engine, or room in its cache."""
+    waiting = count(point.waiting * point.replicas)
+    if point.running < point.engine.most_sequences:
+        return say("{waiting} requests wait for room", waiting=waiting)
+    return say(
+        "{waiting} requests wait: an engine runs {most} at once",
+        waiting=waiting,
+        most=count(point.engine.most_sequences),
+    )
 
 
 def money_rows(point: Point) -> list[tuple[str, tuple[str, str], str]]:

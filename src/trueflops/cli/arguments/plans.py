@@ -305,7 +305,11 @@ def infer_flags(p: argparse.ArgumentParser) -> None:
     asked = p.add_argument_group("workload")
     asked.add_argument("--input", metavar="N", help="tokens to read (default 1024)")
     asked.add_argument("--output", metavar="N", help="tokens to write (default 256)")
-    asked.add_argument("--concurrency", metavar="N", help="requests in flight (default 64)")
+    asked.add_argument(
+        "--concurrency",
+        metavar="N",
+        help="requests in flight (default 64, or what the engine runs at once)",
+    )
     asked.add_argument("--ttft", metavar="TIME", help="time to first token at most, as 500ms")
     asked.add_argument("--tpot", metavar="TIME", help="time per output token at most, as 50ms")
     asked.add_argument(

@@ -92,7 +92,7 @@ class ServerMemory:
         return self.visible
 
     def of(self, plan: Plan, reading: Costs, batch: int) -> tuple[Term, float, int, int]:
-        """Weights, the cache of all requests, and what one prefill needs while it runs.
+        """Weights, the cache of all requests that the engine lets in, and what one prefill needs.
 
         Beside it the cache of one request, how many of them can end together, and how many can
         run: those under way have on average written half of their output.
@@ -105,7 +105,7 @@ class ServerMemory:
         most = max(int(left // per_request), 0)
         half = context - self.workload.output / 2.0
         room = max(int(left // (cache.request_bytes(half) + self._drafted(plan, half))), 1)
-        held = exact("KV cache", per_request * batch, "bytes")
+        held = exact("KV cache", per_request * self._let_in(batch), "bytes")
         whole = total("memory", fixed[0], held, *fixed[1:], unit="bytes")
         return whole, per_request, most, room
 
@@ -241,13 +241,17 @@ class ServerMemory:
         model, ends = self.passes.model, (reading.embedding, reading.head)
         weights = sum(n * float(p.weight_bytes) for p, n in reading.pieces(model))
         weights -= sum(float(end.weight_bytes) for end in ends)
-        cache = self.cache_per_request(replace(plan, pp=1)) * batch
+        cache = self.cache_per_request(replace(plan, pp=1)) * self._let_in(batch)
         return (weights + cache) / model.layers
 
     def fitting(self, plan: Plan, reading: Costs, each: float) -> int:
         """Layers of so many bytes that one accelerator can hold."""
         others = sum(float(part.value) for part in self.fixed(plan, reading)[1:])
         return max(int((self.capacity(plan) - others) // each), 0)
+
+    def _let_in(self, batch: int) -> int:
+        """Of so many requests, those that the engine runs at once where there is room."""
+        return min(batch, self.engine.most_sequences)
 
     def _left(self, plan: Plan, fixed: list[Term]) -> float:
         """What is left for the cache."""

@@ -97,8 +97,8 @@ class ServingPoint(ServingAnswer):
 
     plan: Plan
     replicas: int
-    batch: int  # requests that one replica is asked to hold at once
-    running: int  # of those, the ones whose cache there is room for; the others wait
+    batch: int  # requests that one replica is asked for at once
+    running: int  # of those, the ones that its engine lets in and has room for; the others wait
     kv_cache: KvCache  # of one replica, as its engine prints it at start
     layers_that_fit: int  # on the accelerators of a replica, the head and others left to the host
     gain: SpeculativeGain | None = None  # of speculative decoding, where it was asked for
@@ -116,7 +116,7 @@ class ServingPoint(ServingAnswer):
 
     @property
     def waiting(self) -> int:
-        """Requests of one replica that wait for room in its cache; times are of those that run."""
+        """Requests of one replica that wait until others end; times are of those that run."""
         return self.batch - self.running
 
     @property
@@ -127,7 +127,7 @@ class ServingPoint(ServingAnswer):
 
     @property
     def fits(self) -> bool:
-        """Whether weights and the cache of all requests fit."""
+        """Whether weights and the cache of all requests that the engine lets in fit."""
         return float(self.memory.value) <= self.capacity_bytes
 
 
