@@ -16,6 +16,7 @@ speculation.py  what is drafted and accepted   speculator.py  steps that verify 
 """
 
 from trueflops.predict.serving.offloading import Offload as Offload
+from trueflops.predict.serving.passes import Stage as Stage
 from trueflops.predict.serving.point import Point as Point
 from trueflops.predict.serving.point import Pool as Pool
 from trueflops.predict.serving.point import PooledPoint as PooledPoint
@@ -25,4 +26,3 @@ from trueflops.predict.serving.server import Server as Server
 from trueflops.predict.serving.speculation import Acceptance as Acceptance
 from trueflops.predict.serving.speculation import Speculation as Speculation
 from trueflops.predict.serving.speculator import Speculator as Speculator
-from trueflops.predict.serving.stages import Stage as Stage

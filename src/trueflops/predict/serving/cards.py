@@ -14,8 +14,6 @@ from trueflops.predict.costs import Costs
 from trueflops.predict.serving.memory import ServerMemory
 from trueflops.predict.serving.passes import Passes, summed_over
 from trueflops.predict.serving.point import StagePoint
-from trueflops.predict.serving.stage_memory import StagedMemory
-from trueflops.predict.serving.stages import StagedPasses, by_stage
 from trueflops.runtime import Estimate
 
 
@@ -28,14 +26,11 @@ def serving_watts(
     `costs` are those of reading one prompt and of writing tokens, which a replica does so `often`;
     `drafting` are the joules of such a step with drafts.
     """
-    if isinstance(passes, StagedPasses):
-        each = [
-            cluster_watts(one.cluster, one.profile, _joules(one, own, often, None), 1.0, taken, pue)
-            for one, own in zip(passes.each, zip(*map(by_stage, costs), strict=True), strict=True)
-        ]
-        return _together(each)
-    joules = _joules(passes, costs, often, drafting) / float(plan.pp)
-    return cluster_watts(passes.cluster, passes.profile, joules, 1.0, taken, pue)
+    each = []
+    for card, *own in zip(passes.cards, *map(passes.by_card, costs), strict=True):
+        joules = _joules(card, own, often, drafting) / float(card.dealt(plan).pp)
+        each.append(cluster_watts(card.cluster, card.profile, joules, 1.0, taken, pue))
+    return each[0] if len(each) == 1 else _together(each)
 
 
 def _joules(
@@ -64,18 +59,20 @@ def stage_points(
     passes: Passes, memory: ServerMemory, plan: Plan, costs: tuple[Costs, Costs], batch: int
 ) -> tuple[StagePoint, ...]:
     """What each card holds and takes; none where all accelerators are alike."""
-    if not isinstance(passes, StagedPasses) or not isinstance(memory, StagedMemory):
+    if not passes.stages:
         return ()
     reading, writing = costs
     written = passes.taken(writing, plan, graphs=True)
     read = passes.taken(reading, plan, graphs=False)
+    held = zip(memory.cards, passes.by_card(reading), strict=True)
     return tuple(
         StagePoint(
             stage.chip,
             stage.layers,
-            *memory.stage(at, plan, reading, batch),
+            card.of(plan, own, batch)[0],
+            card.capacity(plan),
             decode_seconds=float(written[at]),
             prefill_seconds=float(read[at]),
         )
-        for at, stage in enumerate(passes.stages)
+        for at, (stage, (card, own)) in enumerate(zip(passes.stages, held, strict=True))
     )

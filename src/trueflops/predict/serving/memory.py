@@ -9,6 +9,7 @@ Engines size their cache at start (`pool` of profile/engines.py):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -84,6 +85,11 @@ class ServerMemory:
         self.towers = towers  # parameters of encoders beside the model
         self.encoding = encoding  # bytes that their pass holds
         self.speculator = speculator
+
+    @property
+    def cards(self) -> Sequence[ServerMemory]:
+        """Of each card where stages have cards of their own; else this."""
+        return (self,)
 
     def capacity(self, plan: Plan) -> float:
         """Bytes of one accelerator that the parts below may fill."""
@@ -233,8 +239,12 @@ class ServerMemory:
         """Of the model's, those that accelerators can hold where the head and others are left
         to the host.
         """
+        return sum(self.rooms(plan, reading, batch)) * int(plan.pp)
+
+    def rooms(self, plan: Plan, reading: Costs, batch: int) -> list[int]:
+        """How many layers each card could hold."""
         each = self.layer_bytes(plan, reading, batch)
-        return self.fitting(plan, reading, each) * int(plan.pp)
+        return [memory.fitting(plan, reading, each) for memory in self.cards]
 
     def layer_bytes(self, plan: Plan, reading: Costs, batch: int) -> float:
         """Weights and cache of one layer, on average."""

@@ -7,14 +7,14 @@ priced once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trueflops.catalog import Cluster
+from trueflops.catalog import Accelerator, Cluster
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement
 from trueflops.graph import Pass, Program, compile_program
 from trueflops.graph.formats import Format, is_gguf
@@ -42,8 +42,19 @@ Remembered = dict[tuple[object, ...], Costs]
 """What passes of these shapes cost."""
 
 
+@dataclass(frozen=True)
+class Stage:
+    """So many layers of the model on one card."""
+
+    chip: Accelerator
+    profile: Profile
+    layers: int
+
+
 class Passes:
     """Passes of one model in one number format on one cluster."""
+
+    stages: tuple[Stage, ...] = ()  # on cards of their own; else plans deal layers out
 
     def __init__(
         self, model: Model, cluster: Cluster, profile: Profile, weights: str, cache_bits: float,
@@ -69,6 +80,22 @@ class Passes:
     def dealt(self, plan: Plan) -> Plan:
         """The plan by whose stages these layers are dealt out."""
         return plan
+
+    @property
+    def cards(self) -> Sequence[Passes]:
+        """Passes of each stage on its own card; these alone where all accelerators are alike."""
+        return (self,)
+
+    def by_card(self, costs: Costs) -> Sequence[Costs]:
+        """What each of `cards` costs."""
+        return (costs,)
+
+    def taken(self, costs: Costs, plan: Plan, *, graphs: bool) -> list[Size]:
+        """Seconds in which each of them computes."""
+        return [
+            summed(part.value for part in passes.computing(own, plan, graphs=graphs))
+            for passes, own in zip(self.cards, self.by_card(costs), strict=True)
+        ]
 
     def slowest_share(self, plan: Plan, batch: Size, seq: Size, past: Size) -> Size:
         """Of the time that all stages take for such a pass, the slowest one's part."""

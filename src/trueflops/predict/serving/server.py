@@ -28,13 +28,13 @@ from trueflops.predict.costs import Costs
 from trueflops.predict.serving.cards import serving_watts, stage_points
 from trueflops.predict.serving.memory import ServerMemory
 from trueflops.predict.serving.offloading import Offload, OffloadedPasses
-from trueflops.predict.serving.passes import Passes, Shape
+from trueflops.predict.serving.passes import Passes, Shape, Stage
 from trueflops.predict.serving.point import ServingPoint, SpeculativeGain
 from trueflops.predict.serving.ranks import fullest_rank
 from trueflops.predict.serving.speculation import Speculation
 from trueflops.predict.serving.speculator import Outlook, Speculator
-from trueflops.predict.serving.stage_memory import StagedMemory
-from trueflops.predict.serving.stages import Stage, StagedPasses
+from trueflops.predict.serving.stage_memory import memory_of
+from trueflops.predict.serving.stages import StagedPasses
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
 from trueflops.runtime import Estimate, Term, leaf, total
@@ -98,7 +98,7 @@ class Server:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Of a pipeline on cards of their own; empty: plans deal layers out to equal ones."""
-        return self.passes.stages if isinstance(self.passes, StagedPasses) else ()
+        return self.passes.stages
 
     def split(self, layers: Sequence[int]) -> Server:
         """The same server with so many layers on each of its cards."""
@@ -120,9 +120,7 @@ class Server:
     @property
     def memory(self) -> ServerMemory:
         """Of this engine under this load."""
-        if isinstance(self.passes, StagedPasses):
-            return StagedMemory(self.passes, self.engine, self.workload, length=self.length)
-        return ServerMemory(
+        return memory_of(
             self.passes, self.engine, self.workload, length=self.length, speculator=self.speculator
         )
 

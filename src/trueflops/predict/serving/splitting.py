@@ -20,7 +20,6 @@ from trueflops.catalog.visible import visible_bytes
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict.serving.point import ServingPoint
 from trueflops.predict.serving.server import Server
-from trueflops.predict.serving.stage_memory import StagedMemory
 from trueflops.profile import Engine
 
 
@@ -100,7 +99,6 @@ def at_least_one(layers: list[int]) -> list[int]:
 def _in_order(server: Server) -> list[int]:
     """Each card filled with layers and their cache before the next; the last takes the rest."""
     plan, asked, memory = pipeline_plan(server), server.workload, server.memory
-    assert isinstance(memory, StagedMemory)
     reading = server.passes.costs(plan, 1.0, float(asked.input), 0.0)
     found, left = [], server.model.layers
     for room in memory.rooms(plan, reading, asked.concurrency)[:-1]:

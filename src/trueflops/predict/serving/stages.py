@@ -17,26 +17,17 @@ from typing import Final
 
 import numpy as np
 
-from trueflops.catalog import Accelerator, Cluster, cluster_of
+from trueflops.catalog import Cluster, cluster_of
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost, join_pieces
-from trueflops.predict.serving.passes import Passes, Remembered
-from trueflops.profile import Engine, Profile
+from trueflops.predict.serving.passes import Passes, Remembered, Stage
+from trueflops.profile import Engine
 from trueflops.runtime import Term, exact, total
 from trueflops.sizes import Size
 from trueflops.tables import summed
 
 WAITING: Final = "waits for the slowest stage"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """So many layers of the model on one card."""
-
-    chip: Accelerator
-    profile: Profile
-    layers: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ class StagedPasses(Passes):
             engine=engine, remembered=self.priced[first.chip.name],
         )  # fmt: skip
         ends = [0, *accumulate(stage.layers for stage in stages)]
-        self.each = [
+        self._cards = [
             StagePasses(
                 replace(model, pattern=model.pattern[first:end]),
                 cluster_of(stage.chip),
@@ -82,6 +73,16 @@ class StagedPasses(Passes):
             )
             for stage, (first, end) in zip(stages, pairwise(ends), strict=True)
         ]
+
+    @property
+    def cards(self) -> Sequence[Passes]:
+        """Passes of each stage on its own card."""
+        return self._cards
+
+    def by_card(self, costs: Costs) -> Sequence[Costs]:
+        """What each of them costs."""
+        assert isinstance(costs, StagedCosts)  # as `costs` gives them
+        return costs.each
 
     def split(self, layers: Sequence[int]) -> StagedPasses:
         """The same cards with so many layers each; what was priced is kept."""
@@ -95,7 +96,7 @@ class StagedPasses(Passes):
 
     def forget(self) -> None:
         """Price everything anew."""
-        for passes in self.each:
+        for passes in self.cards:
             passes.forget()
 
     def prepare(self, asked: object) -> None:
@@ -106,12 +107,12 @@ class StagedPasses(Passes):
     ) -> Costs:
         """What the ops of all stages cost."""
         return self._joined(
-            [passes.costs(plan, batch, seq, past, verifies=verifies) for passes in self.each]
+            [passes.costs(plan, batch, seq, past, verifies=verifies) for passes in self.cards]
         )
 
     def unpriced(self, plan: Plan, batch: Size, seq: Size, past: Size) -> Costs:
         """What a pass holds on every card, where no time of it is asked."""
-        return self._joined([passes.unpriced(plan, batch, seq, past) for passes in self.each])
+        return self._joined([passes.unpriced(plan, batch, seq, past) for passes in self.cards])
 
     def _joined(self, found: Sequence[Costs]) -> StagedCosts:
         """Those of all stages as those of a pass."""
@@ -143,7 +144,7 @@ class StagedPasses(Passes):
 
     def _on_average(self, kind: int, found: Sequence[PieceCost]) -> PieceCost:
         """A block of one kind, averaged over the stages that hold such."""
-        held = [float(passes.model.pattern.count(kind)) for passes in self.each]
+        held = [float(passes.model.pattern.count(kind)) for passes in self.cards]
         shares = [count / max(sum(held), 1.0) for count in held]
         return join_pieces(
             found,
@@ -151,13 +152,6 @@ class StagedPasses(Passes):
                 share * size for share, size in zip(shares, sizes, strict=True) if share
             ),
         )
-
-    def taken(self, costs: Costs, plan: Plan, *, graphs: bool) -> list[Size]:
-        """Seconds of each stage's own layers."""
-        return [
-            summed(part.value for part in passes.computing(own, plan, graphs=graphs))
-            for passes, own in zip(self.each, by_stage(costs), strict=True)
-        ]
 
     def slowest_share(self, plan: Plan, batch: Size, seq: Size, past: Size) -> Size:
         """Of the time that all stages take, the slowest one's part."""
@@ -174,7 +168,7 @@ class StagedPasses(Passes):
         under_way = busy * plan.pp
         whole = np.maximum(summed(taken), under_way * _largest(taken))
         found = []
-        for at, (passes, own) in enumerate(zip(self.each, by_stage(costs), strict=True)):
+        for at, (passes, own) in enumerate(zip(self.cards, self.by_card(costs), strict=True)):
             working = under_way * taken[at] / whole
             parts = passes.computing(own, plan, graphs=graphs, busy=working)
             found.append(total(self.names[at], *parts))
@@ -196,14 +190,8 @@ class StagedPasses(Passes):
         """Every stage by the physics of its own chip."""
         return summed(
             passes.least(own, passes.dealt(plan), graphs=graphs)
-            for passes, own in zip(self.each, by_stage(costs), strict=True)
+            for passes, own in zip(self.cards, self.by_card(costs), strict=True)
         )
-
-
-def by_stage(costs: Costs) -> tuple[Costs, ...]:
-    """What each stage of such passes costs."""
-    assert isinstance(costs, StagedCosts)  # as `costs` gives them
-    return costs.each
 
 
 def _largest(sizes: Sequence[Size]) -> Size:
