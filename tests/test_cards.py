@@ -228,5 +228,5 @@ def test_lengths_are_those_of_the_row_then_of_its_data_set(
 def test_a_hybrid_of_unknown_layers_keeps_most_of_its_cache_short() -> None:
     hybrid, plain = model_of("Qwen3.9-29B", 27.0, 27.0), model_of("Enigma-29B", 27.0, 27.0)
     assert hybrid.parameter_count == pytest.approx(plain.parameter_count, rel=0.01)
-    states = [hybrid.blocks[kind].attention.state for kind in hybrid.pattern]
+    states = [hybrid.blocks[kind].recurrent for kind in hybrid.pattern]
     assert sum(state is None for state in states) == len(states) // 4

@@ -28,7 +28,7 @@ from trueflops.plan import Plan
 
 S, B = 2048, 4
 GPT3 = read_model("Megatron-175B")
-H, A = GPT3.hidden, GPT3.blocks[0].attention.heads
+H, A = GPT3.hidden, GPT3.attentions[0].heads
 
 
 def kept_bytes(tp: int = 1, sp: bool = False, policy: str = "none", flash: bool = False) -> float:

@@ -65,10 +65,10 @@ def test_parameters_are_those_of_transformers(kind: str) -> None:
 
 
 def test_layers_are_as_the_config_says() -> None:
-    assert [bool(b.attention.state) for b in every_layer(read())] == [True, True, True, False] * 2
+    assert [bool(b.recurrent) for b in every_layer(read())] == [True, True, True, False] * 2
     types = ["full_attention"] + ["linear_attention"] * 7
     said = read(layer_types=types)
-    assert [bool(b.attention.state) for b in every_layer(said)] == [False] + [True] * 7
+    assert [bool(b.recurrent) for b in every_layer(said)] == [False] + [True] * 7
 
 
 def every_layer(model: Model) -> list[Any]:
@@ -90,7 +90,7 @@ def test_a_step_reads_and_writes_every_state_whatever_the_context() -> None:
         of = server(model, past=past)
         program = of.decode_program(serving_plan(model, of.dtype, tp=1), 8)
         ops = [node for node in program.blocks[0].forward if isinstance(node, Op)]
-        (step,) = of.clock.price_ops([op for op in ops if op.name == "attention.state"])
+        (step,) = of.clock.price_ops([op for op in ops if op.name == "recurrent.state"])
         return float(step.work.bytes_read + step.work.bytes_written)
 
     assert states < moved(1024) < 1.01 * states
@@ -112,8 +112,8 @@ def test_a_prompt_is_read_in_chunks_by_kernels_of_its_own() -> None:
     program = of.prefill_program(serving_plan(of.model, of.dtype, tp=1))
     names = [node.name for node in program.blocks[0].forward if isinstance(node, Op)]
     assert [name for name in names if "chunk" in name] == [
-        "attention.chunk_products", "attention.chunk_solve", "attention.chunk_rewrite",
-        "attention.chunk_states", "attention.chunk_mix",
+        "recurrent.chunk_products", "recurrent.chunk_solve", "recurrent.chunk_rewrite",
+        "recurrent.chunk_states", "recurrent.chunk_mix",
     ]  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def test_a_decode_step_takes_what_an_h200_took() -> None:
     assert len(own) == 10
     for row in own:
         program = of.decode_program(plan, int(row["sequences"]))
-        step = next(node for node in program.blocks[0].forward if node.name == "attention.state")
+        step = next(node for node in program.blocks[0].forward if node.name == "recurrent.state")
         assert isinstance(step, Op)
         (priced,) = of.clock.price_ops([step])
         assert 1e6 * float(priced.seconds) == pytest.approx(float(row["latency_us"]), rel=0.15), row

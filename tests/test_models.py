@@ -65,9 +65,9 @@ def test_active_parameters_are_those_a_token_meets(name: str, active: float) -> 
 
 def test_windows_and_dense_first_layers_are_read() -> None:
     gemma = read_model("Gemma-3-27B")
-    windows = [gemma.blocks[i].attention.window for i in gemma.pattern]
+    windows = [gemma.attentions[i].window for i in gemma.pattern]
     assert windows[:6] == [1024] * 5 + [0]
-    assert read_model("GPT-OSS-20B").blocks[0].attention.window == 128
+    assert read_model("GPT-OSS-20B").attentions[0].window == 128
     deepseek = read_model("DeepSeek-V3")
     assert [deepseek.blocks[i].ffn is not None for i in deepseek.pattern[:4]] == [True] * 3 + [
         False

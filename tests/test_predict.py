@@ -275,7 +275,7 @@ def test_latent_attention_has_a_small_cache() -> None:
 
     model: Model = read_model("DeepSeek-V3")
     assert cache("DeepSeek-V3") == 61 * (512 + 64) * 2 * (8192 + 1024)
-    assert model.blocks[0].attention.cache_width == 576
+    assert model.attentions[0].cache_width == 576
 
 
 def test_windows_bound_the_cache() -> None:
@@ -287,9 +287,9 @@ def test_windows_bound_the_cache() -> None:
         return server.predict(Plan()).cache_bytes_per_request
 
     gemma = read_model("Gemma-3-1B")
-    width = gemma.blocks[0].attention.cache_width
-    local = sum(gemma.blocks[i].attention.window > 0 for i in gemma.pattern)
-    window = gemma.blocks[0].attention.window or gemma.blocks[1].attention.window
+    width = gemma.attentions[0].cache_width
+    local = sum(gemma.attentions[i].window > 0 for i in gemma.pattern)
+    window = gemma.attentions[0].window or gemma.attentions[1].window
     expected = 2 * width * (local * window + (gemma.layers - local) * 32000)
     assert cache("Gemma-3-1B") == pytest.approx(expected)
 

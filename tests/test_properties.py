@@ -146,7 +146,7 @@ def test_flop_summed_over_ranks_is_conserved(
 ) -> None:
     """Every rank's matmuls together are those of the whole model, however it is cut."""
     model = read_model(name)
-    heads = min(b.attention.kv_heads for b in model.blocks)
+    heads = min(attention.kv_heads for attention in model.attentions)
     assume(heads % tp == 0)
     if not model.is_moe:
         ep = etp = 1
@@ -196,7 +196,7 @@ def test_narrower_states_never_take_more_memory(question: tuple[Model, Cluster, 
 @given(st.sampled_from(MODELS), st.sampled_from([2, 4, 8]), st.booleans())
 def test_sharding_never_makes_a_rank_do_more(name: str, tp: int, sp: bool) -> None:
     model = read_model(name)
-    heads = min(b.attention.kv_heads for b in model.blocks)
+    heads = min(attention.kv_heads for attention in model.attentions)
     assume(heads % tp == 0)
     for block in model.blocks:
         graph = build_block(model, block, Pass(1, 1024))

@@ -296,7 +296,7 @@ def test_flash_attention_2_walks_over_the_cache_alone_where_it_verifies() -> Non
     past, drafted = 131072.0, 4
     server = server_of("Llama-3.1-8B", "RTX 3090", "vllm")
     by, plan = speculator_of(server, "ngram", drafted=drafted)
-    chip, attention = server.passes.clock.silicon, server.model.blocks[0].attention
+    chip, attention = server.passes.clock.silicon, server.model.attentions[0]
     flop = server.model.layers * past * 64.0 * 4.0 * attention.head_dim
     alone = flop / (chip.peak("bf16") / chip.units)
     assert float(by.step(plan, 1.0, past).value) > alone
@@ -317,6 +317,6 @@ def test_each_query_head_reads_the_cache_for_itself_on_metal() -> None:
     short, long = (
         float(server.asked(Serving(n, 2, 1)).decode(Plan()).value) for n in (16384, 32768)
     )
-    chip, attention = server.passes.clock.silicon, model.blocks[0].attention
+    chip, attention = server.passes.clock.silicon, model.attentions[0]
     loaded = model.layers * 16384.0 * attention.heads * 2.0 * attention.head_dim * 2.0
     assert long - short > loaded / (32.0 * chip.units * chip.hertz) * 0.9

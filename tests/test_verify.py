@@ -368,8 +368,8 @@ class TestReading:
     def test_a_script_whose_model_packs_its_projections(self) -> None:
         page = 'QwenLM/Qwen README.md "Profiling of Memory and Speed" @2df8e8ac45'
         plain, packed = (read_case(run_of(source=said), "a").model for said in ("", page))
-        assert [m.blocks[0].attention.packed for m in (plain, packed)] == [False, True]
-        assert packed.blocks[0].attention.qkv_bias
+        assert [m.attentions[0].packed for m in (plain, packed)] == [False, True]
+        assert packed.attentions[0].qkv_bias
 
     def test_compiled_litgpt_reads_no_mask(self) -> None:
         assert framework_key("LitGPT + Lightning Thunder (sdpa)", compiled="y") == "compiled"

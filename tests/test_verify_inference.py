@@ -500,7 +500,7 @@ def test_a_hybrid_has_the_layers_that_are_published(
     name: str, layers: int, full: int, billions: float
 ) -> None:
     model = model_of(name)
-    growing = [i for i in model.pattern if not model.blocks[i].attention.state]
+    growing = [i for i in model.pattern if model.blocks[i].attention]
     assert (model.layers, len(growing)) == (layers, full)
-    assert {model.blocks[i].attention.head_dim for i in growing} == {256}
+    assert {attention.head_dim for attention in model.attentions} == {256}
     assert model.parameter_count == pytest.approx(billions * 1e9, rel=0.03)

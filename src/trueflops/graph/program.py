@@ -209,7 +209,7 @@ def _lower(
                 graph,
                 compiled=compiled,
                 autocast=plan.autocasts,
-                wide_softmax=model.blocks[0].attention.rope,
+                wide_softmax=any(a.rope for a in model.attentions),
             )
         if run.training:
             graph = differentiate(graph, eager=written, carries=carries)

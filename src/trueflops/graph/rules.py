@@ -234,6 +234,11 @@ def _keep_activated(op: Op) -> tuple[Tensor, ...]:
     return op.outputs if op.variant is Activation.RELU else op.inputs
 
 
+def _keep_recurrence(op: Op) -> tuple[Tensor, ...]:
+    """What went in; of a solved system its solution."""
+    return op.outputs if op.facts.get("keeps_results") else op.inputs
+
+
 def _keep_masks(op: Op) -> tuple[Tensor, ...]:
     return tuple(t for t in op.outputs if t.role is _INDEX)
 
@@ -309,7 +314,7 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.CAST: Rule(_stream_work, pointwise=True),  # the gradient passes through
     Kind.DEQUANTISE: Rule(_stream_work),
     Kind.STREAM: _stream(),
-    Kind.RECURRENCE: _stream(_keep_inputs, fuses=False),
+    Kind.RECURRENCE: _stream(_keep_recurrence, fuses=False),
     Kind.ROUTE: _stream(lambda op: op.outputs, fuses=False),
     Kind.DISPATCH: _stream(_keep_masks, fuses=False),
     Kind.COMBINE: _stream(fuses=False),  # the router's weights were applied before the last product

@@ -1,7 +1,7 @@
 """What is computed: a frozen Model read from a Hugging Face config.json.
 
 architecture.py  Model, Block, and the counts of their weights
-layers.py        Attention, Ffn, Experts
+layers.py        Attention, Recurrent, Ffn, Experts
 parameters.py    every weight of a layer by named dimension
 adapters.py      the low-rank matrices beside linear layers (LoRA)
 freezing.py      first layers that are not trained
@@ -31,6 +31,7 @@ from trueflops.model.layers import Experts as Experts
 from trueflops.model.layers import Ffn as Ffn
 from trueflops.model.layers import Indexer as Indexer
 from trueflops.model.layers import Latent as Latent
+from trueflops.model.layers import Recurrent as Recurrent
 from trueflops.model.parameters import Parameter as Parameter
 from trueflops.model.predicting import predict_further as predict_further
 from trueflops.model.read import read_model as read_model

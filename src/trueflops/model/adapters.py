@@ -1,7 +1,8 @@
 """Adapters of linear layers: which layers have one, and the two matrices of each (LoRA).
 
 In: names as PEFT's users write them (q, v; attention; all-linear). Out: Parameters. Where queries,
-keys and values are one layer (c_attn, query_key_value, Wqkv) they share one adapter: qkv.
+keys and values are one layer (c_attn, query_key_value, Wqkv) they share one adapter: qkv. Layers
+that keep a state have an adapter for each part of their in_proj, and call the others as Mamba does.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ TARGETS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "up": ("ffn.up", "experts.up", "shared.up"),
         "down": ("ffn.down", "experts.down", "shared.down"),
         "router": ("experts.router", "shared.weigh"),
+        "in": (
+            *(f"recurrent.{name}" for name in ("q", "k", "v", "gate", "rates")),
+            *(f"recurrent.{name}" for name in ("gate_down", "gate_up", "rate_down")),
+        ),
+        "x": ("recurrent.narrow",),
+        "dt": ("recurrent.rate_up",),
+        "out": ("recurrent.out",),
     }
 )
 """The linear layers that a target names; a latent's projections make keys and values together."""

@@ -1,4 +1,4 @@
-"""What is computed: a frozen description of a decoder-only transformer.
+"""What is computed: a frozen description of a decoder-only language model.
 
 A Model is an embedding, a pattern of Blocks (few distinct ones, in layer order) and a head.
 It knows no hardware and no plan. Names are the field's own: heads, kv_heads, ffn, experts.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from trueflops.model.layers import Attention, Experts, Ffn, NormPlacement
+from trueflops.model.layers import Attention, Experts, Ffn, NormPlacement, Recurrent
 from trueflops.model.parameters import (
     Parameter,
     attention_parameters,
@@ -20,17 +20,24 @@ from trueflops.model.parameters import (
     linear,
     norm_parameter,
     norm_parameters,
+    recurrent_parameters,
 )
 from trueflops.model.quantization import Released
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One transformer layer: attention, then a dense FFN or experts, around a residual stream."""
+    """One layer around a residual stream: what mixes tokens, then a dense FFN or experts.
 
-    attention: Attention
+    Tokens are mixed by attention, by a recurrence, or by both side by side, which read one normed
+    input and whose results are added (Falcon-H1). Layers of some hybrids mix, or widen, alone
+    (Nemotron-H).
+    """
+
+    attention: Attention | None
     ffn: Ffn | None
     experts: Experts | None
+    recurrent: Recurrent | None = None
     norm: Literal["rms", "layer"] = "rms"
     norm_bias: bool = False
     norms: NormPlacement = "pre"
@@ -41,10 +48,25 @@ class Block:
     frozen: bool = False  # not trained: `freeze_first` of model/freezing.py
     joins: bool = False  # begins with a join of two streams: `predict_further` of predicting.py
 
+    @property
+    def mixer(self) -> str:
+        """What mixes tokens, by the name of its first part; empty where nothing does."""
+        return "attention" if self.attention else "recurrent" if self.recurrent else ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The one or two halves, each with its norm and its sum with the residual stream."""
+        widens = "ffn" if self.ffn or self.experts else ""
+        return tuple(part for part in (self.mixer, widens) if part)
+
     def parameters(self, hidden: int) -> tuple[Parameter, ...]:
         """Every weight of the layer, with its shape by named dimension."""
-        norms = norm_parameters(self.norms, hidden, shared=self.shared_norm, bias=self.norm_bias)
-        parts = [*norms, *attention_parameters(self.attention, hidden)]
+        normed = self.parts[:1] if self.shared_norm else self.parts
+        parts = norm_parameters(normed, self.norms, hidden, bias=self.norm_bias)
+        if self.attention:
+            parts += attention_parameters(self.attention, hidden)
+        if self.recurrent:
+            parts += recurrent_parameters(self.recurrent, hidden)
         if self.joins:
             parts += join_parameters(hidden)
         if self.ffn:
@@ -83,7 +105,7 @@ class Model:
 
     @property
     def layers(self) -> int:
-        """How many transformer layers."""
+        """How many."""
         return len(self.pattern)
 
     def embedding_parameters(self) -> list[Parameter]:
@@ -135,6 +157,16 @@ class Model:
                     experts.count - experts.per_token
                 )
         return self.parameter_count - idle
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """Of every distinct block that has one."""
+        return tuple(block.attention for block in self.blocks if block.attention)
+
+    @property
+    def recurrences(self) -> tuple[Recurrent, ...]:
+        """Of every distinct block that has one."""
+        return tuple(block.recurrent for block in self.blocks if block.recurrent)
 
     @property
     def is_moe(self) -> bool:

@@ -25,11 +25,13 @@ WIDE: Final = 6
 @lru_cache(maxsize=256)
 def drafting_head(model: Model, layers: int = 1, vocab: int = 0) -> Model:
     """A drafter of a few dense layers beside the model; `vocab` where it knows fewer tokens."""
-    last = model.blocks[model.pattern[-1]]
-    attention = replace(last.attention, window=0, chunked=False)
-    if attention.latent:
+    layers_back = (model.blocks[index].attention for index in reversed(model.pattern))
+    last = next((attention for attention in layers_back if attention), None)
+    if last is None or last.latent:
         heads = max(model.hidden // HEAD, 1)
         attention = Attention(heads, min(KV_HEADS, heads), HEAD, HEAD)
+    else:
+        attention = replace(last, window=0, chunked=False)
     dense = next((block.ffn for block in model.blocks if block.ffn and not model.is_moe), None)
     block = Block(attention, dense or Ffn(WIDE * model.hidden, gated=True), None, joins=True)
     return replace(

@@ -1,4 +1,4 @@
-"""The parts of a transformer layer, as the papers name them: attention, dense FFN, experts."""
+"""The parts of a layer, as papers name them: attention, recurrence, dense FFN, experts."""
 
 from __future__ import annotations
 
@@ -32,23 +32,8 @@ class Indexer:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Linear attention: each head keeps key_dim × value_dim numbers, whatever the context.
-
-    The gated delta rule (Yang et al. 2024, arXiv 2412.06464) as Qwen3-Next has it. Heads, their
-    dimensions and those of queries and keys (`kv_heads`) are the Attention's.
-    """
-
-    conv: int  # tokens that the causal convolution over queries, keys and values looks at
-    rates: int = 2  # numbers of a token and head: how much is forgotten, how much is written
-    bits: float = 32.0  # of a number of the state
-
-
-@dataclass(frozen=True, slots=True)
 class Attention:
-    """One attention layer. GQA and MQA are kv_heads < heads; MLA has a `latent`, linear attention a
-    `state`.
-    """
+    """One attention layer. GQA and MQA are kv_heads < heads; MLA has a `latent`."""
 
     heads: int
     kv_heads: int
@@ -65,16 +50,52 @@ class Attention:
     latent: Latent | None = None
     indexer: Indexer | None = None  # beside a latent
     gated: bool = False  # what a head answers is multiplied by a gate of its own
-    state: State | None = None
 
     @property
     def cache_width(self) -> int:
         """Values kept per token in the KV cache: K and V, or the latent and its rope key."""
-        if self.state:
-            return 0
         if self.latent:
             return self.latent.kv_rank + self.latent.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
+
+
+Rule = Literal["delta", "decay", "scan"]
+"""How a token changes a recurrent layer's state S, α being what is kept of it:
+delta  S ← α·S + β·(v − α·S·k)·kᵀ: what stands under a key is corrected (the gated delta rule, Yang
+       et al. 2024, arXiv 2412.06464; with an α for each channel of a key, Kimi Delta Attention,
+       arXiv 2510.26692);
+decay  S ← α·S + v·kᵀ (Mamba-2, Dao and Gu 2024, arXiv 2405.21060; lightning attention, whose α are
+       fixed, arXiv 2501.08313);
+scan   the same with an α for each number of the state, so that tokens of a prompt cannot be taken
+       together as products (Mamba, Gu and Dao 2023, arXiv 2312.00752).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """A layer of linear attention or of a state space: it keeps a state instead of a cache.
+
+    Each head has key_dim × value_dim numbers, whatever the context. State-space layers are the same
+    in other words (arXiv 2405.21060 §7): their C, B and x are queries, keys and values, groups are
+    heads of queries and keys, and Δ is a rate.
+    """
+
+    rule: Rule
+    heads: int  # of values; each has a state
+    key_heads: int  # of queries and of keys, which heads share
+    key_dim: int
+    value_dim: int
+    rates: int = 0  # numbers of a token and head: how much is forgotten, how much is written
+    learned: int = 0  # numbers that a head has of its own: its decay, the rates' bias, a way past S
+    rank: int = 0  # a narrow product between the input and what is made for every channel
+    conv: int = 0  # tokens that a causal convolution looks at; 0: there is none
+    conv_bias: bool = False
+    bias: bool = False  # of the projections
+    out_bias: bool = False
+    norm: Literal["none", "head", "group", "width"] = "head"  # what the result is normed over
+    inner_norms: bool = False  # whether rates, queries and keys are normed (Jamba)
+    chunk: int = 64  # tokens of a prompt that are taken together
+    bits: float = 32.0  # of a number of the state while serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +122,4 @@ class Experts:
     shared_gate: bool = False
     activation: str = "silu"
     copies: int = 0  # of popular ones, which a server adds to keep its ranks even
+    latent: int = 0  # width in which routed experts work, where it is not the model's

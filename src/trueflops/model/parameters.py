@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from trueflops.model.layers import Attention, Experts, Ffn, Indexer, NormPlacement, State
+from trueflops.model.layers import Attention, Experts, Ffn, Indexer, NormPlacement, Recurrent
 
 Dims = tuple[tuple[str, int], ...]
 
@@ -40,8 +40,6 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
     if a.latent:
         chooses = _indexer_parameters(a.indexer, a.latent.q_rank, hidden) if a.indexer else []
         return [*_latent_parameters(a, hidden), *chooses, out]
-    if a.state:
-        return [*_state_parameters(a, a.state, hidden), out]
     parts = [
         linear("attention.q", (q_heads, wide), h, a.qkv_bias),
         linear("attention.k", (kv_heads, wide), h, a.qkv_bias),
@@ -105,24 +103,67 @@ def _indexer_parameters(indexer: Indexer, q_rank: int, hidden: int) -> list[Para
     ]
 
 
-def _state_parameters(a: Attention, state: State, hidden: int) -> list[Parameter]:
-    """Linear attention: queries, keys, values and a gate; rates; a filter for each channel."""
-    h, taps = ("hidden", hidden), ("taps", state.conv)
-    keys = (("kv_heads", a.kv_heads), ("head_dim", a.head_dim))
-    values = (("heads", a.heads), ("value_dim", a.value_dim))
-    rates = ("rates", state.rates)
-    return [
-        Parameter("attention.q", (*keys, h)),
-        Parameter("attention.k", (*keys, h)),
-        Parameter("attention.v", (*values, h)),
-        Parameter("attention.gate", (*values, h)),
-        Parameter("attention.rates", (("heads", a.heads), rates, h)),
-        Parameter("attention.conv_q", (*keys, taps)),
-        Parameter("attention.conv_k", (*keys, taps)),
-        Parameter("attention.conv_v", (*values, taps)),
-        Parameter("attention.decay", (("heads", a.heads), rates)),
-        Parameter("attention.out_norm", (("value_dim", a.value_dim),)),
+def recurrent_parameters(r: Recurrent, hidden: int) -> list[Parameter]:
+    """Of a layer that keeps a state: projections, filters, rates, what each head has learned."""
+    h, heads = ("hidden", hidden), ("heads", r.heads)
+    values = (heads, ("value_dim", r.value_dim))
+    parts = [linear("recurrent.v", values, h, r.bias)]
+    parts += _scanned(r) if r.rule == "scan" else _keyed(r, hidden)
+    if r.rule == "delta" and r.rank:
+        parts += [
+            Parameter("recurrent.gate_down", (("gate_rank", r.rank), h)),
+            Parameter("recurrent.gate_up", (*values, ("gate_rank", r.rank))),
+        ]
+    else:
+        parts.append(linear("recurrent.gate", values, h, r.bias))
+    if r.conv:
+        parts.append(_filter("recurrent.conv_v", values, r))
+    if r.norm != "none":
+        parts.append(Parameter("recurrent.out_norm", values[1:] if r.norm == "head" else values))
+    bias = (h,) if r.out_bias else ()
+    return [*parts, Parameter("recurrent.out", (h, *values), bias=bias, inputs=2)]
+
+
+def _keyed(r: Recurrent, hidden: int) -> list[Parameter]:
+    """Queries, keys and rates of a layer that makes them from its input."""
+    h, heads = ("hidden", hidden), ("heads", r.heads)
+    keys = (("kv_heads", r.key_heads), ("head_dim", r.key_dim))
+    parts = [linear("recurrent.q", keys, h, r.bias), linear("recurrent.k", keys, h, r.bias)]
+    if r.conv:
+        parts += [_filter("recurrent.conv_q", keys, r), _filter("recurrent.conv_k", keys, r)]
+    if r.rates:
+        parts.append(linear("recurrent.rates", (heads, ("rates", r.rates)), h, r.bias))
+    learned = r.learned
+    if r.rank:  # a rate for every channel of a key, each with a bias of its own
+        channels = (heads, ("head_dim", r.key_dim))
+        parts += [
+            Parameter("recurrent.rate_down", (("rank", r.rank), h)),
+            Parameter("recurrent.rate_up", (*channels, ("rank", r.rank))),
+        ]
+        learned += r.key_dim
+    if learned:
+        parts.append(Parameter("recurrent.decay", (heads, ("learned", learned))))
+    return parts
+
+
+def _scanned(r: Recurrent) -> list[Parameter]:
+    """Mamba's: rates, keys and queries are made of the filtered values, all narrow."""
+    heads, key = ("heads", r.heads), ("head_dim", r.key_dim)
+    narrow = ("narrow", r.rank + 2 * r.key_dim)
+    parts = [
+        Parameter("recurrent.narrow", (narrow, heads, ("value_dim", r.value_dim)), inputs=2),
+        linear("recurrent.rate_up", (heads,), ("rank", r.rank), True),
+        Parameter("recurrent.decay", (heads, ("learned", r.key_dim + r.learned))),
     ]
+    if r.inner_norms:
+        parts.append(Parameter("recurrent.rate_norm", (("rank", r.rank),)))
+        parts += [Parameter(f"recurrent.{name}_norm", (key,)) for name in "qk"]
+    return parts
+
+
+def _filter(name: str, channels: Dims, r: Recurrent) -> Parameter:
+    """A causal filter of `conv` taps for each channel."""
+    return Parameter(name, (*channels, ("taps", r.conv)), bias=channels if r.conv_bias else ())
 
 
 def ffn_parameters(name: str, ffn: Ffn, hidden: int) -> list[Parameter]:
@@ -139,6 +180,7 @@ def ffn_parameters(name: str, ffn: Ffn, hidden: int) -> list[Parameter]:
 def expert_parameters(e: Experts, hidden: int) -> list[Parameter]:
     """Router, routed experts, and the shared expert if there is one."""
     h, wide, count = ("hidden", hidden), ("expert_ffn", e.width), ("experts", e.count)
+    seen, low = ("hidden", e.latent or hidden), ("latent", e.latent)
 
     def routed(name: str, out: tuple[str, int], into: tuple[str, int]) -> Parameter:
         bias = (count, out) if e.bias else ()
@@ -146,8 +188,13 @@ def expert_parameters(e: Experts, hidden: int) -> list[Parameter]:
 
     parts = [linear("experts.router", (("choices", e.count),), h, e.router_bias)]
     if e.gated:
-        parts.append(routed("gate", wide, h))
-    parts += [routed("up", wide, h), routed("down", h, wide)]
+        parts.append(routed("gate", wide, seen))
+    parts += [routed("up", wide, seen), routed("down", seen, wide)]
+    if e.latent:
+        parts += [
+            Parameter("latent.down", (low, h)),
+            Parameter("latent.up", (h, low)),
+        ]
     if e.shared_width:
         shared = ("ffn", e.shared_width)
         names = ("gate", "up") if e.gated else ("up",)
@@ -159,12 +206,12 @@ def expert_parameters(e: Experts, hidden: int) -> list[Parameter]:
 
 
 def norm_parameters(
-    placement: NormPlacement, hidden: int, *, shared: bool, bias: bool
+    parts: tuple[str, ...], placement: NormPlacement, hidden: int, *, bias: bool
 ) -> list[Parameter]:
-    """The norms on the residual stream: two in a plain block, one shared, or four in a sandwich."""
-    names = ["attention.norm"] if shared else ["attention.norm", "ffn.norm"]
+    """The norms on the residual stream: one for each part of a block, two in a sandwich."""
+    names = [f"{part}.norm" for part in parts]
     if placement == "sandwich":
-        names += ["attention.post_norm", "ffn.post_norm"]
+        names += [f"{part}.post_norm" for part in parts]
     return [norm_parameter(name, hidden, bias) for name in names]
 
 

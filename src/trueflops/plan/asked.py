@@ -33,13 +33,15 @@ class Ask:
 
 
 def heads(ask: Ask) -> set[int]:
-    """Of queries."""
-    return {b.attention.heads for b in ask.model.blocks}
+    """Of queries, and of states."""
+    model = ask.model
+    return {a.heads for a in model.attentions} | {r.heads for r in model.recurrences}
 
 
 def kv_heads(ask: Ask) -> set[int]:
     """Of keys and values, where these have heads of their own."""
-    return {b.attention.kv_heads for b in ask.model.blocks if not b.attention.latent}
+    own = {a.kv_heads for a in ask.model.attentions if not a.latent}
+    return own | {r.key_heads for r in ask.model.recurrences if r.rule != "scan"}
 
 
 def ffns(ask: Ask) -> set[int]:

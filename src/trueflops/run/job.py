@@ -104,15 +104,15 @@ def check_job(job: Job) -> None:
             )
         )
     check_engine(job)
-    for block in model.blocks:
-        if block.attention.kv_heads % plan.tp:
+    for attention in model.attentions:
+        if attention.kv_heads % plan.tp:
             raise BadInput(
                 say(
                     "tp {tp}: run repeats no key/value heads, of which {name} has {kv_heads}; "
                     "write a tp that divides them",
                     tp=plan.tp,
                     name=model.name,
-                    kv_heads=block.attention.kv_heads,
+                    kv_heads=attention.kv_heads,
                 )
             )
 
@@ -155,11 +155,13 @@ def check_runs(model: Model) -> None:
     for block in model.blocks:
         attention = block.attention
         lacks = {
-            mark("latent attention"): attention.latent is not None,
-            mark("linear attention"): attention.state is not None,
-            mark("attention in windows"): attention.window > 0,
-            mark("attention sinks"): attention.sinks,
-            mark("norms of queries and keys"): attention.qk_norm != "none",
+            mark("layers that keep a state, or one half alone"): not attention
+            or block.recurrent is not None
+            or len(block.parts) < 2,
+            mark("latent attention"): bool(attention and attention.latent),
+            mark("attention in windows"): bool(attention and attention.window),
+            mark("attention sinks"): bool(attention and attention.sinks),
+            mark("norms of queries and keys"): bool(attention and attention.qk_norm != "none"),
             mark("norms behind layers"): block.norms != "pre",
             mark("attention beside the FFN"): block.parallel,
         }

@@ -171,6 +171,7 @@ class Layer(_Holder):
 
     def _attend(self, x: Tensor, places: Places) -> Tensor:
         a, at = self.block.attention, self.layout
+        assert a is not None
         x = at.as_tensor(x)
         q = self._heads("attention.q", x, a.head_dim)
         k = self._heads("attention.k", x, a.head_dim)
@@ -255,7 +256,7 @@ class Network(_Holder):
     def _places(self, x: Tensor) -> Places:
         """Once for all layers, and made on the device: a copy to it would wait for all before."""
         at = self.layout
-        turned = next((b.attention for b in self.model.blocks if b.attention.rope), None)
+        turned = next((a for a in self.model.attentions if a.rope), None)
         within = x.shape[1] * (at.tp_size if at.sp else 1)
         seq = within * at.cp_size
         own, mask = at.positions(seq, x.device), None

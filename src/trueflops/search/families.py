@@ -169,7 +169,7 @@ class _Grids:
     def __init__(self, model: Model, training: Training, cluster: Cluster, space: Space) -> None:
         self.model, self.training, self.space = model, training, space
         self.count = cluster.count
-        heads = max(block.attention.heads for block in model.blocks)
+        heads = max([a.heads for a in model.attentions] + [r.heads for r in model.recurrences])
         experts = max((b.experts.count for b in model.blocks if b.experts), default=1)
         every = divisors(self.count)
         self.tps = [d for d in every if d in space.tp or (not space.tp and heads % d == 0)]

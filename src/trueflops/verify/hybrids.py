@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from trueflops.model.layers import Experts
+from trueflops.model.families.hybrid import gated_delta
+from trueflops.model.layers import Experts, Recurrent
 
 HEAD: Final = 256  # numbers of a head of full attention, in all of them
 STATE_HEAD: Final = 128  # and of a head with a state
@@ -44,6 +45,11 @@ _PUBLISHED: Final[tuple[tuple[str, Layers], ...]] = (
     (r"Qwen3\.[5-9]-397B-A17B", Layers(60, 4096, 32, 2, 64, 248320, _experts(512, 10, 1024))),
     (r"Qwen3-Next-80B-A3B", Layers(48, 2048, 16, 2, 32, 151936, _experts(512, 10, 512))),
 )  # fmt: skip
+
+
+def linear(heads: int, keys: int, side: int) -> Recurrent:
+    """A layer of linear attention."""
+    return gated_delta(heads, keys, side, side, CONV)
 
 
 def layers_of(name: str) -> Layers | None:

@@ -218,7 +218,7 @@ def _chip(row: Row) -> Accelerator:
 
 def _in_chunks(model: Model, tower: Tower | None, chip: Accelerator, length: int) -> bool:
     """Whether vLLM's first engine read prompts in chunks (0.7's EngineArgs and VllmConfig)."""
-    plain = not any(b.attention.latent or b.attention.window for b in model.blocks)
+    plain = not any(a.latent or a.window for a in model.attentions)
     return length > CHUNKED_FROM and plain and tower is None and chip.vendor == "NVIDIA"
 
 

@@ -51,6 +51,8 @@ def counted_flop(model: Model, workload: Training, *, causal: bool, recomputed: 
     scores = 0.0
     for index in model.pattern:
         a = model.blocks[index].attention
+        if a is None:
+            continue
         scores += 2.0 * a.heads * (a.head_dim + a.value_dim) * seq * (0.5 if causal else 1.0)
     passes = 4.0 if recomputed else 3.0
     per_token = passes * (2.0 * weights + scores) + 3.0 * 2.0 * table

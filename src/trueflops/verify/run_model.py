@@ -150,14 +150,11 @@ def _words(name: str) -> list[str]:
 
 def _agrees(model: Model, shape: Shape) -> bool:
     """Whether nothing that the row gives speaks against the catalog's model."""
-    attention = model.blocks[-1].attention
-    given = [
-        (shape.layers, model.layers),
-        (shape.hidden, model.hidden),
-        (shape.heads, attention.heads),
-    ]
-    if not attention.latent:
-        given.append((shape.kv_heads, attention.kv_heads))
+    given = [(shape.layers, model.layers), (shape.hidden, model.hidden)]
+    for attention in model.attentions[-1:]:
+        given.append((shape.heads, attention.heads))
+        if not attention.latent:
+            given.append((shape.kv_heads, attention.kv_heads))
     experts = next((b.experts for b in model.blocks if b.experts), None)
     given.append((shape.experts, experts.count if experts else 0))
     if experts is None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trueflops.model import Block, Model
+from trueflops.model import Attention, Block, Model
 from trueflops.records.tables import Row
 from trueflops.verify.cells import text, whole
 
@@ -83,7 +83,7 @@ def scripted_model(row: Row, model: Model) -> Model:
     blocks = tuple(
         replace(
             block,
-            attention=replace(block.attention, rope=False, qkv_bias=True, out_bias=True),
+            attention=_changed(block, rope=False, qkv_bias=True, out_bias=True),
             ffn=replace(block.ffn, bias=True) if block.ffn else None,
             dropout=MEGATRON_DROPOUT,
             attention_dropout=MEGATRON_DROPOUT,
@@ -94,4 +94,9 @@ def scripted_model(row: Row, model: Model) -> Model:
 
 
 def _packed(block: Block) -> Block:
-    return replace(block, attention=replace(block.attention, packed=True, qkv_bias=True))
+    return replace(block, attention=_changed(block, packed=True, qkv_bias=True))
+
+
+def _changed(block: Block, **fields: Any) -> Attention | None:
+    """A block's attention with other fields, where it has one."""
+    return replace(block.attention, **fields) if block.attention else None

@@ -16,8 +16,8 @@ from functools import cache
 from typing import Final
 
 from trueflops.model.architecture import Block, Model
-from trueflops.model.layers import Attention, Experts, Ffn, State
-from trueflops.model.parameters import attention_parameters
+from trueflops.model.layers import Attention, Experts, Ffn, Recurrent
+from trueflops.model.parameters import attention_parameters, recurrent_parameters
 from trueflops.verify import hybrids
 
 FAMILY: Final = "stand-in"
@@ -95,9 +95,9 @@ def _attention(hidden: int) -> Attention:
     return Attention(heads, min(KV_HEADS, heads), HEAD, HEAD)
 
 
-def _linear(attention: Attention) -> Attention:
+def _linear(attention: Attention) -> Recurrent:
     """A layer of linear attention with as many heads."""
-    return replace(attention, rope=False, state=State(hybrids.CONV))
+    return hybrids.linear(attention.heads, attention.kv_heads, attention.head_dim)
 
 
 def _of_a_layer(attention: Attention, hidden: int, hybrid: bool) -> float:
@@ -105,21 +105,19 @@ def _of_a_layer(attention: Attention, hidden: int, hybrid: bool) -> float:
     full = _held(attention, hidden)
     if not hybrid:
         return full
-    return ((FULL_EVERY - 1) * _held(_linear(attention), hidden) + full) / FULL_EVERY
+    return ((FULL_EVERY - 1) * _kept(_linear(attention), hidden) + full) / FULL_EVERY
 
 
 def _published(name: str, active: float, of: hybrids.Layers) -> Model:
     """Published layers; a dense feed-forward layer has what else a token passes."""
     full = Attention(of.heads, of.kv_heads, hybrids.HEAD, hybrids.HEAD, qk_norm="head", gated=True)
-    side = hybrids.STATE_HEAD
-    state = State(hybrids.CONV)
-    linear = Attention(of.state_heads, hybrids.STATE_KEYS, side, side, rope=False, state=state)
+    linear = hybrids.linear(of.state_heads, hybrids.STATE_KEYS, hybrids.STATE_HEAD)
     ffn = None
     if not of.experts:
-        held = ((FULL_EVERY - 1) * _held(linear, of.hidden) + _held(full, of.hidden)) / FULL_EVERY
+        held = ((FULL_EVERY - 1) * _kept(linear, of.hidden) + _held(full, of.hidden)) / FULL_EVERY
         left = (active - 2.0 * of.vocab * of.hidden) / of.layers - held
         ffn = Ffn(max(round(left / (3 * of.hidden) / 256), 1) * 256, gated=True)
-    blocks = Block(linear, ffn, of.experts), Block(full, ffn, of.experts)
+    blocks = Block(None, ffn, of.experts, linear), Block(full, ffn, of.experts)
     return _assembled(name, of.hidden, of.vocab, blocks, of.layers, False)
 
 
@@ -128,11 +126,16 @@ def _held(attention: Attention, hidden: int) -> int:
     return sum(part.elements for part in attention_parameters(attention, hidden))
 
 
+def _kept(recurrent: Recurrent, hidden: int) -> int:
+    """Parameters of a layer of linear attention."""
+    return sum(part.elements for part in recurrent_parameters(recurrent, hidden))
+
+
 def _model(name: str, hidden: int, block: Block, layers: int, tied: bool, hybrid: bool) -> Model:
     """Blocks of one kind; of a hybrid three in four are linear layers of as many heads."""
     blocks: tuple[Block, ...] = (block,)
-    if hybrid:
-        blocks = replace(block, attention=_linear(block.attention)), block
+    if hybrid and block.attention:
+        blocks = replace(block, attention=None, recurrent=_linear(block.attention)), block
     return _assembled(name, hidden, VOCABULARY, blocks, layers, tied)
 
 

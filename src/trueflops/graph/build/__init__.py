@@ -4,9 +4,10 @@ layout.py        the Pass (how much work) and the collector of ops
 adapters.py      which weights are frozen, and the low-rank products beside them
 attention.py     projections, latent attention, the attention core
 indexing.py      which keys a query of sparse attention sees
-recurrent.py     linear attention: a state instead of a cache
+recurrent.py     linear attention and state spaces: a state instead of a cache
+chunks.py        how a prompt passes such a layer
 feed_forward.py  dense FFN and routed experts
-blocks.py        one transformer layer; the embedding; the head with its loss
+blocks.py        one layer; the embedding; the head with its loss
 Sharding, fusion, differentiation and recomputation are passes over what is built here.
 """
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from trueflops.graph.build.indexing import choose_keys
 from trueflops.graph.build.layout import Layout, Pass
-from trueflops.graph.build.recurrent import recur
 from trueflops.graph.ir import Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import AttentionKernel
@@ -18,16 +17,15 @@ from trueflops.model import Attention, Block, Latent
 def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
     """From the normed residual stream to the output projection."""
     a = block.attention
-    if a.state:
-        mixed = recur(at, a, a.state, x)
-    elif a.latent and (at.run.decoding or (a.indexer and at.run.sparse)):
+    assert a is not None
+    if a.latent and (at.run.decoding or (a.indexer and at.run.sparse)):
         mixed = _absorbed(at, a, a.latent, x)
     elif a.latent:
-        mixed = _core(at, block, *_latent(at, a, a.latent, x))
+        mixed = _core(at, block, a, *_latent(at, a, a.latent, x))
     else:
         q, k, v, gate = _projections(at, a, x)
         _cache(at, k, v)
-        mixed = _core(at, block, q, k, v)
+        mixed = _core(at, block, a, q, k, v)
         if a.gated:
             mixed = at.op(Kind.MULTIPLY, "attention.gating", [mixed, gate], [_like(mixed, "gated")])
     return at.linear(["attention.out"], mixed, [at.branch("attention.out.y", mixed)])
@@ -159,9 +157,9 @@ def _cache(at: Layout, *new: Tensor) -> None:
         at.op(Kind.CACHE, "attention.cache", new, cached)
 
 
-def _core(at: Layout, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _core(at: Layout, block: Block, a: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(QKᵀ)V with every intermediate; the fuse pass turns it into flash attention."""
-    a, run = block.attention, at.run
+    run = at.run
     q, k, v = at.narrowed(q), at.narrowed(k), at.narrowed(v)
     square = (("batch", run.batch), ("heads", a.heads), ("seq", run.seq), ("keys", run.keys))
     scores, weights = Tensor("scores", square, run.bits), Tensor("attended", square, run.bits)

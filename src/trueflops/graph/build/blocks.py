@@ -1,4 +1,4 @@
-"""Whole pieces of a network: one transformer layer, the embedding, the head and its loss."""
+"""Whole pieces of a network: one layer, the embedding, the head and its loss."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from trueflops.graph.build.adapters import TRAIN_ALL, Tuning
 from trueflops.graph.build.attention import attend
 from trueflops.graph.build.feed_forward import feed_forward
 from trueflops.graph.build.layout import Layout, Pass
+from trueflops.graph.build.recurrent import recur
 from trueflops.graph.ir import Graph, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
@@ -17,28 +18,51 @@ from trueflops.model import Block, Model
 def build_block(
     model: Model, block: Block, run: Pass, name: str = "block", tuning: Tuning = TRAIN_ALL
 ) -> Graph:
-    """One transformer layer, from the residual stream to the residual stream."""
+    """One layer, from the residual stream to the residual stream."""
     tuning = tuning.of_frozen_layer() if block.frozen else tuning
     at = Layout(run, model.hidden, block.parameters(model.hidden), tuning)
     x = _join(at) if block.joins else at.stream("block.in")
-    pre = block.norms != "post"
-    normed = at.norm("attention.norm", x) if pre else x
-    mixed = _close(at, block, "attention", attend(at, block, normed))
     if block.parallel:
-        into = normed if block.shared_norm else at.norm("ffn.norm", x)
-        widened = _close(at, block, "ffn", feed_forward(at, block, into))
-        both = at.op(
-            Kind.ADD, "parallel.add", [mixed, widened], [at.branch("parallel.sum", normed)]
-        )
-        out = at.op(Kind.ADD, "residual.add", [x, both], [at.stream("block.out")])
-        return at.graph(name, out)
-    mid = at.op(
-        Kind.ADD, "attention.residual", [x, mixed], [at.stream("block.mid")], part="residual"
-    )
-    normed = at.norm("ffn.norm", mid) if pre else mid
-    widened = _close(at, block, "ffn", feed_forward(at, block, normed))
-    out = at.op(Kind.ADD, "ffn.residual", [mid, widened], [at.stream("block.out")], part="residual")
+        return at.graph(name, _side_by_side(at, block, x))
+    out = x
+    for part, end in zip(block.parts, _ends(block), strict=True):
+        made = _sublayer(at, block, part, _normed(at, block, part, out))
+        made = _close(at, block, part, made)
+        out = at.op(Kind.ADD, f"{part}.residual", [out, made], [at.stream(end)], part="residual")
     return at.graph(name, out)
+
+
+def _ends(block: Block) -> tuple[str, ...]:
+    """What the residual stream is called behind each part."""
+    return ("block.mid", "block.out")[-len(block.parts) :]
+
+
+def _normed(at: Layout, block: Block, part: str, x: Tensor) -> Tensor:
+    """What a part reads."""
+    return x if block.norms == "post" else at.norm(f"{part}.norm", x)
+
+
+def _sublayer(at: Layout, block: Block, part: str, x: Tensor) -> Tensor:
+    """What a part adds: attention, a recurrence or the sum of both; else the feed-forward half."""
+    if part == "ffn":
+        return feed_forward(at, block, x)
+    made = [attend(at, block, x)] if block.attention else []
+    if block.recurrent:
+        made.append(recur(at, block.recurrent, x))
+    if len(made) == 1:
+        return made[0]
+    return at.op(Kind.ADD, "mixers.add", made, [at.branch("mixers.sum", x)])
+
+
+def _side_by_side(at: Layout, block: Block, x: Tensor) -> Tensor:
+    """Both parts read the stream as it came in."""
+    first, second = block.parts
+    normed = _normed(at, block, first, x)
+    mixed = _close(at, block, first, _sublayer(at, block, first, normed))
+    into = normed if block.shared_norm else at.norm(f"{second}.norm", x)
+    widened = _close(at, block, second, feed_forward(at, block, into))
+    both = at.op(Kind.ADD, "parallel.add", [mixed, widened], [at.branch("parallel.sum", normed)])
+    return at.op(Kind.ADD, "residual.add", [x, both], [at.stream("block.out")])
 
 
 def _join(at: Layout) -> Tensor:

@@ -62,21 +62,27 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
     def copies(name: str, *dims: tuple[str, float]) -> Tensor:
         return Tensor(f"experts.{name}", (routed, *dims), at.made_bits(x))
 
-    hidden = ("hidden", at.hidden)
+    seen, low = ("hidden", e.latent or at.hidden), ("latent", e.latent)
     logits = at.tensor("experts.logits", ("choices", e.count), bits=STATISTIC_BITS)
     at.linear(["experts.router"], x, [logits])
     chosen = at.tensor("experts.chosen", ("per_token", e.per_token), bits=STATISTIC_BITS)
     at.op(Kind.ROUTE, "experts.route", [logits], [chosen], flop_per_element=5.0)
     rows = Tensor("experts.rows", (routed,), INDEX_BITS, role=Role.INDEX)
-    sent = at.op(Kind.DISPATCH, "experts.dispatch", [x], [copies("sent", hidden), rows])
+    into = x
+    if e.latent:
+        into = at.linear(["latent.down"], x, [at.tensor("latent.in", low)])
+    sent = at.op(Kind.DISPATCH, "experts.dispatch", [into], [copies("sent", seen), rows])
     wide = ("expert_ffn", e.width)
     facts = {"chosen": e.per_token / e.count, "per_token": float(e.per_token)}
     if at.run.expert_block:
         facts["block"] = at.run.expert_block
     acted = _project_up(at, "experts", sent, e.gated, lambda n: copies(n, wide), None, **facts)
-    answered = copies("answered", hidden)
+    answered = copies("answered", seen)
     at.linear(["experts.down"], acted, [answered], **facts)
-    y = at.op(Kind.COMBINE, "experts.combine", [answered, chosen], [at.branch("experts.y", x)])
+    summed = at.tensor("latent.out", low) if e.latent else at.branch("experts.y", x)
+    y = at.op(Kind.COMBINE, "experts.combine", [answered, chosen], [summed])
+    if e.latent:
+        y = at.linear(["latent.up"], y, [at.branch("experts.y", x)])
     if not e.shared_width:
         return y
     shared = _ffn(at, "shared", x, gated=e.gated, width=e.shared_width)

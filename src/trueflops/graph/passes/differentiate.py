@@ -3,13 +3,15 @@
 Each forward op's rule says what its gradient reads; activation memory is the sum of that, derived
 and not a second formula. A tensor gathered for sequence parallelism is not kept: its shard is,
 and the gather runs again in the backward (Korthikanti 2022 §4.2.2); autograd itself, which DTensor
-leaves it to, keeps what was gathered. Only what leads to a trained weight has a gradient: of a
+leaves it to, keeps what was gathered. What a kernel marked `again` makes is not kept either: its
+library runs it once more. Only what leads to a trained weight has a gradient: of a
 frozen one none is computed, and nothing is kept for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -50,8 +52,15 @@ def differentiate(graph: Graph, *, eager: bool = False, carries: bool = True) ->
         if isinstance(node, Op) and node.kind is Kind.DEQUANTISE
         for t in node.outputs
     }
+    makers = {
+        t.name: node
+        for node in graph.forward
+        if isinstance(node, Op) and node.facts.get("again")
+        for t in node.outputs
+    }
     kept: list[Kept] = []
     backward: list[Node] = []
+    made_again: set[str] = set()
     carried = _carried(graph, carries)
     gathered_again: set[str] = set()
     readers = Counter(
@@ -68,7 +77,10 @@ def differentiate(graph: Graph, *, eager: bool = False, carries: bool = True) ->
                 again, stays = _weights_again(node, unpacked)
                 backward.extend(again)
                 kept.extend(Kept(tensor, node.name) for tensor in stays)
+            backward.extend(_again(needed, makers, made_again))
             for tensor in needed:
+                if tensor.name in makers:
+                    continue
                 gather = gathers.get(tensor.name)
                 kept.append(Kept(gather.inputs[0] if gather else tensor, node.name))
                 if (
@@ -146,6 +158,17 @@ def _weights_again(op: Op, unpacked: dict[str, Op]) -> tuple[list[Op], list[Tens
             else:
                 again.append(maker)
     return again, stays
+
+
+def _again(needed: Iterable[Tensor], makers: dict[str, Op], done: set[str]) -> list[Op]:
+    """The kernels that make what a gradient reads, and what they read themselves, once each."""
+    found: list[Op] = []
+    for tensor in needed:
+        maker = makers.get(tensor.name)
+        if maker is not None and maker.name not in done:
+            done.add(maker.name)
+            found += [*_again(maker.inputs, makers, done), maker]
+    return found
 
 
 def _reverse(node: Collective) -> Collective:

@@ -22,7 +22,7 @@ from trueflops.model import is_adapter
 HEAD: Final = "head.logits"
 # vLLM's qwen3_next.py: "ba_proj doesn't support blockwise fp8 quantization".
 WIDE: Final = (
-    "experts.router", "shared.weigh", "attention.index_weigh", "attention.rates",
+    "experts.router", "shared.weigh", "attention.index_weigh", "recurrent.rates",
     HEAD, "embedding.",
 )  # fmt: skip
 

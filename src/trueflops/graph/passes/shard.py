@@ -15,6 +15,7 @@ import numpy as np
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Tensor
 from trueflops.graph.kinds import LAID_OUT_ATTENTION, CollectiveKind, Kind, Role
+from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.sizes import Size
 
 Layout = Literal["token", "tensor", "partial", "expert", "expert_partial"]
@@ -89,6 +90,9 @@ class _Sharder:
             self._ring(op, inputs, facts)
         if op.kind in _OVER_VOCABULARY:
             inputs = self._over_vocabulary(op, inputs, outputs)
+        if facts.pop("sums_across", 0.0):  # of a norm whose width ranks split: a sum for each row
+            rows = Tensor(f"{op.name}.squares", outputs[0].dims[:2], STATISTIC_BITS)
+            self._emit(CollectiveKind.ALL_REDUCE, "tp", self.by.tp, rows, rows, rows)
         weights = tuple(self._local(w, layout) for w in op.weights)
         self.nodes.append(op.changed(inputs=inputs, outputs=outputs, weights=weights, facts=facts))
         if self.by.cp_kind == "all-to-all" and op.kind is Kind.CONTEXT:

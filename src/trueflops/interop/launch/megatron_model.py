@@ -7,6 +7,7 @@ Of rope's base, epsilons and initial values, which cost no time, Megatron's defa
 from __future__ import annotations
 
 from itertools import groupby
+from typing import NoReturn
 
 from trueflops.errors import BadInput
 from trueflops.interop.launch.settings import Settings
@@ -21,6 +22,7 @@ def model_flags(tool: str, model: Model, seq: int) -> list[str]:
     """Flags of a model; windows, parallel layers and the like have none."""
     _check(tool, model)
     first = model.blocks[0]
+    attention = model.attentions[0]
     dense = next((b.ffn for b in model.blocks if b.ffn), None)
     routed = next((b.experts for b in model.blocks if b.experts), None)
     width = dense.width if dense else routed.width if routed else 0
@@ -31,15 +33,15 @@ def model_flags(tool: str, model: Model, seq: int) -> list[str]:
         "num-layers": model.layers,
         "hidden-size": model.hidden,
         "ffn-hidden-size": width,
-        **_attention(first.attention),
+        **_attention(attention),
         "max-position-embeddings": max(model.learned_positions or model.max_positions, seq),
         "position-embedding-type": "learned_absolute" if model.learned_positions else "rope",
         "normalization": "RMSNorm" if first.norm == "rms" else "LayerNorm",
         "swiglu": gated,
         "squared-relu": activation == "relu2",
         "disable-bias-linear": not biased,
-        "add-qkv-bias": first.attention.qkv_bias and not biased,
-        "qk-layernorm": first.attention.qk_norm == "head",
+        "add-qkv-bias": attention.qkv_bias and not biased,
+        "qk-layernorm": attention.qk_norm == "head",
         "untie-embeddings-and-output-weights": not model.tied,
         "hidden-dropout": first.dropout,
         "attention-dropout": first.attention_dropout,
@@ -85,10 +87,13 @@ def _frequency(model: Model) -> str | None:
 
 def _check(tool: str, model: Model) -> None:
     """Refuse what no flag says."""
-    attentions = {b.attention for b in model.blocks}
+    attentions = set(model.attentions)
     dense = {b.ffn for b in model.blocks if b.ffn}
     routed = {b.experts for b in model.blocks if b.experts}
-    some = next(iter(attentions))
+    recurs = bool(model.recurrences) or any(len(b.parts) < 2 for b in model.blocks)
+    if recurs:
+        _refuse(tool, model, mark("layers that keep a state, or one half alone"))
+    some = model.attentions[0]
     activations = {(f.gated, f.activation) for f in dense}
     activations |= {(f.gated, f.activation) for f in routed}
     reasons = {
@@ -110,15 +115,19 @@ def _check(tool: str, model: Model) -> None:
     }
     for what, there in reasons.items():
         if there:
-            raise BadInput(
-                say(
-                    "--emit {tool}: {name} has {what}, for which pretrain_gpt.py has no "
-                    "flag; emit for another tool: torchtitan, deepspeed, nemo or accelerate",
-                    tool=tool,
-                    name=model.name,
-                    what=what,
-                )
-            )
+            _refuse(tool, model, what)
+
+
+def _refuse(tool: str, model: Model, what: str) -> NoReturn:
+    raise BadInput(
+        say(
+            "--emit {tool}: {name} has {what}, for which pretrain_gpt.py has no "
+            "flag; emit for another tool: torchtitan, deepspeed, nemo or accelerate",
+            tool=tool,
+            name=model.name,
+            what=what,
+        )
+    )
 
 
 def _has_activation(kind: tuple[bool, str]) -> bool:
@@ -131,6 +140,8 @@ def _uneven_biases(blocks: tuple[Block, ...]) -> bool:
     for block in blocks:
         attention = block.attention
         inner = block.ffn.bias if block.ffn else bool(block.experts and block.experts.bias)
+        if attention is None:
+            continue
         if inner != attention.out_bias or (inner and not attention.qkv_bias):
             return True
         if block.experts and (block.experts.router_bias or block.experts.bias):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trueflops.errors import BadConfig
 from trueflops.language import say
 from trueflops.model.architecture import Model
@@ -13,10 +15,22 @@ from trueflops.model.layers import Attention, Indexer, Latent
 
 @reads("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa")
 def deepseek(c: Config, name: str) -> Model:
-    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    attention = replace(latent_attention(c), indexer=_indexer(c) if c.has("index_topk") else None)
+    return assemble(
+        c,
+        name,
+        dense_first(c, attention, c.layers("num_hidden_layers")),
+        c.size("hidden_size"),
+        tied=False,
+    )
+
+
+def latent_attention(c: Config) -> Attention:
+    """By the fields that every family with latent attention has."""
+    heads = c.size("num_attention_heads")
     nope, rope = c.size("qk_nope_head_dim"), c.size("qk_rope_head_dim")
     bias = c.flag("attention_bias", default=False)
-    attention = Attention(
+    return Attention(
         heads,
         heads,
         nope + rope,
@@ -26,14 +40,6 @@ def deepseek(c: Config, name: str) -> Model:
         latent=Latent(
             c.size("q_lora_rank", default=0, least=0), c.size("kv_lora_rank"), nope, rope
         ),
-        indexer=_indexer(c) if c.has("index_topk") else None,
-    )
-    return assemble(
-        c,
-        name,
-        dense_first(c, attention, c.layers("num_hidden_layers")),
-        hidden,
-        tied=False,
     )
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from trueflops.graph.build.indexing import index_key_bytes
 from trueflops.model import Latent, Model
-from trueflops.model.layers import Attention, State
+from trueflops.model.layers import Attention, Recurrent
 from trueflops.plan import Plan
 from trueflops.profile import Engine
 
@@ -48,7 +48,7 @@ class Cache:
 
     kinds: tuple[Kind, ...]
     engine: Engine
-    state_bytes: float = 0.0  # of a request in layers of linear attention, whatever its length
+    state_bytes: float = 0.0  # of a request in recurrent layers, whatever its length
 
     @classmethod
     def of(cls, model: Model, plan: Plan, engine: Engine, bits: float) -> Cache:
@@ -56,10 +56,10 @@ class Cache:
         found: Counter[tuple[int, float]] = Counter()
         states = 0.0
         for index, layers in Counter(model.pattern).items():
-            attention = model.blocks[index].attention
-            if attention.state:
-                held = _state_bytes(attention, attention.state, int(plan.tp))
-                states += ceil(layers / int(plan.pp)) * held
+            attention, recurrent = model.blocks[index].attention, model.blocks[index].recurrent
+            if recurrent:
+                states += ceil(layers / int(plan.pp)) * _state_bytes(recurrent, int(plan.tp))
+            if attention is None:
                 continue
             window = 0 if engine.windows == "whole" else attention.window
             found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += layers
@@ -78,6 +78,8 @@ class Cache:
     @property
     def block_bytes(self) -> float:
         """Of one block: of one group of layers where there are several, else of all layers."""
+        if not self.kinds:  # a model without attention: a block is what a request keeps
+            return self.state_bytes
         if self.engine.windows == "groups" and len({k.token_bytes for k in self.kinds}) == 1:
             group = min(kind.layers for kind in self.kinds)
             return group * self.kinds[0].token_bytes * self.engine.block
@@ -143,12 +145,13 @@ def _sparse_bytes(latent: Latent, bits: float) -> float:
     return latent.kv_rank * (1.0 + 4.0 / 128.0) + latent.rope_dim * 2.0
 
 
-def _state_bytes(attention: Attention, state: State, tp: int) -> float:
+def _state_bytes(recurrent: Recurrent, tp: int) -> float:
     """Of a request in one layer: its heads' states, and what the convolution looks back at."""
-    keys = 2 * max(ceil(attention.kv_heads / tp), 1) * attention.head_dim
-    values = ceil(attention.heads / tp) * attention.value_dim
-    looked_at = (state.conv - 1) * (keys + values) * CACHE_BITS["bf16"]
-    return (values * attention.head_dim * state.bits + looked_at) / 8.0
+    values = ceil(recurrent.heads / tp) * recurrent.value_dim
+    keys = 2 * max(ceil(recurrent.key_heads / tp), 1) * recurrent.key_dim
+    filtered = values if recurrent.rule == "scan" else keys + values
+    looked_at = max(recurrent.conv - 1, 0) * filtered * CACHE_BITS["bf16"]
+    return (values * recurrent.key_dim * recurrent.bits + looked_at) / 8.0
 
 
 def _grouped(kinds: list[Kind]) -> list[Kind]:

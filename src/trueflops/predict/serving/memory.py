@@ -219,7 +219,7 @@ class ServerMemory:
         held = 0.0
         for index in self.passes.model.pattern:
             attention = self.passes.model.blocks[index].attention
-            if attention.latent:
+            if attention and attention.latent:
                 into = attention.latent.q_rank or self.passes.model.hidden
                 rows = attention.heads * attention.latent.kv_rank / float(plan.tp)
                 held += rows * (into + self.passes.model.hidden)

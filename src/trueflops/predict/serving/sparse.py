@@ -24,7 +24,7 @@ HEAD_TILES: Final = {9: 64.0, 10: 128.0}
 
 def chosen_at_most(model: Model) -> int:
     """Keys that an indexer chooses for a query; 0: the model has none."""
-    found = (block.attention.indexer for block in model.blocks)
+    found = (attention.indexer for attention in model.attentions)
     return max((indexer.top for indexer in found if indexer), default=0)
 
 

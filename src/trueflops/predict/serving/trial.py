@@ -36,13 +36,18 @@ def trial_bytes(model: Model, plan: Plan, engine: Engine) -> float:
 def _block_width(model: Model, block: Block, plan: Plan, tokens: float) -> float:
     """Numbers for each token while the hungriest part of a block runs."""
     hidden, tp = float(model.hidden), float(plan.tp)
-    attention = block.attention
-    heads = attention.heads / tp
-    keys = heads if attention.latent else max(attention.kv_heads / tp, 1.0)
-    projected = (heads + keys) * attention.head_dim + keys * attention.value_dim
-    if attention.state:  # queries and keys, values and their gate
-        projected = 2.0 * (keys * attention.head_dim + heads * attention.value_dim)
-    widest = 2.0 * hidden + projected + heads * attention.value_dim
+    widest = 2.0 * hidden
+    if block.attention:
+        attention = block.attention
+        heads = attention.heads / tp
+        keys = heads if attention.latent else max(attention.kv_heads / tp, 1.0)
+        projected = (heads + keys) * attention.head_dim + keys * attention.value_dim
+        widest = max(widest, 2.0 * hidden + projected + heads * attention.value_dim)
+    if block.recurrent:  # queries and keys, values and their gate
+        recurrent = block.recurrent
+        values = recurrent.heads / tp * recurrent.value_dim
+        keys = max(recurrent.key_heads / tp, 1.0) * recurrent.key_dim
+        widest = max(widest, 2.0 * hidden + 2.0 * (keys + values) + values)
     if block.ffn:
         wide = block.ffn.width / tp
         both = 2.0 * wide if block.ffn.gated else wide

@@ -1,0 +1,280 @@
+"""State spaces and other layers that keep a state: what is read of a config.json, what runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import trueflops as tf
+from trueflops.errors import BadConfig
+from trueflops.graph import Collective, Op, Pass, compile_program
+from trueflops.graph.kinds import CollectiveKind
+from trueflops.model import Block, Model
+from trueflops.model.config import Config
+from trueflops.model.read import model_from
+from trueflops.plan import Plan, serving_plan
+from trueflops.predict import Server
+from trueflops.predict.serving.cache import Cache
+from trueflops.profile.engines import engine_of
+from trueflops.workload import Serving
+
+HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2}
+WIDE = {"vocab_size": 512, "hidden_size": 256}
+SPACE = {"mamba_n_heads": 16, "mamba_d_state": 32, "mamba_n_groups": 1}
+NEMOTRON = WIDE | HEADS | {
+    "hybrid_override_pattern": "M-M*EM", "head_dim": 32, "intermediate_size": 640,
+    "ssm_state_size": 32, "mamba_num_heads": 8, "mamba_head_dim": 32, "n_groups": 2,
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 96,
+    "moe_shared_expert_intermediate_size": 192,
+}  # fmt: skip
+GRANITE = WIDE | HEADS | SPACE | {
+    "intermediate_size": 96, "num_hidden_layers": 4, "num_local_experts": 8,
+    "num_experts_per_tok": 3, "shared_intermediate_size": 192,
+    "layer_types": ["mamba", "mamba", "attention", "mamba"],
+}  # fmt: skip
+FALCON = WIDE | HEADS | {
+    "intermediate_size": 640, "num_hidden_layers": 3, "mamba_d_ssm": 384, "mamba_n_heads": 12,
+    "mamba_d_state": 32,
+}  # fmt: skip
+KIMI = WIDE | {
+    "pad_token_id": 0, "intermediate_size": 640, "moe_intermediate_size": 96,
+    "num_hidden_layers": 5, "num_attention_heads": 8, "num_key_value_heads": 8, "num_experts": 8,
+    "num_experts_per_token": 3, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+    "v_head_dim": 32, "first_k_dense_replace": 1,
+    "linear_attn_config": {
+        "full_attn_layers": [4], "kda_layers": [1, 2, 3, 5], "head_dim": 32, "num_heads": 8,
+        "short_conv_kernel_size": 4,
+    },
+}  # fmt: skip
+MINIMAX = WIDE | HEADS | {
+    "intermediate_size": 96, "num_hidden_layers": 4, "head_dim": 32, "num_local_experts": 8,
+    "num_experts_per_tok": 2, "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+}  # fmt: skip
+JAMBA = WIDE | HEADS | {"intermediate_size": 640, "num_hidden_layers": 8, "num_experts": 4}
+BAMBA = WIDE | HEADS | SPACE | {
+    "intermediate_size": 640, "num_hidden_layers": 4, "attn_layer_indices": [2],
+}  # fmt: skip
+MAMBA2 = WIDE | {
+    "num_heads": 8, "head_dim": 64, "state_size": 64, "num_hidden_layers": 3, "n_groups": 4,
+}  # fmt: skip
+MAMBA = WIDE | {"num_hidden_layers": 3}
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("mamba2", "Mamba2ForCausalLM", MAMBA2),
+    ("mamba2", "Mamba2ForCausalLM", MAMBA2 | {"use_bias": True, "use_conv_bias": False}),
+    ("mamba", "MambaForCausalLM", MAMBA),
+    ("falcon_mamba", "FalconMambaForCausalLM", MAMBA | {"time_step_rank": 8}),
+    ("nemotron_h", "NemotronHForCausalLM", NEMOTRON),
+    ("nemotron_h", "NemotronHForCausalLM", NEMOTRON | {"moe_latent_size": 64}),
+    ("granitemoehybrid", "GraniteMoeHybridForCausalLM", GRANITE),
+    ("granitemoehybrid", "GraniteMoeHybridForCausalLM", GRANITE | {"num_local_experts": 0}),
+    ("falcon_h1", "FalconH1ForCausalLM", FALCON),
+    ("falcon_h1", "FalconH1ForCausalLM", FALCON | {"mamba_rms_norm": True, "mlp_bias": True}),
+    ("jamba", "JambaForCausalLM", JAMBA),
+    ("bamba", "BambaForCausalLM", BAMBA),
+    ("kimi_linear", "KimiLinearForCausalLM", KIMI),
+    ("minimax", "MiniMaxForCausalLM", MINIMAX),
+]
+KINDS = {kind: (name, fields) for kind, name, fields in reversed(CASES)}
+
+
+def read(kind: str, **fields: Any) -> Model:
+    config = {"model_type": kind} | KINDS[kind][1] | fields
+    return model_from(Config(config, "config.json"), "a hybrid")
+
+
+def server(model: Model, requests: int = 8) -> Server:
+    where = tf.cluster("8xH200")
+    profile = tf.profile_of(where.accelerator, "vllm")
+    load = Serving(1024, 64, requests)
+    return Server(model, load, where, profile, engine=engine_of("vllm"))
+
+
+def every_layer(model: Model) -> list[Block]:
+    return [model.blocks[i] for i in model.pattern]
+
+
+def letters(model: Model) -> str:
+    """A letter for each part of each layer: attention, recurrence, dense, experts."""
+
+    def of(block: Block) -> str:
+        there = (block.attention, block.recurrent, block.ffn, block.experts)
+        return "".join(letter for letter, part in zip("arde", there, strict=True) if part)
+
+    return " ".join(of(block) for block in every_layer(model))
+
+
+@pytest.mark.parametrize(("kind", "name", "fields"), CASES)
+def test_parameters_are_those_of_transformers(kind: str, name: str, fields: dict[str, Any]) -> None:
+    settings = transformers.AutoConfig.for_model(kind, **fields)
+    with torch.device("meta"):
+        theirs = getattr(transformers, name)(settings)
+    model = model_from(Config({"model_type": kind} | fields, "config.json"), "a hybrid")
+    assert model.parameter_count == sum(p.numel() for p in theirs.parameters())
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    [
+        ("mamba2", "r r r"),
+        ("nemotron_h", "r d r a e r"),
+        ("granitemoehybrid", "re re ae re"),
+        ("falcon_h1", "ard ard ard"),
+        ("jamba", "rd re rd re ad re rd re"),
+        ("bamba", "rd rd ad rd"),
+        ("kimi_linear", "rd re re ae re"),
+        ("minimax", "re re re ae"),
+    ],
+)
+def test_each_layer_is_what_the_config_says(kind: str, layers: str) -> None:
+    assert letters(read(kind)) == layers
+
+
+def test_layers_are_read_in_the_words_of_any_release() -> None:
+    words = ["mamba", "mlp", "linear_attention", "full_attention", "moe", "mamba"]
+    model = read("nemotron_h", hybrid_override_pattern=None, layers_block_type=words)
+    assert letters(model) == letters(read("nemotron_h"))
+    listed = read("minimax", layer_types=None, attn_type_list=[0, 0, 0, 1])
+    assert letters(listed) == letters(read("minimax"))
+    plain = read("granitemoehybrid", layer_types=["attention"] * 4, mamba_n_heads=7)
+    assert letters(plain) == "ae ae ae ae"  # fields of layers that are not there are not read
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "said"),
+    [
+        ("nemotron_h", {"hybrid_override_pattern": "M-X"}, "hybrid_override_pattern has 'X'"),
+        ("nemotron_h", {"hybrid_override_pattern": None}, "layers_block_type.* is missing"),
+        ("granitemoehybrid", {"layer_types": ["moe"] * 4}, "layer_types has 'moe'"),
+        ("granitemoehybrid", {"layer_types": ["mamba"] * 3}, "3 entries for 4 layers"),
+        ("granitemoehybrid", {"mamba_d_head": 9}, "16 heads of 9 do not make up the 512 channels"),
+        ("mamba2", {"n_groups": 3}, "3 key/value heads do not divide"),
+        ("kimi_linear", {"attn_res_block_size": 4}, "attn_res_block_size is not read yet"),
+        ("minimax", {"attn_type_list": [0], "layer_types": None}, "1 entries for 4 layers"),
+    ],
+)
+def test_what_is_wrong_in_a_config_is_said(kind: str, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadConfig, match=said):
+        read(kind, **fields)
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_a_request_keeps_states_once_and_attention_by_the_token(tp: int) -> None:
+    def kept(kind: str, **fields: Any) -> Cache:
+        return Cache.of(read(kind, **fields), Plan(tp=tp), engine_of("vllm"), 16.0)
+
+    token = 2 * max(2 / tp, 1) * 32 * 2.0  # of one layer of attention: keys and values
+    # Eight heads of 32 × 32 in fp32; the convolution looks back at 8 · 32 values, 2 · 2 · 32 keys.
+    groups = 2 * max(2 // tp, 1)
+    state = 3 * (8 // tp * 32 * 32 * 4 + 3 * (8 // tp * 32 + groups * 32) * 2)
+    nemotron = kept("nemotron_h")
+    assert nemotron.state_bytes == state
+    assert nemotron.request_bytes(1600) == state + 1600 * token
+    narrow = kept("nemotron_h", mamba_ssm_cache_dtype="float16")
+    assert narrow.state_bytes == state - 3 * (8 // tp * 32 * 32 * 2)
+    # Mamba: 512 channels of 16 numbers; queries and keys are not filtered.
+    assert kept("mamba").state_bytes == 3 * (512 // tp) * (16 + 3) * 2
+    assert kept("mamba").request_bytes(16) == kept("mamba").request_bytes(1600)
+    assert kept("minimax").state_bytes == 3 * (8 // tp) * 32 * 32 * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tp", [1, 4])
+def test_every_kind_is_served(kind: str, tp: int) -> None:
+    of = server(read(kind))
+    plan = serving_plan(of.model, of.dtype, tp=tp)
+    point = of.predict(plan)
+    kept = Cache.of(of.model, plan, engine_of("vllm"), 16.0)
+    assert float(point.cache_bytes_per_request) >= kept.state_bytes
+    read_at_least = 2.0 * (of.model.active_parameter_count - of.model.vocab * of.model.hidden) / tp
+    states = 2.0 * 8 * _states(of.model) / tp
+    assert float(of.decode(plan).value) > (read_at_least + states) / of.clock.silicon.bandwidth
+    blocks = of.decode_program(plan, 8).blocks
+    steps = [
+        node for block in blocks for node in block.forward
+        if isinstance(node, Op) and node.name == "recurrent.state"
+    ]  # fmt: skip
+    moved = sum(p.work.bytes_read + p.work.bytes_written for p in of.clock.price_ops(steps))
+    distinct = [b.recurrent for b in of.model.blocks if b.recurrent]
+    held = 2.0 * 8 * sum(r.heads * r.key_dim * r.value_dim * r.bits / 8 for r in distinct) / tp
+    assert held < float(moved) < 2.0 * held
+
+
+def _states(model: Model) -> float:
+    held = (block.recurrent for block in every_layer(model))
+    return sum(r.heads * r.key_dim * r.value_dim * r.bits / 8 for r in held if r)
+
+
+def test_mamba_2_is_laid_out_kernel_by_kernel() -> None:
+    of = server(read("mamba2"))
+    plan = serving_plan(of.model, of.dtype, tp=1)
+    layer = of.decode_program(plan, 8).blocks[0].forward
+    own = [
+        "recurrent.q",
+        "recurrent.conv",
+        "recurrent.state",
+        "recurrent.out_norm",
+        "recurrent.out",
+    ]
+    assert [node.name for node in layer] == ["recurrent.norm", *own, "recurrent.residual"]
+    prompt = [node.name for node in of.prefill_program(plan).blocks[0].forward]
+    assert [name for name in prompt if "chunk" in name] == [
+        "recurrent.chunk_rates", "recurrent.chunk_states", "recurrent.chunk_pass",
+        "recurrent.chunk_products", "recurrent.chunk_mix",
+    ]  # fmt: skip
+
+
+def test_ranks_sum_the_squares_of_a_norm_that_they_split() -> None:
+    def sums(kind: str, **fields: Any) -> int:
+        of = server(read(kind, **fields))
+        program = of.decode_program(serving_plan(of.model, of.dtype, tp=4), 8)
+        nodes = [node for block in program.blocks[:1] for node in block.forward]
+        return sum(
+            isinstance(node, Collective)
+            and node.kind is CollectiveKind.ALL_REDUCE
+            and "squares" in node.name
+            for node in nodes
+        )
+
+    assert sums("mamba2") == 0  # a group for each rank
+    assert sums("mamba2", n_groups=1) == 1
+    assert sums("falcon_h1") == 0  # no norm
+    assert sums("minimax") == 1
+
+
+def test_attention_and_a_state_side_by_side_are_reduced_once() -> None:
+    of = server(read("falcon_h1"))
+    (layer,) = of.decode_program(serving_plan(of.model, of.dtype, tp=4), 8).blocks
+    names = [node.name for node in layer.forward]
+    assert names.index("attention.out") < names.index("recurrent.out") < names.index("mixers.add")
+    reduced = [name for name in names if name.endswith("all_reduce")]
+    assert reduced == ["mixers.sum.reduced.all_reduce", "ffn.y.reduced.all_reduce"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_trained(kind: str) -> None:
+    program = compile_program(read(kind), Plan(), Pass(batch=1.0, seq=2048.0))
+    for layer in program.blocks:
+        forward = {node.name for node in layer.forward if isinstance(node, Op)}
+        backward = {node.of.name for node in layer.backward if isinstance(node, Op) and node.of}
+        assert {name for name in forward if name.startswith("recurrent")} <= backward | {
+            "recurrent.residual"
+        }
+
+
+def test_little_of_what_lies_between_kernels_is_kept() -> None:
+    """Mamba-2 keeps what was projected and what came out; delta its solved products as well."""
+
+    def kept(kind: str) -> set[str]:
+        layer = compile_program(read(kind), Plan(), Pass(batch=1.0, seq=2048.0)).blocks[0]
+        again = [node.name for node in layer.backward if isinstance(node, Op) and not node.of]
+        assert again.count("recurrent.chunk_states") == 1
+        return {k.tensor.name for k in layer.kept if k.tensor.name.startswith(("state", "chunk"))}
+
+    projected = {f"state.{name}" for name in ("q", "k", "v", "gate", "rates", "mixed", "gated")}
+    assert kept("mamba2") == projected
+    filtered = {f"state.{name}.filtered" for name in "qkv"}
+    low = {"state.channels", "state.gate_low", "state.rate_low"}
+    assert kept("kimi_linear") == projected | filtered | low | {"chunk.solved"}
