@@ -42,7 +42,7 @@ def step(  # type: ignore[no-untyped-def]
     rows: tl.constexpr,
 ):  # fmt: skip
     """S ← α·S + Δ·x·Bᵀ;  y = S·C, with α = exp(−Δ): some values of a head."""
-    part, at = tl.program_id(0), tl.program_id(1)
+    at, part = tl.program_id(0), tl.program_id(1)  # of the first there may be more than 65,535
     own = (at // heads) * groups + (at % heads) // (heads // groups)
     at_value, at_key = part * rows + tl.arange(0, rows), tl.arange(0, keys)
     delta = tl.log(1.0 + tl.exp(tl.load(rates + at).to(tl.float32)))
@@ -218,7 +218,7 @@ def check() -> None:
         normal(groups, KEYS),
         normal(heads, VALUES),
     )
-    step[(VALUES // 16, heads)](
+    step[(heads, VALUES // 16)](
         x, b, c, rate, held, out, heads=heads, groups=groups, values=VALUES, keys=KEYS, rows=16
     )
     delta = torch.nn.functional.softplus(rate.float())[:, None, None]
@@ -250,7 +250,7 @@ def steps(device: Device) -> Iterator[tuple[Any, ...]]:
             at: int, heads: int = heads, groups: int = groups, rows: int = rows,
             every: int = every, own: Any = (x, b, c, rates, states, out),
         ) -> Any:  # fmt: skip
-            return step[(VALUES // rows, every)](
+            return step[(every, VALUES // rows)](
                 *(tensors[at] for tensors in own), heads=heads, groups=groups, values=VALUES,
                 keys=KEYS, rows=rows, num_warps=1 if rows < 64 else 4,
             )  # fmt: skip
