@@ -156,9 +156,10 @@ class _Search:
     def _first_look(self, branches: list[Branch], budgets: Array) -> None:
         """Find good plans within parts of the memory, by which most others are passed over."""
         branches = sorted(branches, key=lambda branch: branch.least)
+        looked: dict[int, list[tuple[Rows, Array]]] = {}
         for budget in budgets:
-            ahead: list[tuple[float, Branch, Rows, Array]] = []
-            for branch in branches:
+            ahead: list[tuple[float, int, Rows, Array]] = []
+            for place, branch in enumerate(branches):
                 if len(ahead) == FIRST_LOOK and ahead[-1][0] <= branch.least:
                     break
                 again = branch.bounds.fewest_again(LEEWAY * budget)
@@ -166,13 +167,17 @@ class _Search:
                 if rows.size:
                     seconds = branch.bounds.seconds(rows, again[rows])
                     few = rows[np.argsort(seconds)[:FIRST_LOOK]]
-                    ahead.append((float(seconds.min()), branch, few, again[few]))
+                    ahead.append((float(seconds.min()), place, few, again[few]))
                     ahead = sorted(ahead, key=lambda row: row[0])[:FIRST_LOOK]
-            for _, branch, rows, again in ahead:
-                at, columns = branch.family.with_choices(rows)
-                layers = branch.legal_again(rows, again)
-                least = branch.bounds.seconds(rows, layers)
-                self._predict(branch, rows[at], layers[at], columns, least[at])
+            for _, place, few, again in ahead:
+                looked.setdefault(place, []).append((few, again))
+        for place, found in looked.items():
+            branch = branches[place]
+            rows, again = (np.concatenate(each) for each in zip(*found, strict=True))
+            at, columns = branch.family.with_choices(rows)
+            layers = branch.legal_again(rows, again)
+            least = branch.bounds.seconds(rows, layers)
+            self._predict(branch, rows[at], layers[at], columns, least[at])
         self.front.seek(budgets)
         # Plans are counted, and near misses kept, when they are decided.
         self.misses.clear()
