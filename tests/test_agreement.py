@@ -14,6 +14,7 @@ import pytest
 
 import agreement
 import trueflops as tf
+from trueflops.clock.power import SLOWEST
 from trueflops.predict.captured.program import predict_program
 from trueflops.runtime import Stretch, Term, run_closed
 from trueflops.runtime.replay import Issue, replay
@@ -119,6 +120,25 @@ def test_both_slow_down_alike_at_the_power_cap(watts: float) -> None:
     assert formula == pytest.approx(played, rel=0.005)
     capped = played > 1.01 * both(1e-3, 30e-6)[0]
     assert capped == (watts > 700.0)
+
+
+def test_a_chip_at_its_cap_draws_just_that() -> None:
+    where = tf.cluster("1xH200")
+    power = tf.Clock(where, tf.profile_of(where.accelerator)).power
+    assert power.cap is not None
+    loads, shares = np.meshgrid(np.linspace(0.5, 5.0, 91), np.linspace(0.0, 1.0, 21))
+    joules = loads * (power.cap - power.law["static_watts"])  # in one second at full clock
+    held = power.throttle(joules, shares, 1.0)
+    drawn = joules * held.ratio ** power.law["exponent"] / (1.0 + held.added)
+    watts = power.law["static_watts"] + drawn
+    free = loads <= 1.0
+    assert (held.ratio[free] == 1.0).all()
+    at_cap = ~free & (held.ratio > SLOWEST)
+    assert np.count_nonzero(at_cap) > 1000
+    np.testing.assert_allclose(watts[at_cap], power.cap, rtol=1e-6)
+    assert (watts[~free & ~at_cap] > power.cap).all()  # it cannot go slower
+    least = power.least_added(joules, shares, 1.0)
+    assert (least <= held.added * (1.0 + 1e-12)).all()
 
 
 def test_a_formula_over_many_plans_is_that_of_each() -> None:

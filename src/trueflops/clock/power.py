@@ -21,9 +21,6 @@ from trueflops.profile import Curve
 from trueflops.sizes import Array, Size
 from trueflops.tables import on_rows
 
-# Of Newton's method: to 0.01 % for loads that would draw up to 2.5 times the room under the cap, to
-# 0.1 % for any that is not at SLOWEST.
-STEPS: Final = 4
 # Of a cap, for work. Assumed, a guard: no limit is set where a chip could not run at all.
 LEAST_ROOM: Final = 0.2
 # No chip throttles below this share of its clock. Assumed, a guard: the lowest clock under the
@@ -74,32 +71,32 @@ class PowerLaw:
 
     def _throttle(self, joules: Size, clocked: Size, whole: Size) -> tuple[Size, Size]:
         follows = self.law["clocked"] * clocked
-        if self.cap is None or not np.any(self._watts(joules, whole, 1.0) > self.cap):
+        if self.cap is None or not np.any(joules > (self.cap - self.law["static_watts"]) * whole):
             return 1.0, 0.0 * whole
-        # Newton for x = 1/r in E·x^−γ = (cap − static)·(C·x + M): convex and falling, so that from
-        # x = 1 every step stays below the root.
-        room, exponent = self._room, self.law["exponent"]
-        slowed = self._first_step(joules, follows, whole)
-        for _ in range(STEPS - 1):
-            drawn = joules * slowed**-exponent
-            over = drawn - room * (whole + follows * (slowed - 1.0))
-            slope = exponent * drawn / slowed + room * follows
-            slowed = slowed + np.maximum(over, 0.0) / np.maximum(slope, 1e-300)
-            slowed = np.minimum(slowed, 1.0 / SLOWEST)
+        # With x = 1/r, c = C/(C + M) and the load a = E / (C + M) / (cap − static), the cap is
+        # ln a = γ·ln x + ln(1 + c·(x − 1)): nearly a line in ln x, of which Halley's method finds
+        # the root by two steps from x = 1, to 1e-7 for γ ≥ 1.
+        lasting, exponent = np.maximum(whole, 1e-300), self.law["exponent"]
+        load = np.log(np.maximum(joules / (self._room * lasting), 1.0))
+        share = follows / lasting
+        slower = _halley(load, share, exponent)
+        slowed = np.exp(slower)
+        longer = 1.0 + share * (slowed - 1.0)
+        left = load - exponent * slower - np.log(longer)
+        slower = slower + _halley(left, share * slowed / longer, exponent)
+        slowed = np.minimum(np.exp(slower), 1.0 / SLOWEST)
         return 1.0 / slowed, follows * (slowed - 1.0)
 
     def least_added(self, joules: Size, clocked: Size, whole: Size) -> Size:
-        """Seconds that the cap adds at least: by the first of those steps alone."""
+        """Seconds that the cap adds at least: by one step of Newton's method for x itself, which
+        stays below the root since E·x^−γ − (cap − static)·(C·x + M) is convex and falls.
+        """
         if self.cap is None:
             return 0.0
         follows = self.law["clocked"] * clocked
-        return follows * (self._first_step(joules, follows, whole) - 1.0)
-
-    def _first_step(self, joules: Size, follows: Size, whole: Size) -> Size:
-        """From full clock."""
         slope = self.law["exponent"] * joules + self._room * follows
-        slowed = 1.0 + np.maximum(joules - self._room * whole, 0.0) / np.maximum(slope, 1e-300)
-        return np.minimum(slowed, 1.0 / SLOWEST)
+        slowed = np.maximum(joules - self._room * whole, 0.0) / np.maximum(slope, 1e-300)
+        return follows * np.minimum(slowed, 1.0 / SLOWEST - 1.0)
 
     @property
     def _room(self) -> float:
@@ -115,3 +112,11 @@ class PowerLaw:
         static = self.law["static_watts"]
         busy = joules * ratio ** self.law["exponent"] / np.maximum(taken, 1e-300)
         return np.asarray(static + busy)
+
+
+def _halley(left: Size, share: Size, exponent: float) -> Size:
+    """A step towards the root of γ·ln x + ln(1 + c·(x − 1)), of which `left` is left, from where
+    `share` of the time follows the clock.
+    """
+    slope = exponent + share
+    return left / (slope + 0.5 * left * share * (1.0 - share) / slope)
