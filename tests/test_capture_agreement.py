@@ -164,6 +164,13 @@ ELSE: Final = {
     "llama4_text": "transformers sends every token through every expert: that many times the flop",
     "deepseek_v32": "an indexer scores every key: built for servers, not for a training step",
     "glm_moe_dsa": "the same",
+    "mamba2": "without its kernels transformers reads a prompt by plain calls, which are others",
+    "nemotron_h": "the same",
+    "granitemoehybrid": "the same",
+    "falcon_h1": "the same",
+    "jamba": "the same",
+    "kimi_linear": "the same",
+    "minimax": "the same",
 }
 DEPTHS: Final = {"DeepSeek-V3": 4, "Gemma-3-1B": 6}
 """Layers until the first that routes, or that sees everything; elsewhere two show every kind."""
