@@ -13,6 +13,7 @@ from trueflops.profile import engine_of, engine_on
 from trueflops.profile.engines import sharing_experts
 from trueflops.records.tables import read_table
 from trueflops.serve.load import Lengths, draw_requests
+from trueflops.serve.simulated import TEMPLATE
 from trueflops.verify.conversations import LEAST, LONGEST, conversations
 from trueflops.verify.findings import Findings, ServerRow
 from trueflops.verify.harness import harness_of, repeated
@@ -248,3 +249,25 @@ def test_chips_in_other_words(tmp_path: Path, said: str) -> None:
 def sent(**said: str) -> dict[str, str]:
     usual = {"num_prompts": "2000", "input_len_mean": "100", "output_len_mean": "10"}
     return {"dataset": "random", **usual, **said}
+
+
+@pytest.mark.parametrize(("model", "release", "notes", "parsed"), [
+    ("Qwen/Qwen3-8B", "v0.11.0", "--backend openai-chat", True),
+    ("Qwen/Qwen3-8B", "v0.11.0", "", False),
+    ("Qwen/Qwen3-8B", "v0.10.2", "--backend openai-chat", False),
+    ("Qwen/Qwen3-8B", "v0.11.1", "--backend openai-chat", False),
+    ("openai/gpt-oss-20b", "v0.11.0", "--backend openai-chat", False),  # laid out without Jinja
+])  # fmt: skip
+def test_one_release_of_vllm_parses_the_chat_template_of_every_message(
+    tmp_path: Path, model: str, release: str, notes: str, parsed: bool
+) -> None:
+    """A burst of 200: its first tokens wait until all templates have been parsed."""
+    file = tmp_path / "chat.csv"
+    sent = f"{ONE},,random,inf,,200,10,2,50,50,60,4"
+    file.write_text(
+        HEADER.replace("id,", "id,engine_version,")
+        + f"\na,{release},vllm,{model},{sent},,{notes}\nb,0.12.0,vllm,{model},{sent},,\n"
+    )
+    found = verify_tables([read_table(file)], profiles_from(None))
+    more = predicted(found, "a", "ttft_seconds") - predicted(found, "b", "ttft_seconds")
+    assert more == pytest.approx(200 * TEMPLATE * parsed, abs=0.1)

@@ -48,6 +48,7 @@ class Engine:
     reserve_at_first: float  # the same of an idle engine: it falls to `reserve` within …
     reserve_steps: int  # … so many decode steps
     ahead: int  # steps that are issued before the one which runs has ended (async scheduling)
+    parses_template: bool  # whether the server parses the chat template anew for every request
     poll: int  # decode steps between two looks at what has come in
     waiting_ratio: float  # of those that write: fewer that wait do not stop them …
     waiting_steps: int  # … for so many decode steps

@@ -33,6 +33,7 @@ class Requests:
     cached: Array  # of the input: tokens of a prefix that the server has seen
     users: int | None = None
     think: float = 0.0
+    chat: bool = False  # sent as messages, which the server lays out by the model's chat template
 
     def __post_init__(self) -> None:
         """Refuse what cannot be served."""

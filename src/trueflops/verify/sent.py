@@ -29,6 +29,9 @@ _A_SECOND: Final = re.compile(
     r"\s*(?:(?:requests?|reqs?|r|queries|q)(?:\s*/\s*|\s*per\s*|p)|/\s*|per\s*)(?:s(?:ec(?:onds?)?)?)$"
 )
 _WHO: Final = re.compile(r"\s*(?:concurrent\s*)?(?:users?|clients?|requests?|reqs?|streams?|vus?)$")
+# Pages of gpustack's performance lab print the command of their benchmark, which has
+# `--backend openai-chat --endpoint /v1/chat/completions` on each of the eleven that were read.
+_CHAT: Final = re.compile(r"openai-chat|chat/completions|gpustack docs/performance-lab")
 _SYNTHETIC: Final = re.compile(r"random|shared_prefix|synthetic", re.IGNORECASE)
 
 
@@ -46,9 +49,16 @@ def sent_requests(row: Row) -> Requests:
         burstiness=STEADY if "constant rate" in text(row, "notes") else 1.0,
         users=_users(row),
     )
+    requests = replace(requests, chat=_is_chat(row))
     talks = not _SYNTHETIC.search(text(row, "dataset"))
     drawn = conversations(many, read, written) if talks else None
     return replace(requests, input=drawn[0], output=drawn[1]) if drawn else requests
+
+
+def _is_chat(row: Row) -> bool:
+    """Whether requests were sent as messages: the row says so, or the scripts of its source do."""
+    said = " ".join(text(row, column) for column in ("source", "tool", "flags", "notes"))
+    return bool(_CHAT.search(said))
 
 
 def _rate(row: Row) -> float:
