@@ -11,6 +11,8 @@ import pytest
 
 from framework_memory import Row, cases, predicted, rows
 
+import trueflops as tf
+
 PEAK: Final = 0.05
 LASTING: Final = 0.01  # of the peak: what a part that lasts may be off by
 SOME: Final = tuple(rows()[::5])
@@ -27,3 +29,15 @@ def test_peaks_are_those_of_the_frameworks(row: Row) -> None:
     assert ours["peak"] == pytest.approx(row.parts["peak"], rel=PEAK)
     for part in ("weights", "states"):
         assert ours[part] == pytest.approx(row.parts[part], abs=LASTING * row.parts["peak"])
+
+
+def test_amd_had_no_expandable_segments() -> None:
+    """pytorch pull request 173330 brought them in 2026: till then blocks are PyTorch's default."""
+    for framework in ("torchtitan", "torchtune", "torchtune-compiled"):
+        grows, usual = (
+            tf.profile_of(tf.accelerator(name), framework).curve("allocator")
+            for name in ("H100", "MI300X")
+        )
+        default = tf.profile_of(tf.accelerator("MI300X"), "fsdp2").curve("allocator")
+        for share in ("cached", "unshared"):
+            assert usual[share] == default[share] > grows[share], (framework, share)
