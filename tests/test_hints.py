@@ -48,6 +48,37 @@ def test_a_wrong_choice_is_compared_with_its_own(capsys: Capture) -> None:
     assert "did you mean" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("on", ["H100x8", "8 H100", "H100 8", "H100 × 8", "h100*8"])
+def test_a_number_in_another_place_is_put_first(capsys: Capture, on: str) -> None:
+    assert main(["infer", "GPT-2", "--on", on]) == 2
+    right = capsys.readouterr().err.split("write the number first, as ")[1].split()[0]
+    assert right.casefold() == "8xh100"
+    assert main(["infer", "GPT-2", "--on", right]) == 0
+
+
+def test_advice_on_a_price_is_of_that_price(capsys: Capture) -> None:
+    words = ["train", "GPT-2", "--on", "8xH100", "--tp", "1"]
+    assert main([*words, "--electricity", "9ct"]) == 2
+    assert "'0.09'" in capsys.readouterr().err
+    assert main([*words, "--years", "0"]) == 2
+    assert "above 0" in capsys.readouterr().err
+
+
+def test_more_stages_than_layers_are_refused_by_what_would_help(capsys: Capture) -> None:
+    assert main(["train", "GPT-2", "--on", "16xH100", "--pp", "16"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the 12 layers of GPT-2 must fill pp 16" in said
+    assert "lower pp or vpp" in said
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llama.cpp"])
+def test_an_engine_is_named_once(capsys: Capture, engine: str) -> None:
+    assert main(["infer", "GPT-2", "--on", "H100", "--engine", engine, "--tp", "1"]) == 0
+    said = " ".join(capsys.readouterr().out.split()).casefold()
+    assert f"engine {engine}: " in said
+    assert f"{engine}: {engine}: " not in said
+
+
 TOO_LARGE = [
     ["Llama-3.1-70B", "--on", "16xH100", "--tp", "8", "--zero", "1"],
     ["Llama-3.1-70B", "--on", "16xH100", "--tp", "2", "--dp-replicate", "2", "--zero", "3"],

@@ -96,3 +96,15 @@ def test_the_cache_holds_those_that_the_engine_lets_in(capsys: Capture) -> None:
     assert crowded["waiting_requests_per_replica"] == 1_000_000 - 256
     text = said(capsys, *words, "1000000")
     assert "999,744 requests wait: an engine runs 256 at once" in text
+
+
+def test_nobody_is_made_to_wait_unasked(capsys: Capture) -> None:
+    """Where nobody says how many are in flight: as many as there is room for, and it fits."""
+    words = ("infer", "Llama-3.1-8B", "--on", "RTX4090", "--tp", "1")
+    answer = ask(capsys, *words)
+    assert answer["fits"]
+    assert answer["requests_per_replica"] == answer["most_requests_per_replica"] < 64
+    assert "as many as there is room for" in said(capsys, *words)
+    assert not ask(capsys, *words, "--concurrency", "64", code=1)["fits"]
+    alone = ask(capsys, "infer", "Llama-3.1-70B", "--on", "RTX4090", "--tp", "1", code=1)
+    assert alone["requests_per_replica"] == 64  # where not even one fits, the usual question

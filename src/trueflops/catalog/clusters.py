@@ -60,6 +60,9 @@ class Cluster:
 _UNLIKE = re.compile(r"\s*\+\s*(?=\S)")  # a name may end with a plus: Xeon Platinum 8480+
 MOST_CARDS: Final = 16  # of several kinds in one host
 _SIZED = re.compile(r"(\d{1,9})\s*[x×*]\s*(?:(\d{1,9})\s*[x×*]\s*)?(.+)", re.IGNORECASE)
+_MISPLACED = re.compile(  # H100x8, H100 8, 8 H100
+    r"(?:(\d{1,9})\s+)?(.+?)(?:\s*[x×*]?\s*(?<=[x×*\s])(\d{1,9}))?", re.IGNORECASE
+)
 
 
 def cluster(text: str, *, unlike: bool = False) -> Cluster:
@@ -146,6 +149,14 @@ def _named(text: str) -> Cluster:
         return _of_accelerators(text, accelerator(text), 1, None)
     if host := find_node(text):
         return _assemble(text, host.accelerator, host, 1, host.count)
+    if (found := _MISPLACED.fullmatch(text.strip())) and find("accelerators", found[2]):
+        raise BadInput(
+            say(
+                "cluster {text!r}: write the number first, as {right}",
+                text=shorten(text),
+                right=f"{found[1] or found[3]}x{found[2]}",
+            )
+        )
     known = [f.stem for kind in ("accelerators", "nodes", "clusters") for f in index(kind).values()]
     raise UnknownName(
         "cluster", text, known, "(write 64xH100, 16x8xH100, 4xDGX-H100, or a TOML file)"

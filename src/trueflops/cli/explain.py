@@ -12,7 +12,7 @@ import numpy as np
 from trueflops.catalog import Accelerator, Cluster, accelerator
 from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
-from trueflops.errors import BadInput, UnknownName, printable
+from trueflops.errors import BadInput, UnknownName, join_or, printable
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import Kind
 from trueflops.graph.variants import AttentionKernel
@@ -30,6 +30,7 @@ from trueflops.report.explain import (
 from trueflops.report.plots import plot_roofline
 from trueflops.report.provenance import encode_provenance, show_provenance
 from trueflops.report.tables import console
+from trueflops.sizes import divisors
 
 OF_ATTENTION = ("queries", "window", "causal", "backward", "decode", "cache", "kernel")
 ATTENTION_DTYPES = ("bf16", "fp16", "fp32")
@@ -130,9 +131,10 @@ def read_attention_shape(text: str) -> tuple[int, int, int, int, int]:
     if heads % kv_heads:
         raise BadInput(
             say(
-                "{heads} heads cannot share {kv_heads} key heads evenly",
+                "{heads} heads cannot share {kv_heads} key heads evenly; write {divisors} of them",
                 heads=heads,
                 kv_heads=kv_heads,
+                divisors=join_or(divisors(heads)),
             )
         )
     return batch, heads, kv_heads, length, width

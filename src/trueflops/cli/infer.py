@@ -25,9 +25,11 @@ from trueflops.cli.loading import (
     percentile_of,
     rate_of,
     requests_of,
+    says_load,
     simulate,
     simulates,
     why_so_many,
+    without_waiting,
 )
 from trueflops.cli.offloading import offload_notes, offload_of
 from trueflops.cli.question import (
@@ -213,10 +215,13 @@ def ask(options: argparse.Namespace) -> Answer:
                 say("--{name} is answered by trueflops infer alone, not in a sweep", name=name)
             )
     servers, more = serve(options)
-    more["notes"] += why_so_many(options, servers[0])
     limits = _limits(options)
     tried = [(server, _cuts(options, server, limits)) for server in servers]
     server, points = min(tried, key=lambda each: rank(each[1][0], limits))
+    if not says_load(options) and points[0].most_requests:
+        server = without_waiting(server, points[0])
+        points = _cuts(options, server, limits) if points[0].waiting else points
+        more["notes"] += why_so_many(server)
     if options.rate is not None and options.concurrency is None:
         server = settle(server, points[0], rate_of(options))
         points = _cuts(options, server, limits)

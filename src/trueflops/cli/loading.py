@@ -53,19 +53,27 @@ def load_of(options: argparse.Namespace, model: Model, engine: Engine) -> Servin
     return Serving(read, output, _said(options, asked_by, usual))
 
 
-def why_so_many(options: argparse.Namespace, server: Server) -> list[str]:
-    """Why fewer requests are in flight than usual, where nobody says how many."""
+def says_load(options: argparse.Namespace) -> bool:
+    """Whether the flags say how many requests are in flight."""
     said = (options.concurrency, options.rate, options.rates, options.requests_from)
-    asked = server.workload.concurrency
-    if asked == USUAL["concurrency"] or any(each is not None for each in said):
+    return any(each is not None for each in said)
+
+
+def without_waiting(server: Server, point: ServingPoint) -> Server:
+    """The server under a load that its best cut has room for."""
+    room = point.most_requests * point.replicas
+    return server.asked(replace(server.workload, concurrency=room)) if point.waiting else server
+
+
+def why_so_many(server: Server) -> list[str]:
+    """Why fewer requests are in flight than usual, where nobody says how many."""
+    asked, runs = server.workload.concurrency, server.engine.most_sequences
+    if asked >= USUAL["concurrency"]:
         return []
-    return [
-        say(
-            "concurrency {asked}: as many as {engine} runs at once",
-            asked=asked,
-            engine=server.engine.name,
-        )
-    ]
+    if asked < runs:
+        return [say("concurrency {asked}: as many as there is room for", asked=asked)]
+    name = server.engine.name
+    return [say("concurrency {asked}: as many as {engine} runs at once", asked=asked, engine=name)]
 
 
 def rate_of(options: argparse.Namespace) -> float:

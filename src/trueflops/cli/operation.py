@@ -68,13 +68,13 @@ def _paid(options: argparse.Namespace) -> dict[str, Any]:
     """What owning costs."""
     given: dict[str, Any] = {}
     if options.buy is not None:
-        usd = dollars(options.buy, "--buy", DEAREST)
+        usd = dollars(options.buy, "--buy", DEAREST, "30000")
         given["purchase"] = Purchase(usd, usd, usd, "", 0)
     if options.years is not None:
         if not 0.0 < options.years <= MOST_YEARS:
             raise BadInput(
                 say(
-                    "--years {years:g}: must lie between 0 and {most_years:g}",
+                    "--years {years:g}: must be above 0 and at most {most_years:g}",
                     years=options.years,
                     most_years=MOST_YEARS,
                 )
@@ -82,7 +82,7 @@ def _paid(options: argparse.Namespace) -> dict[str, Any]:
         given["years"] = options.years
     if options.electricity is not None:
         given["usd_per_kwh"] = dollars(
-            options.electricity.removesuffix("/kWh"), "--electricity", DEAREST_KWH
+            options.electricity.removesuffix("/kWh"), "--electricity", DEAREST_KWH, "0.09"
         )
     return given
 

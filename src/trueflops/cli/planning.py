@@ -18,6 +18,7 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, Guess, unstated
 from trueflops.profile.frameworks import USUAL, frameworks, habits, lacking
+from trueflops.report.tables import plural
 from trueflops.sizes import divisors
 from trueflops.workload import Training
 
@@ -47,10 +48,10 @@ def workload_of(
         step = units.show(batch * seq, "count")
         notes.append(
             say(
-                "global batch {batch:,}: {step} tokens a step, to suit {count:,} chips",
+                "global batch {batch:,}: {step} tokens a step, to suit {chips}",
                 batch=batch,
                 step=step,
-                count=where.count,
+                chips=plural(where.count, "chip"),
             )
         )
     if options.tokens is not None:

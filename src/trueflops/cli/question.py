@@ -203,13 +203,20 @@ class Software(NamedTuple):
     def note(self, kind: str) -> str:
         """'engine vllm: …', and that nobody asked for it where that is so."""
         if self.given:
-            return say("{kind} {name}: {about}", kind=kind, name=self.name, about=self.about)
+            own, _, rest = self.about.partition(": ")
+            about = rest if _same(own, self.name) else self.about
+            return say("{kind} {name}: {about}", kind=kind, name=self.name, about=about)
         return say(
             "{kind} {name}, as none was named: {about}",
             kind=kind,
             name=self.name,
             about=self.about,
         )
+
+
+def _same(title: str, name: str) -> bool:
+    """Whether a title says a name again: vLLM and vllm, TensorRT-LLM not and trt-llm."""
+    return title.casefold() == name.casefold()
 
 
 def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> Software:
@@ -293,10 +300,10 @@ def _usd_per_hour(text: str) -> float:
     return units.parse(f"{found[1]} USD/h" if found else text, "usd_per_hour", what="--price")
 
 
-def dollars(text: str, flag: str, most: float) -> float:
+def dollars(text: str, flag: str, most: float, example: str) -> float:
     """A sum of dollars: 30000, $30000, 30k USD; a bare number is dollars."""
     found = _SUM.fullmatch(text.strip())
-    usd = units.parse(f"{found[1]} USD" if found else text, "usd", what=flag)
+    usd = units.parse(f"{found[1]} USD" if found else text, "usd", what=flag, example=example)
     if usd > most:
         raise BadInput(
             say(

@@ -335,9 +335,8 @@ RULES: tuple[Rule, ...] = (
         _stage_layers,
         _always(
             "the {model.layers} layers of {model.name} must fill pp {p.pp:g} × vpp {p.pieces:g} "
-            "pieces with at least one each, all but the first and the last where vpp > 1; layers "
-            "given for the first and last stage ({p.first_stage_layers:g} and "
-            "{p.last_stage_layers:g}) need pp > 1"
+            "pieces with at least one each (where vpp > 1 the first and the last may have none); "
+            "lower pp or vpp, or give the first and the last stage other layers, where pp > 1"
         ),
     ),
     Rule(

@@ -308,7 +308,7 @@ def infer_flags(p: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--concurrency",
         metavar="N",
-        help="requests in flight (default 64, or what the engine runs at once)",
+        help="requests in flight (default 64, or fewer that need not wait)",
     )
     asked.add_argument("--ttft", metavar="TIME", help="time to first token at most, as 500ms")
     asked.add_argument("--tpot", metavar="TIME", help="time per output token at most, as 50ms")
