@@ -9,9 +9,8 @@ from typing import Final
 
 import pytest
 
-from framework_memory import Row, cases, predicted, rows
-
 import trueflops as tf
+from framework_memory import Row, cases, predicted, rows
 
 PEAK: Final = 0.05
 LASTING: Final = 0.01  # of the peak: what a part that lasts may be off by
@@ -32,7 +31,7 @@ def test_peaks_are_those_of_the_frameworks(row: Row) -> None:
 
 
 def test_amd_had_no_expandable_segments() -> None:
-    """pytorch pull request 173330 brought them in 2026: till then blocks are PyTorch's default."""
+    """PyTorch pull request 173330 brought them in 2026: till then blocks are PyTorch's default."""
     for framework in ("torchtitan", "torchtune", "torchtune-compiled"):
         grows, usual = (
             tf.profile_of(tf.accelerator(name), framework).curve("allocator")
