@@ -13,9 +13,16 @@ import transformers
 from trueflops.catalog.models import model_names, model_record
 from trueflops.errors import BadConfig, BadInput
 from trueflops.model import read_model
+from trueflops.model.config import Config
 from trueflops.model.families import READERS
+from trueflops.model.read import model_from
 
-CLASSES = {"llama4_text": "Llama4ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}
+CLASSES = {
+    "llama4_text": "Llama4ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+}
 TYPES = {"kimi_k2": "deepseek_v3"}
 
 
@@ -41,6 +48,72 @@ def test_parameter_count_equals_transformers(name: str) -> None:
     record = model_record(name)
     assert read_model(name).parameter_count == transformers_count(record["config"])
     assert read_model(name).parameter_count == record["parameters"]
+
+
+SMALL = {
+    "vocab_size": 4096, "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "intermediate_size": 1024, "head_dim": 64, "pad_token_id": None,
+    "max_position_embeddings": 8192,
+}  # fmt: skip
+ROUTED = {"num_experts_per_tok": 2, "moe_intermediate_size": 128}
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("arcee", {}), ("arcee", {"mlp_bias": True}),
+    ("cohere", {}), ("cohere", {"use_qk_norm": True, "attention_bias": True}),
+    ("cohere2", {"sliding_window": 256}),
+    ("ernie4_5", {}), ("ernie4_5", {"use_bias": True, "tie_word_embeddings": False}),
+    ("exaone4", {"sliding_window": 256}),
+    ("glm", {"attention_bias": True}), ("glm4", {"attention_bias": True}), ("glm4", {}),
+    ("helium", {}), ("hunyuan_v1_dense", {"attention_bias": True}), ("ministral3", {}),
+    ("olmo3", {}), ("seed_oss", {}), ("seed_oss", {"attention_out_bias": True}),
+    ("stablelm", {}), ("stablelm", {"use_qkv_bias": True, "use_parallel_residual": True}),
+    ("stablelm", {"qk_layernorm": True}),
+    ("granitemoe", ROUTED | {"num_local_experts": 8}),
+    ("phimoe", ROUTED | {"num_local_experts": 8, "attention_bias": True, "lm_head_bias": True}),
+    ("olmoe", ROUTED | {"num_experts": 8}),
+    ("dots1", ROUTED | {"n_routed_experts": 8, "n_shared_experts": 2, "first_k_dense_replace": 1}),
+    ("ernie4_5_moe", ROUTED | {"moe_num_experts": 8, "moe_k": 2, "moe_layer_start_index": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "own"), OTHERS)
+def test_families_beyond_the_catalog_are_counted_alike(kind: str, own: dict[str, Any]) -> None:
+    settings = transformers.AutoConfig.for_model(kind, **SMALL, **own)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(settings)
+    fields = settings.to_dict()
+    counted = sum(p.numel() for p in model.parameters())
+    assert model_from(Config(fields, kind), kind).parameter_count == counted
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_sees_says_outside_whether_its_head_is_tied(tied: bool) -> None:
+    text = {k: v for k, v in SMALL.items() if v is not None} | {"model_type": "qwen3_vl_text"}
+    whole = {"model_type": "qwen3_vl", "tie_word_embeddings": tied, "text_config": text}
+    model = model_from(Config(whole, "config.json"), "sees")
+    assert model.tied == tied
+    assert model.attentions[0].qk_norm == "head"
+
+
+def test_layers_that_see_all_may_be_written_out() -> None:
+    """EXAONE 4's config.json has `LLLG`, others a number, others every layer."""
+    own = SMALL | {"model_type": "exaone4", "sliding_window": 256}
+    for said in ({"sliding_window_pattern": "LLLG"}, {"sliding_window_pattern": 4}, {}):
+        model = model_from(Config(own | said, "config.json"), "exaone")
+        assert [model.attentions[i].window for i in model.pattern] == [256, 256, 256, 0]
+
+
+def test_python_writes_infinity(tmp_path: Path) -> None:
+    """As Nemotron-H's config.json has it: no limit. A size it cannot be."""
+    fields = SMALL | {"model_type": "llama", "pad_token_id": 0}
+    for name, value, fine in (("time_step_limit", [0, float("inf")], True),
+                              ("hidden_size", float("inf"), False)):  # fmt: skip
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps(fields | {name: value}))
+        if fine:
+            assert read_model(str(file)).hidden == 512
+        else:
+            with pytest.raises(BadConfig, match="hidden_size"):
+                read_model(str(file))
 
 
 def test_every_family_of_the_readers_is_in_the_catalog_or_known() -> None:

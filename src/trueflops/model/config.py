@@ -20,14 +20,19 @@ MOST_LAYERS: Final = 4096
 
 
 def decode_json(raw: bytes, file: Path) -> dict[str, Any]:
-    """Strict JSON, one object: NaN, endless digits and endless nesting are refused."""
+    """JSON, one object: NaN, endless digits and endless nesting are refused.
 
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not a number")
+    Infinity is none of JSON's words, but Python writes it, and released configs have it for "no
+    limit" (`time_step_limit` of Nemotron-H): it is read as null.
+    """
+
+    def constant(word: str) -> None:
+        if word == "NaN":
+            raise ValueError(f"{word} is not a number")
 
     where = printable(str(file))
     try:
-        fields = json.loads(raw, parse_constant=refuse)
+        fields = json.loads(raw, parse_constant=constant)
     except RecursionError:
         raise BadConfig(say("{where}: not valid JSON (nested too deeply)", where=where)) from None
     except ValueError as error:
@@ -73,6 +78,11 @@ class Config:
         if not isinstance(inner, Mapping):
             raise self._wrong(name, "an object")
         return Config(inner, f"{self.where}: {name}")
+
+    def besides(self, outer: Config, *names: str) -> Config:
+        """With fields that only the object around it has."""
+        given = {name: outer.fields[name] for name in names if outer.has(name)}
+        return Config({**given, **self.fields}, self.where)
 
     def size(
         self, *names: str, default: int | None = None, least: int = 1, most: int = LARGEST_SIZE

@@ -54,7 +54,7 @@ def model_from(config: Config, name: str) -> Model:
     """Turn a config into a Model by its model_type; multimodal ones give their text part."""
     whole = config
     if config.has("text_config") and not config.has("hidden_size", "n_embd", "d_model"):
-        config = config.nested("text_config")
+        config = config.nested("text_config").besides(whole, "tie_word_embeddings")
     kind = config.text("model_type")
     reader = READERS.get(kind)
     if reader is None:

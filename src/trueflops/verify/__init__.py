@@ -14,7 +14,6 @@ inference.py   published tokens per second and latencies; serving.py: points of 
                sent.py: that load, conversations.py: lengths of ShareGPT
 speculative.py published speed-ups by drafts
   served_model.py a model by its name            stand_in.py     one of which only the size is known
-  hybrids.py     published layers of hybrids
   run_format.py  free text to formats and engine run_lengths.py  lengths that a data set states
   pools.py       rows of prefill and decode on workers of their own
   deployment.py  a model on a server, each load predicted once

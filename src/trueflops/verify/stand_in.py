@@ -4,9 +4,7 @@ Tokens per second depend first on how many bytes of weights a step reads, which 
 layers, heads and experts follow from it by the proportions of the Llama 3 and Qwen 3 families:
     hidden : layers = 128 : 1, heads of 128, 8 key/value heads, 128 Ki vocabulary, gated FFN
 Of a hybrid, three layers in four keep a state of fixed size instead of a cache that grows
-(Qwen3-Next and Qwen3.5, config.json: full_attention_interval 4, heads of 128 × 128 in fp32). Where
-a hybrid's layers are published (hybrids.py), they are taken as they are; dense feed-forward layers
-hold what they leave of the size.
+(Qwen3-Next and Qwen3.5, config.json: full_attention_interval 4, heads of 128 × 128 in fp32).
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from functools import cache
 from typing import Final
 
 from trueflops.model.architecture import Block, Model
+from trueflops.model.families.hybrid import gated_delta
 from trueflops.model.layers import Attention, Experts, Ffn, Recurrent
 from trueflops.model.parameters import attention_parameters, recurrent_parameters
-from trueflops.verify import hybrids
 
 FAMILY: Final = "stand-in"
 VOCABULARY: Final = 131072
@@ -30,14 +28,13 @@ MOST_EXPERTS: Final = 1024
 MOST_LAYERS: Final = 64  # of a mixture: 48 (Qwen3-30B), 61 (DeepSeek-V3), 62 (MiniMax-M2)
 MIXTURE: Final = 0.9  # above this share of active parameters a model is dense
 FULL_EVERY: Final = 4  # layers of a hybrid has full attention
+CONVOLUTION: Final = 4  # tokens that its other layers look at
 POSITIONS: Final = 1_000_000
 
 
 @cache
 def stand_in(name: str, parameters: float, active: float, hybrid: bool = False) -> Model:
     """Build a dense model, or a mixture of experts where clearly fewer parameters are active."""
-    if hybrid and (known := hybrids.layers_of(name)) is not None:
-        return _published(name, active, known)
     if active < MIXTURE * parameters:
         return _mixture(name, parameters, active, hybrid)
     hidden, tied = _hidden(parameters), parameters < 4.0 * VOCABULARY * _hidden(parameters)
@@ -97,7 +94,8 @@ def _attention(hidden: int) -> Attention:
 
 def _linear(attention: Attention) -> Recurrent:
     """A layer of linear attention with as many heads."""
-    return hybrids.linear(attention.heads, attention.kv_heads, attention.head_dim)
+    side = attention.head_dim
+    return gated_delta(attention.heads, attention.kv_heads, side, side, CONVOLUTION)
 
 
 def _of_a_layer(attention: Attention, hidden: int, hybrid: bool) -> float:
@@ -106,19 +104,6 @@ def _of_a_layer(attention: Attention, hidden: int, hybrid: bool) -> float:
     if not hybrid:
         return full
     return ((FULL_EVERY - 1) * _kept(_linear(attention), hidden) + full) / FULL_EVERY
-
-
-def _published(name: str, active: float, of: hybrids.Layers) -> Model:
-    """Published layers; a dense feed-forward layer has what else a token passes."""
-    full = Attention(of.heads, of.kv_heads, hybrids.HEAD, hybrids.HEAD, qk_norm="head", gated=True)
-    linear = hybrids.linear(of.state_heads, hybrids.STATE_KEYS, hybrids.STATE_HEAD)
-    ffn = None
-    if not of.experts:
-        held = ((FULL_EVERY - 1) * _kept(linear, of.hidden) + _held(full, of.hidden)) / FULL_EVERY
-        left = (active - 2.0 * of.vocab * of.hidden) / of.layers - held
-        ffn = Ffn(max(round(left / (3 * of.hidden) / 256), 1) * 256, gated=True)
-    blocks = Block(None, ffn, of.experts, linear), Block(full, ffn, of.experts)
-    return _assembled(name, of.hidden, of.vocab, blocks, of.layers, False)
 
 
 def _held(attention: Attention, hidden: int) -> int:
@@ -136,13 +121,6 @@ def _model(name: str, hidden: int, block: Block, layers: int, tied: bool, hybrid
     blocks: tuple[Block, ...] = (block,)
     if hybrid and block.attention:
         blocks = replace(block, attention=None, recurrent=_linear(block.attention)), block
-    return _assembled(name, hidden, VOCABULARY, blocks, layers, tied)
-
-
-def _assembled(
-    name: str, hidden: int, vocab: int, blocks: tuple[Block, ...], layers: int, tied: bool
-) -> Model:
-    """Layers of one kind, or every fourth of the second."""
     several = len(blocks) > 1
     pattern = tuple(int(several and at % FULL_EVERY == FULL_EVERY - 1) for at in range(layers))
     note = "a stand-in of this size: its layers were not published, or are not in the catalog"
@@ -150,7 +128,7 @@ def _assembled(
         name=name,
         family=FAMILY,
         hidden=hidden,
-        vocab=vocab,
+        vocab=VOCABULARY,
         blocks=blocks,
         pattern=pattern,
         tied=tied,

@@ -16,7 +16,7 @@ from trueflops.model.families.registry import (
 from trueflops.model.layers import Attention, Experts, Ffn
 
 
-@reads("mixtral")
+@reads("mixtral", "granitemoe")
 def mixtral(c: Config, name: str) -> Model:
     experts = Experts(
         c.size("num_local_experts"), c.size("num_experts_per_tok"), c.size("intermediate_size")
@@ -33,7 +33,7 @@ def minimax_m2(c: Config, name: str) -> Model:
     return _uniform(c, name, Traits(qk_norm="width" if use_norm else "none"), experts)
 
 
-@reads("qwen2_moe", "qwen3_moe")
+@reads("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text")
 def qwen_moe(c: Config, name: str) -> Model:
     second = c.text("model_type") == "qwen2_moe"
     hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
@@ -47,12 +47,64 @@ def qwen_moe(c: Config, name: str) -> Model:
     dense = Ffn(c.size("intermediate_size"), gated=True)
     every = c.size("decoder_sparse_step", default=1)
     only_dense = set(c.sizes("mlp_only_layers"))
-    traits = Traits(qkv_bias=True) if second else Traits(qk_norm="head")
+    traits = Traits(qkv_bias=True, out_bias="") if second else Traits(qk_norm="head")
     blocks = [
         Block(a, dense, None) if i in only_dense or (i + 1) % every else Block(a, None, experts)
         for i, a in enumerate(attentions(c, traits, hidden, layers))
     ]
     return _finish(c, name, blocks, hidden)
+
+
+@reads("olmoe")
+def olmoe(c: Config, name: str) -> Model:
+    experts = Experts(
+        c.size("num_experts"), c.size("num_experts_per_tok"), c.size("intermediate_size")
+    )
+    return _uniform(c, name, Traits(qk_norm="width"), experts)
+
+
+@reads("phimoe")
+def phimoe(c: Config, name: str) -> Model:
+    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
+    experts = Experts(
+        c.size("num_local_experts"), c.size("num_experts_per_tok"), c.size("intermediate_size")
+    )
+    blocks = [
+        Block(a, None, experts, norm="layer", norm_bias=True)
+        for a in attentions(c, Traits(), hidden, layers)
+    ]
+    head_bias = c.flag("lm_head_bias", default=False)
+    return assemble(c, name, blocks, hidden, tied=False, head_bias=head_bias)
+
+
+@reads("ernie4_5_moe")
+def ernie4_5_moe(c: Config, name: str) -> Model:
+    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
+    width, bias = c.size("moe_intermediate_size"), c.flag("use_bias", default=False)
+    experts = Experts(
+        c.size("moe_num_experts"),
+        c.size("moe_k"),
+        width,
+        shared_width=width * c.size("moe_num_shared_experts", default=2, least=0),
+        router_bias=True,
+    )
+    dense = Ffn(c.size("intermediate_size"), gated=True, bias=bias)
+    first = c.size("moe_layer_start_index", default=1, least=0)
+    last = c.size("moe_layer_end_index", default=layers, least=-1)
+    every = c.size("moe_layer_interval", default=1)
+    routing = range(first, (layers if last < 0 else last) + 1)
+    blocks = [
+        Block(a, None, experts) if i in routing and (i + 1) % every == 0 else Block(a, dense, None)
+        for i, a in enumerate(attentions(c, Traits(), hidden, layers))
+    ]
+    return assemble(c, name, blocks, hidden, tied=True)
+
+
+@reads("dots1")
+def dots1(c: Config, name: str) -> Model:
+    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
+    attention = attentions(c, Traits(qk_norm="head"), hidden, layers)[0]
+    return _finish(c, name, dense_first(c, attention, layers), hidden)
 
 
 @reads("llama4_text")
