@@ -134,21 +134,43 @@ def test_parts_of_a_batch_have_their_own_rows() -> None:
     np.testing.assert_array_equal(keys[which, 0], COLUMNS["a"])
 
 
-def test_a_table_of_fewer_columns_is_counted_on_the_rows_of_a_shared_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batch = Batch.of(COLUMNS, MANY)
-    batch.share(("a", "b", "c"))  # 3 × 2 × 3 rows
-    seen: list[int] = []
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many codes were counted, table by table."""
+    found: list[int] = []
 
     def counting(code: Rows, radix: int) -> tuple[Rows, Rows]:
-        seen.append(code.size)
+        found.append(code.size)
         return counted(code, radix)
 
     monkeypatch.setattr("trueflops.tables.batch.counted", counting)
+    return found
+
+
+def test_a_table_of_fewer_columns_is_counted_on_the_rows_of_a_shared_one(seen: list[int]) -> None:
+    batch = Batch.of(COLUMNS, MANY)
+    batch.share(("a", "b", "c"))  # 3 × 2 × 3 rows
+    seen.clear()
     keys, which = rows_of([column(batch, "a"), column(batch, "c")])
     assert seen == [18]
     np.testing.assert_array_equal(keys[which], np.stack([COLUMNS["a"], COLUMNS["c"]], axis=1))
+
+
+def test_nothing_is_counted_for_what_differs_from_plan_to_plan(
+    sizes: dict[str, Size], seen: list[int]
+) -> None:
+    seen.clear()
+    apart = summed(sizes[name] for name in ("a", "c", "d"))
+    assert not seen
+    np.testing.assert_allclose(apart, sum(COLUMNS[name] for name in ("a", "c", "d")), rtol=1e-15)
+    batch = Batch.of({name: COLUMNS[name] for name in ("a", "b", "c")}, MANY)
+    seen.clear()
+    a, b, c = (column(batch, name) for name in ("a", "b", "c"))
+    np.testing.assert_array_equal(
+        np.maximum(a, np.minimum(b, c)),
+        np.maximum(COLUMNS["a"], np.minimum(COLUMNS["b"], COLUMNS["c"])),
+    )
+    assert seen == [MANY]  # of two columns; all three tell plans apart
 
 
 def _plans(trainer: Trainer, **fixed: Any) -> Plan:

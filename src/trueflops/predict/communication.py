@@ -56,8 +56,7 @@ def _exchange_gradients(
     if plan.engine != "ddp":
         return _through_one(clock, plan, held, micro_batches)
     zero, pieces = plan.zero, np.maximum(slow.layers, 1.0)
-    # All but one piece of a forward, or of a backward, can hide what the others send.
-    forward, backward = (size * (1.0 - 1.0 / pieces) for size in (slow.forward, slow.backward))
+    forward, backward = slow.forward, slow.backward
     gradient_bytes = BYTES[plan.summed_dtype]
     gradients = Payload(held.dense * gradient_bytes, held.experts * gradient_bytes)
     whole = NOTHING
@@ -132,8 +131,10 @@ def _between_replicas(clock: Clock, plan: Plan, held: Held, each: float, pieces:
 
 
 def _left(taken: Size, beside: Size, pieces: Size) -> Size:
-    """The exposed part of a communication beside compute: what is more, or its last piece."""
-    return np.maximum(taken - beside, taken / pieces)
+    """The exposed part of a communication beside compute: all but one piece of either can run
+    beside the others, as long as both last.
+    """
+    return taken - (1.0 - 1.0 / pieces) * np.minimum(taken, beside)
 
 
 def _share_a_tier(one: Transfer, other: Transfer) -> Any:

@@ -38,7 +38,7 @@ from trueflops.sizes import Size, plain
 from trueflops.tables import MANY, Batch
 from trueflops.workload import Training
 
-AT_ONCE: Final = 65536  # plans: fewer share less; more no longer stay near a core
+AT_ONCE: Final = 262144  # plans: fewer share less; more need more memory and are no faster
 _MODEL: Final = ("freeze_layers", "mtp")  # fields of a plan that change the model
 
 

@@ -57,6 +57,7 @@ class Batch:
     def __init__(self, count: int) -> None:
         self.count = count
         self._values: dict[str, Array] = {}  # the distinct ones of each column
+        self._given: frozenset[str] = frozenset()  # columns that tell plans apart
         self._sources: dict[str, frozenset[str]] = {}  # of columns that follow from others
         self._tables: dict[frozenset[str], Table | None] = {}
         self._known: list[Table] = []
@@ -70,6 +71,7 @@ class Batch:
         batch = cls(count)
         for name, values in arrays.items():
             batch._add(name, values, *_coded(values))
+        batch._given = frozenset().union(*batch._tables)
         return batch
 
     def _add(
@@ -119,6 +121,7 @@ class Batch:
             inside = next((table for table in smallest_first if name in table.names), None)
             those = alone.which_of(plans if inside is None else plans.take(inside.example))
             found._add(name, values.take(those), *counted(those, alone.rows), inside)
+        found._given = frozenset().union(*found._tables) & self._given
         for table in shared:
             table.names = frozenset(name for name in table.names if found._values[name].size > 1)
             found._wide.append(found._keep(table))
@@ -192,14 +195,10 @@ class Batch:
     def _near(self, names: frozenset[str]) -> Table | None:
         """The smallest table that these columns follow from, if it is small or has no others."""
         few = NEAR * self.count
-        return min(
-            (
-                table
-                for table in self._known
-                if names <= table.determines and (table.rows <= few or table.names <= names)
-            ),
-            key=lambda table: table.rows,
-            default=None,
+        return _smallest(
+            table
+            for table in self._known
+            if names <= table.determines and (table.rows <= few or table.names <= names)
         )
 
     def _with_one_more(self, names: frozenset[str]) -> Table | None:
@@ -212,12 +211,15 @@ class Batch:
         return None
 
     def _joined(self, names: frozenset[str]) -> Table | None:
+        """A table of these columns alone, counted on the rows of one from which they follow."""
+        if len(names) > 1 and self._given <= names:
+            return None  # a row for every plan: who asks for one twice gets it computed twice
         parts = [table for table in self._known if table.names <= names]
         if max(part.rows for part in parts) > LARGE * self.count:
             return None
         if any(table is None and known <= names for known, table in self._tables.items()):
             return None
-        inside = self._near(names)  # then its rows tell as much as all plans
+        inside = _smallest(table for table in self._known if names <= table.determines)
         code, radix = np.zeros(1, np.intp), 1
         left = names
         while left:
@@ -235,6 +237,10 @@ class Batch:
         return self._keep(Table(names, _in(inside, example), which, inside))
 
 
+def _smallest(tables: Iterable[Table]) -> Table | None:
+    return min(tables, key=lambda table: table.rows, default=None)
+
+
 def _in(inside: Table | None, rows: Rows) -> Rows:
     """Plans that have some rows of a table; of none, those are plans themselves."""
     return rows if inside is None else inside.example.take(rows)
@@ -247,6 +253,8 @@ def _coded(values: Array) -> tuple[Rows, Rows]:
     low, high = values.min(), values.max()
     if low == high:
         return np.zeros(values.size, np.intp), np.zeros(1, np.intp)
+    if values.dtype == np.uint8:
+        return counted(values.astype(np.intp), int(high) + 1)
     if low >= 0.0:
         small = np.minimum(values, float(SMALL)) if high >= SMALL else values
         whole = small.astype(np.intp)

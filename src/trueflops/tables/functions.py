@@ -72,38 +72,37 @@ def _keys(columns: Sequence[Size], table: Table) -> Array:
 
 
 def summed(sizes: Iterable[Size]) -> Size:
-    """All of them together: first numbers, then those that depend on the same columns, then each
-    with one that depends on more, so that few are added up plan by plan.
+    """All of them together: first numbers, then those of one table, then each with one that
+    depends on more columns, so that few are added up plan by plan.
     """
     number: float = 0.0
-    arrays: list[Size] = []
-    tabled: dict[frozenset[str], Any] = {}
+    arrays: list[Any] = []
+    tabled: dict[Table, Any] = {}
     for size in sizes:
         if isinstance(size, Tabled):
-            tabled[size.names] = size + tabled[size.names] if size.names in tabled else size
+            tabled[size.table] = size + tabled[size.table] if size.table in tabled else size
         elif isinstance(size, float | int):
             number = number + size
         else:
             arrays.append(size)
-    groups = sorted(tabled.items(), key=lambda group: (group[1].table.rows, len(group[0])))
-    while len(groups) > 1:
-        names, size = groups.pop(0)
-        at = next((i for i, (more, _) in enumerate(groups) if names <= more), 0)
-        whole = groups[at][1] + _more(size, number)
-        number = 0.0
-        if not isinstance(whole, Tabled):
-            return summed(
-                [whole, *arrays, *(rest for i, (_, rest) in enumerate(groups) if i != at)]
-            )
-        groups[at] = whole.names, whole
-    if groups:
-        arrays.append(_more(groups[0][1], number))
-        number = 0.0
-    return _more(reduce(add, arrays), number) if arrays else number
-
-
-def _more(size: Size, number: float) -> Size:
-    return size + number if number else size
+    groups = sorted(tabled.values(), key=lambda group: (group.table.rows, len(group.names)))
+    if number and (groups or arrays):
+        where = groups or arrays
+        where[0] = where[0] + number
+    apart: list[Tabled] = []
+    while groups:
+        size = groups.pop(0)
+        at = next((i for i, more in enumerate(groups) if size.names <= more.names), None)
+        if at is None:
+            apart.append(size)
+        else:
+            groups[at] = groups[at] + size
+    if len(apart) > 1:
+        names, table = joint(apart)
+        whole = reduce(add, (size.over(table) for size in apart))
+        apart = [] if table is None else [Tabled(whole, apart[0].batch, table, names)]
+        arrays = [*arrays, whole] if table is None else arrays
+    return reduce(add, (*arrays, *apart)) if arrays or apart else number
 
 
 def where_largest(size: Size, what: str) -> Callable[[Size], Size]:
@@ -113,9 +112,9 @@ def where_largest(size: Size, what: str) -> Callable[[Size], Size]:
     """
     rows = cast("Array", size)
     most: Any = rows[0]
-    index: Any = 0.0
+    index: Any = np.uint8(0)
     for stage in range(1, len(rows)):
-        index = np.where(rows[stage] > most, float(stage), index)
+        index = np.where(rows[stage] > most, np.uint8(stage), index)
         most = np.maximum(most, rows[stage])
     if np.size(index) == 1:
         index = float(np.ravel(index)[0])
