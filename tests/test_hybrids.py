@@ -20,6 +20,7 @@ from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server
 from trueflops.predict.serving.cache import Cache
 from trueflops.profile.engines import engine_of
+from trueflops.verify.served_model import model_of
 from trueflops.workload import Serving
 
 TRUTH = Path(__file__).parents[1] / "truth" / "h200"
@@ -119,13 +120,43 @@ def test_a_prompt_is_read_in_chunks_by_kernels_of_its_own() -> None:
 
 @pytest.mark.parametrize("tp", [1, 4])
 def test_a_request_keeps_its_states_once_and_full_layers_by_the_token(tp: int) -> None:
-    cache = Cache.of(read(), Plan(tp=tp), engine_of("vllm"), 16.0)
+    cache = Cache.of(read(), Plan(tp=tp), engine_of("sglang"), 16.0)
     state = 6 * (32 * 128 * 128 * 4 + 3 * (2 * 16 + 32) * 128 * 2) / tp
     token = 2 * max(2 / tp, 1) * 2 * 256 * 2.0
     assert cache.state_bytes == state
     assert cache.request_bytes(16) == state + 16 * token
     assert cache.request_bytes(1600) == state + 1600 * token
     assert cache.tokens(100 * cache.longest_bytes(1600), 1600) == 160_000
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "block"), [("Qwen3.5-27B", 16.0, 784), ("Qwen3.5-35B-A3B", 8.0, 2096)]
+)
+def test_blocks_of_vllm_grow_until_a_state_fits(name: str, bits: float, block: int) -> None:
+    """As it printed: 290,864 tokens are 371 blocks of 784, and 134,144 and 44,016 are 64 and 21 of
+    2,096 (models of Qwen3.5 on vLLM 0.17 and nearby).
+    """
+    cache = Cache.of(model_of(name), Plan(), engine_of("vllm", "0.17.0"), bits)
+    assert cache.block == block
+    attends, keeps = cache.kinds
+    assert (keeps.state, keeps.layers) == (True, 3 * attends.layers)
+    # Three groups of layers keep a state, each one block of a request.
+    page = attends.layers * attends.token_bytes * block
+    assert cache.block_bytes == page
+    assert cache.request_bytes(1) == cache.request_bytes(block) == 4 * page
+    assert cache.request_bytes(block + 1) == 5 * page
+
+
+def test_vllm_prints_tokens_of_a_hybrid_by_its_groups() -> None:
+    """Of Qwen3.5-27B it printed 290,864 tokens, and 33.04 requests of 32,768."""
+    older, newer = (
+        Cache.of(model_of("Qwen3.5-27B"), Plan(), engine_of("vllm", release), 16.0)
+        for release in ("0.17.0", "")
+    )
+    pool = 1487 * older.block_bytes
+    assert older.tokens(pool, 32768) == 290_864
+    assert older.concurrency(pool, 32768) == pytest.approx(33.04, abs=0.01)
+    assert newer.tokens(pool, 32768) == int(33.0444444 * 32768)
 
 
 def test_a_training_step_has_the_gradients_of_its_kernels() -> None:

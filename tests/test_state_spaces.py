@@ -163,7 +163,7 @@ def test_what_is_wrong_in_a_config_is_said(kind: str, fields: dict[str, Any], sa
 @pytest.mark.parametrize("tp", [1, 4])
 def test_a_request_keeps_states_once_and_attention_by_the_token(tp: int) -> None:
     def kept(kind: str, **fields: Any) -> Cache:
-        return Cache.of(read(kind, **fields), Plan(tp=tp), engine_of("vllm"), 16.0)
+        return Cache.of(read(kind, **fields), Plan(tp=tp), engine_of("sglang"), 16.0)
 
     token = 2 * max(2 / tp, 1) * 32 * 2.0  # of one layer of attention: keys and values
     # Eight heads of 32 × 32 in fp32; the convolution looks back at 8 · 32 values, 2 · 2 · 32 keys.
@@ -178,6 +178,12 @@ def test_a_request_keeps_states_once_and_attention_by_the_token(tp: int) -> None
     assert kept("mamba").state_bytes == 3 * (512 // tp) * (16 + 3) * 2
     assert kept("mamba").request_bytes(16) == kept("mamba").request_bytes(1600)
     assert kept("minimax").state_bytes == 3 * (8 // tp) * 32 * 32 * 2
+    # vLLM gives out blocks of one size, into which a state fits; without attention each is a state.
+    paged = Cache.of(read("nemotron_h"), Plan(tp=tp), engine_of("vllm"), 16.0)
+    assert paged.block * token >= state / 3 > (paged.block - 16) * token
+    assert paged.request_bytes(1) == 4 * paged.block * token
+    alone = Cache.of(read("mamba"), Plan(tp=tp), engine_of("vllm"), 16.0)
+    assert alone.block_bytes == alone.request_bytes(1600) == kept("mamba").state_bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -186,7 +192,7 @@ def test_every_kind_is_served(kind: str, tp: int) -> None:
     of = server(read(kind))
     plan = serving_plan(of.model, of.dtype, tp=tp)
     point = of.predict(plan)
-    kept = Cache.of(of.model, plan, engine_of("vllm"), 16.0)
+    kept = Cache.of(of.model, plan, engine_of("sglang"), 16.0)
     assert float(point.cache_bytes_per_request) >= kept.state_bytes
     read_at_least = 2.0 * (of.model.active_parameter_count - of.model.vocab * of.model.hidden) / tp
     states = 2.0 * 8 * _states(of.model) / tp

@@ -7,13 +7,17 @@ with its own table of blocks from one pool (v1/core/kv_cache_utils.py):
 There a layer with a window is counted with window − 1 + the tokens of a step, as while its prompt
 is read; later it keeps the window alone. SGLang gives such layers 0.8 places for each of the
 others; engines that do not tell windows apart keep everything.
+A layer that keeps a state has one block for each request, whatever its length. vLLM's blocks are of
+one size, so that those of attention grow until a state fits into one, in multiples of what kernels
+take (models/config.py, HybridAttentionMambaModelConfig):
+    tokens of a block = 16 · ⌈state / (16 · bytes of a token in a layer)⌉, of a latent 64 for 16
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
@@ -31,6 +35,8 @@ CACHE_BITS: Final[Mapping[str, float]] = {
 """Bits of one number of the cache, scales included."""
 EIGHT_BITS: Final = 8.0
 ALIKE: Final = 1.5  # groups of sizes nearer than this are padded to the larger one
+ALIGNED: Final = 16  # tokens at whose multiples kernels of attention take blocks
+ALIGNED_LATENT: Final = 64  # FlashMLA's
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Kind:
     layers: int
     token_bytes: float
     window: int  # 0: everything
+    state: bool = False  # one block of a request, whatever its length
 
 
 @dataclass(frozen=True)
@@ -48,17 +55,18 @@ class Cache:
 
     kinds: tuple[Kind, ...]
     engine: Engine
-    state_bytes: float = 0.0  # of a request in recurrent layers, whatever its length
+    state_bytes: float = 0.0  # of a request in recurrent layers, where these have no blocks
+    block: int = 0  # tokens
 
     @classmethod
     def of(cls, model: Model, plan: Plan, engine: Engine, bits: float) -> Cache:
         """The layers of the stage that has most of them, windows as the engine keeps them."""
         found: Counter[tuple[int, float]] = Counter()
-        states = 0.0
+        states: Counter[float] = Counter()
         for index, layers in Counter(model.pattern).items():
             attention, recurrent = model.blocks[index].attention, model.blocks[index].recurrent
             if recurrent:
-                states += ceil(layers / int(plan.pp)) * _state_bytes(recurrent, int(plan.tp))
+                states[_state_bytes(recurrent, int(plan.tp))] += layers
             if attention is None:
                 continue
             window = 0 if engine.windows == "whole" else attention.window
@@ -67,13 +75,21 @@ class Cache:
             Kind(ceil(layers / int(plan.pp)), size, window)
             for (window, size), layers in found.items()
         ]
-        grouped = _grouped(kinds) if engine.windows == "groups" else kinds
-        return cls(tuple(grouped), engine, states)
+        kept = {size: ceil(layers / int(plan.pp)) for size, layers in states.items()}
+        if engine.windows != "groups" or not kinds:
+            held = sum(size * layers for size, layers in kept.items())
+            return cls(tuple(kinds), engine, held, engine.block)
+        latent = any(attention.latent for attention in model.attentions)
+        block = _block(kinds, kept, engine, ALIGNED_LATENT if latent else ALIGNED)
+        size = max(kind.token_bytes for kind in kinds)
+        kinds += [Kind(layers, size, 0, state=True) for layers in kept.values()]
+        return cls(tuple(_grouped(kinds)), engine, block=block)
 
     @property
     def token_bytes(self) -> float:
         """Of one token where every layer keeps it; SGLang counts windows by its ratio."""
-        return sum(kind.layers * kind.token_bytes * self._weight(kind) for kind in self.kinds)
+        every = (kind for kind in self.kinds if not kind.state)
+        return sum(kind.layers * kind.token_bytes * self._weight(kind) for kind in every)
 
     @property
     def block_bytes(self) -> float:
@@ -82,8 +98,8 @@ class Cache:
             return self.state_bytes
         if self.engine.windows == "groups" and len({k.token_bytes for k in self.kinds}) == 1:
             group = min(kind.layers for kind in self.kinds)
-            return group * self.kinds[0].token_bytes * self.engine.block
-        return self.token_bytes * self.engine.block
+            return group * self.kinds[0].token_bytes * self.block
+        return self.token_bytes * self.block
 
     def request_bytes(self, length: float) -> float:
         """Of a request that writes and has so many tokens, in whole blocks."""
@@ -94,9 +110,8 @@ class Cache:
         return self._bytes(length, self.engine.step_tokens)
 
     def _bytes(self, length: float, reads: int) -> float:
-        block = self.engine.block
         return self.state_bytes + sum(
-            kind.layers * kind.token_bytes * block * self._blocks(kind, length, reads)
+            kind.layers * kind.token_bytes * self.block * self._blocks(kind, length, reads)
             for kind in self.kinds
         )
 
@@ -105,7 +120,10 @@ class Cache:
         several = self.engine.capacity_in == "requests" and len(self.kinds) > 1
         if several or self.state_bytes:
             return int(self.concurrency(pool, length) * length)
-        return int(pool / (self.token_bytes * self.engine.block)) * self.engine.block
+        every = self.token_bytes
+        if self.engine.windows == "groups":  # blocks shared out evenly, whatever a group keeps
+            every = sum(kind.layers * kind.token_bytes for kind in self.kinds)
+        return int(pool / (every * self.block)) * self.block
 
     def concurrency(self, pool: float, length: float) -> float:
         """Requests of so many tokens that fit into a pool."""
@@ -116,13 +134,15 @@ class Cache:
 
     def _blocks(self, kind: Kind, length: float, reads: int) -> float:
         """Of one layer, while it reads so many tokens."""
-        whole = ceil(length / self.engine.block)
+        if kind.state:
+            return 1.0
+        whole = ceil(length / self.block)
         if not kind.window or self.engine.windows in ("ratio", "whole"):
             return whole * self._weight(kind)
         if self.engine.windows == "own":
-            return min(ceil(kind.window / self.engine.block), whole)
+            return min(ceil(kind.window / self.block), whole)
         # A window may begin inside a block.
-        return min(ceil((kind.window - 1 + reads) / self.engine.block) + 1, whole)
+        return min(ceil((kind.window - 1 + reads) / self.block) + 1, whole)
 
 
 def _token_bytes(attention: Attention, tp: int, bits: float, engine: Engine) -> float:
@@ -154,12 +174,17 @@ def _state_bytes(recurrent: Recurrent, tp: int) -> float:
     return (values * recurrent.key_dim * recurrent.bits + looked_at) / 8.0
 
 
+def _block(kinds: list[Kind], states: Mapping[float, int], engine: Engine, aligned: int) -> int:
+    """Tokens of a block into which every state fits."""
+    token = max(kind.token_bytes for kind in kinds)
+    needed = max((aligned * ceil(size / (aligned * token)) for size in states), default=0)
+    return max(engine.block, needed)
+
+
 def _grouped(kinds: list[Kind]) -> list[Kind]:
     """Kinds padded to whole groups of the smallest kind's size."""
     if len(kinds) < 2 or len({kind.token_bytes for kind in kinds}) > 1:
         return kinds
     sizes = [kind.layers for kind in kinds]
     group = max(sizes) if max(sizes) < ALIKE * min(sizes) else min(sizes)
-    return [
-        Kind(ceil(kind.layers / group) * group, kind.token_bytes, kind.window) for kind in kinds
-    ]
+    return [replace(kind, layers=ceil(kind.layers / group) * group) for kind in kinds]
