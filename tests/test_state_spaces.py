@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +11,11 @@ import torch
 import transformers
 
 import trueflops as tf
+from trueflops.catalog.models import model_record
 from trueflops.errors import BadConfig
 from trueflops.graph import Collective, Op, Pass, compile_program
 from trueflops.graph.kinds import CollectiveKind
-from trueflops.model import Block, Model
+from trueflops.model import Block, Model, read_model
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.plan import Plan, serving_plan
@@ -21,6 +24,7 @@ from trueflops.predict.serving.cache import Cache
 from trueflops.profile.engines import engine_of
 from trueflops.workload import Serving
 
+TRUTH = Path(__file__).parents[1] / "truth" / "h200"
 HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2}
 WIDE = {"vocab_size": 512, "hidden_size": 256}
 SPACE = {"mamba_n_heads": 16, "mamba_d_state": 32, "mamba_n_groups": 1}
@@ -230,6 +234,54 @@ def test_mamba_2_is_laid_out_kernel_by_kernel() -> None:
         "recurrent.chunk_rates", "recurrent.chunk_states", "recurrent.chunk_pass",
         "recurrent.chunk_products", "recurrent.chunk_mix",
     ]  # fmt: skip
+
+
+def rows_of(**fields: str) -> list[dict[str, str]]:
+    """What was measured on an H200 (benchmarks/state_space.py)."""
+    with (TRUTH / "state_space.csv").open() as file:
+        every = list(csv.DictReader(file))
+    return [row for row in every if fields.items() <= row.items()]
+
+
+@pytest.mark.parametrize(("state", "bits"), [("bf16", "float16"), ("fp32", "float32")])
+def test_a_step_takes_what_an_h200_took(state: str, bits: str) -> None:
+    """The law was measured for another rule: of many sequences it holds, for few engines start
+    later than our kernels do.
+    """
+    config = dict(model_record("Nemotron-H-8B")["config"]) | {"mamba_ssm_cache_dtype": bits}
+    of = server(model_from(Config(config, "config.json"), "a hybrid"))
+    plan = serving_plan(of.model, of.dtype, tp=1)
+    own = rows_of(kernel="step", state=state, heads="128", rows="16")
+    assert len(own) == 10
+    for row in own:
+        layer = of.decode_program(plan, int(row["tokens"])).blocks[0].forward
+        step = next(node for node in layer if node.name == "recurrent.state")
+        assert isinstance(step, Op)
+        (priced,) = of.clock.price_ops([step])
+        few = int(row["tokens"]) < 64
+        off = 1e6 * float(priced.seconds) / float(row["latency_us"]) - 1.0
+        assert -0.02 < off < (0.35 if few else 0.05), row
+
+
+@pytest.mark.parametrize("heads", [16, 32, 64, 128])
+def test_a_prompt_takes_what_an_h200_took(heads: int) -> None:
+    """All kernels of a layer together; those of 16 and 64 heads are what the law was fitted to."""
+    for tokens, least, most in ((2048, -0.05, 0.15), (8192, -0.05, 0.10)):
+        of = server(read_model("Nemotron-H-8B")).asked(Serving(tokens, 8, 1))
+        program = of.prefill_program(serving_plan(of.model, of.dtype, tp=128 // heads))
+        names = {row["kernel"]: row for row in rows_of(tokens=str(tokens), heads=str(heads))}
+        measured = sum(
+            float(row["latency_us"])
+            for row in rows_of(tokens=str(tokens), heads=str(heads), groups=str(heads // 16))
+            if row["kernel"] != "step"
+        )
+        kernels = [
+            node for node in program.blocks[0].forward
+            if isinstance(node, Op) and node.name.partition(".")[2] in names
+        ]  # fmt: skip
+        assert len(kernels) == 4
+        taken = sum(float(priced.seconds) for priced in of.clock.price_ops(kernels))
+        assert least < 1e6 * taken / measured - 1.0 < most, (tokens, heads)
 
 
 def test_ranks_sum_the_squares_of_a_norm_that_they_split() -> None:

@@ -287,8 +287,27 @@ def _experts(ops: Sequence[Op], works: Sequence[Work]) -> ExpertWork:
 
 
 def _stream(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
-    """Memory-bound ops of a model: hand-written kernels, for which no row is too long."""
-    return StreamWork(stack([done.bytes_read + done.bytes_written for done in works]))
+    """Memory-bound ops of a model: hand-written kernels, for which no row is too long. Those that
+    read a prompt for a recurrent layer may take longer for what they compute.
+    """
+    if stream_kind(ops[0]) not in _COMPUTING:
+        return StreamWork(stack([done.bytes_read + done.bytes_written for done in works]))
+    rows = [
+        (done.bytes_read + done.bytes_written, done.flop, _passed_on(op))
+        for op, done in zip(ops, works, strict=True)
+    ]
+    moved, computed, pieces = _columns(rows)
+    return StreamWork(moved, indexed=computed, pieces=pieces)
+
+
+def _passed_on(op: Op) -> Size:
+    """Blocks of numbers that go from chunk to chunk, one chunk after the other; 0 where all chunks
+    are read at once.
+    """
+    if "tokens" not in op.facts:
+        return 0.0
+    sizes = dict(op.outputs[0].dims)
+    return op.outputs[0].elements * op.facts["tokens"] / sizes["seq"] / PASSED_TOGETHER
 
 
 def _eager(ops: Sequence[Op], works: Sequence[Work]) -> StreamWork:
@@ -310,9 +329,13 @@ def stream_kind(op: Op) -> str:
     return f"{name}_backward" if op.of and name in _OWN_BACKWARD else str(name)
 
 
+_COMPUTING: Final = frozenset({Kind.CHUNKED, Kind.SCANNED})
+PASSED_TOGETHER: Final = 1024.0  # numbers of a state that one block passes on
 _OWN_BACKWARD: Final = (Kind.NORM, Kind.SOFTMAX, Kind.ACTIVATION, Kind.CROSS_ENTROPY)
 _COSTLIEST: Final = (
     Kind.OPTIMIZER,
+    Kind.CHUNKED,
+    Kind.SCANNED,
     Kind.RECURRENCE,
     Kind.CROSS_ENTROPY,
     Kind.EMBEDDING,

@@ -39,7 +39,9 @@ class Kind(StrEnum):
     CAST = "cast"  # to other numbers, before a product
     DEQUANTISE = "dequantise"  # packed weights written out for a product
     STREAM = "stream"  # any other pass over memory; gradients of these ops among them
-    RECURRENCE = "recurrence"  # a kernel of linear attention: its state read and written back
+    RECURRENCE = "recurrence"  # a kernel of a recurrent layer: its state read and written back
+    CHUNKED = "chunked"  # one that reads a prompt for it, by products of tokens of a chunk
+    SCANNED = "scanned"  # one that reads a prompt token after token, an exponential for each number
     ROUTE = "route"  # from a router's logits to the experts each token chose
     DISPATCH = "dispatch"  # tokens copied into the order of their experts
     COMBINE = "combine"  # the experts' answers weighed and summed back into tokens

@@ -216,6 +216,16 @@ def _stream_backward(op: Op) -> tuple[Op, ...]:
     return (Op(op.name, _STREAM, reads, writes, dtype=op.dtype, part=op.part, of=op),)
 
 
+def _computed_backward(op: Op) -> tuple[Op, ...]:
+    """A pass over memory that computes, too: every product has two gradients, each as large."""
+    backward = _stream_backward(op)
+    made: Size = 0.0
+    for tensor in (t for part in backward for t in part.outputs):
+        made = made + tensor.elements
+    flop = 2.0 * _stream_work(op).flop / made
+    return tuple(part.changed(facts={"flop_per_element": flop}) for part in backward)
+
+
 def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(t for t in tensors if t.role is _ACTIVATION)
 
@@ -315,6 +325,8 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.DEQUANTISE: Rule(_stream_work),
     Kind.STREAM: _stream(),
     Kind.RECURRENCE: _stream(_keep_recurrence, fuses=False),
+    Kind.CHUNKED: Rule(_stream_work, _keep_recurrence, _computed_backward),
+    Kind.SCANNED: Rule(_stream_work, _keep_recurrence, _computed_backward),
     Kind.ROUTE: _stream(lambda op: op.outputs, fuses=False),
     Kind.DISPATCH: _stream(_keep_masks, fuses=False),
     Kind.COMBINE: _stream(fuses=False),  # the router's weights were applied before the last product

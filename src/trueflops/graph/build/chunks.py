@@ -13,6 +13,7 @@ solved products (ChunkGatedDeltaRuleFunction), of decay nothing, not even what w
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from trueflops.graph.build.layout import Layout
@@ -21,7 +22,7 @@ from trueflops.graph.kinds import Kind
 from trueflops.model.layers import Recurrent
 
 WIDE_BITS: Final = 32.0
-SCAN_FLOP: Final = 9.0  # of a number of the state and token (selective_scan's own count: 9·B·L·D·N)
+SCAN_FLOP: Final = 9.0  # of a number of the state and token (state-spaces/mamba, issue 110)
 
 
 def read_in_chunks(
@@ -51,12 +52,15 @@ class _Kernels:
         made: list[Tensor],
         flop: float,
         *weights: str,
+        kind: Kind = Kind.CHUNKED,
         **facts: float,
     ) -> Tensor:
-        """One kernel, with so many operations for each number that it makes."""
+        """One kernel, with so many operations for each token and head."""
         held = self.at.weights(*(w for w in weights if w in self.at.parameters))
-        return self.at.op(Kind.RECURRENCE, f"recurrent.{name}", taken, made, held, part="",
-                          variant=None, dtype="", flop_per_element=flop, **facts)  # fmt: skip
+        numbers = sum(prod(float(size) for _, size in t.dims[2:]) for t in made)
+        each = flop * self.r.heads / numbers
+        return self.at.op(kind, f"recurrent.{name}", taken, made, held, part="",
+                          variant=None, dtype="", flop_per_element=each, **facts)  # fmt: skip
 
     def states(self, name: str, bits: float = 0.0) -> Tensor:
         """A state for each chunk, spread over its tokens."""
@@ -66,20 +70,24 @@ class _Kernels:
 
 def _corrected(by: _Kernels, q: Tensor, k: Tensor, v: Tensor, rates: tuple[Tensor, ...]) -> Tensor:
     at, r, heads = by.at, by.r, ("heads", by.r.heads)
+    keys, values, chunk = float(r.key_dim), float(r.value_dim), float(r.chunk)
     inside = at.tensor("chunk.products", heads, ("chunk", r.chunk), bits=WIDE_BITS)
     solved = at.tensor("chunk.solved", heads, ("chunk", r.chunk))
     w, u = at.tensor("chunk.w", *by.keys), at.tensor("chunk.u", *by.values)
     rewritten, passing = at.tensor("chunk.values", *by.values), by.states("chunk.states")
-    by.kernel("chunk_products", [k, *rates], [inside], 2.0 * r.key_dim, "recurrent.decay")
-    by.kernel("chunk_solve", [inside], [solved], float(r.chunk), keeps_results=1.0)
-    by.kernel("chunk_rewrite", [k, v, *rates, solved], [w, u], 2.0 * r.chunk, again=1.0)
-    by.kernel("chunk_states", [k, w, u, *rates], [rewritten, passing], 4.0 * r.key_dim, again=1.0)
+    by.kernel("chunk_products", [k, *rates], [inside], 2.0 * chunk * keys, "recurrent.decay")
+    by.kernel("chunk_solve", [inside], [solved], chunk * chunk, keeps_results=1.0)
+    by.kernel("chunk_rewrite", [k, v, *rates, solved], [w, u], 2.0 * chunk * (keys + values),
+              again=1.0)  # fmt: skip
+    by.kernel("chunk_states", [k, w, u, *rates], [rewritten, passing], 4.0 * keys * values,
+              again=1.0)  # fmt: skip
     return by.kernel("chunk_mix", [q, k, rewritten, passing, *rates], [by.mixed],
-                     2.0 * (r.key_dim + r.chunk))  # fmt: skip
+                     2.0 * (keys * values + chunk * (keys + values)))  # fmt: skip
 
 
 def _faded(by: _Kernels, q: Tensor, k: Tensor, v: Tensor, rates: tuple[Tensor, ...]) -> Tensor:
     at, r = by.at, by.r
+    keys, values, chunk = float(r.key_dim), float(r.value_dim), float(r.chunk)
     fading = list(rates)
     if rates:  # Δ and the running sum of Δ·A
         both = at.tensor("chunk.rates", ("heads", r.heads), ("both", 2.0), bits=WIDE_BITS)
@@ -87,13 +95,16 @@ def _faded(by: _Kernels, q: Tensor, k: Tensor, v: Tensor, rates: tuple[Tensor, .
     groups = ("kv_heads", r.key_heads)
     own, before = by.states("chunk.states", WIDE_BITS), by.states("chunk.passed")
     inside = at.tensor("chunk.products", groups, ("chunk", r.chunk), bits=WIDE_BITS)
-    by.kernel("chunk_states", [k, v, *fading], [own], 2.0 * r.chunk, again=1.0)
-    by.kernel("chunk_pass", [own, *fading], [before], 2.0, again=1.0)
-    by.kernel("chunk_products", [q, k], [inside], 2.0 * r.key_dim, again=1.0)
+    by.kernel("chunk_states", [k, v, *fading], [own], 2.0 * keys * values, again=1.0)
+    by.kernel("chunk_pass", [own, *fading], [before], 2.0 * keys * values / chunk, again=1.0,
+              tokens=chunk)  # fmt: skip
+    shared = r.key_heads / r.heads  # heads of one group share these
+    by.kernel("chunk_products", [q, k], [inside], 2.0 * chunk * keys * shared, again=1.0)
     return by.kernel("chunk_mix", [inside, q, v, before, *fading], [by.mixed],
-                     2.0 * (r.key_dim + r.chunk))  # fmt: skip
+                     2.0 * values * (keys + chunk))  # fmt: skip
 
 
 def _scanned(by: _Kernels, q: Tensor, k: Tensor, v: Tensor, rates: tuple[Tensor, ...]) -> Tensor:
-    return by.kernel("scan", [q, k, v, *rates], [by.mixed], SCAN_FLOP * by.r.key_dim,
-                     "recurrent.decay")  # fmt: skip
+    flop = SCAN_FLOP * by.r.key_dim * by.r.value_dim
+    return by.kernel("scan", [q, k, v, *rates], [by.mixed], flop, "recurrent.decay",
+                     kind=Kind.SCANNED)  # fmt: skip
