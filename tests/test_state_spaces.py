@@ -302,6 +302,22 @@ def test_ranks_sum_the_squares_of_a_norm_that_they_split() -> None:
     assert sums("minimax") == 1
 
 
+def test_ranks_that_share_a_sequence_trade_heads_for_it() -> None:
+    """A state passes from token to token: kernels of a layer see whole sequences."""
+
+    def sent(cp: int, kind: str) -> list[str]:
+        run = Pass(batch=1.0, seq=8192.0)
+        layer = compile_program(read(kind), Plan(cp=cp), run).blocks[0]
+        nodes = [node for node in layer.forward if isinstance(node, Collective)]
+        assert all(node.kind is CollectiveKind.ALL_TO_ALL for node in nodes)
+        return [node.outputs[0].name for node in nodes]
+
+    taken = [f"state.{name}.whole" for name in ("q", "k", "v", "rates")]
+    assert sent(1, "mamba2") == []
+    assert sent(2, "mamba2") == [*taken, "state.mixed.parted"]
+    assert set(sent(2, "kimi_linear")) == {*taken, "state.channels.whole", "state.mixed.parted"}
+
+
 def test_attention_and_a_state_side_by_side_are_reduced_once() -> None:
     of = server(read("falcon_h1"))
     (layer,) = of.decode_program(serving_plan(of.model, of.dtype, tp=4), 8).blocks

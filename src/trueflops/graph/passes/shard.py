@@ -24,6 +24,7 @@ EXPERT_DIMS = ("experts", "expert_ffn", "routed")
 _ADD, _CAST, _COMBINE = Kind.ADD, Kind.CAST, Kind.COMBINE  # bound once: see graph/kinds.py
 _PERMUTING = frozenset({Kind.DISPATCH, Kind.COMBINE})
 _OVER_VOCABULARY = frozenset({Kind.CROSS_ENTROPY, Kind.SAMPLE})
+_RECURRENT = frozenset({Kind.RECURRENCE, Kind.CHUNKED, Kind.SCANNED})
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class _Sharder:
         self.here: dict[tuple[str, Layout], Tensor] = {}  # every form in which a tensor exists
         self.layout: dict[str, Layout] = {}  # the form in which it was made
         self.keys = Tensor("none", ())  # of the attention being placed
+        self.whole: set[str] = set()  # tensors of whole sequences, some heads to a rank of cp
+        self.traded: dict[str, Tensor] = {}  # what was brought into the other of these forms
         degrees = (by.tp, by.cp, by.ep, by.etp)
         self.alone = not any(isinstance(d, np.ndarray) or d != 1 for d in degrees)
 
@@ -88,6 +91,8 @@ class _Sharder:
             inputs = self._swap_in(op, inputs)
         elif op.kind in LAID_OUT_ATTENTION:
             self._ring(op, inputs, facts)
+        if op.part == "recurrent" or self.whole:
+            inputs = self._in_sequence(op, inputs)
         if op.kind in _OVER_VOCABULARY:
             inputs = self._over_vocabulary(op, inputs, outputs)
         if facts.pop("sums_across", 0.0):  # of a norm whose width ranks split: a sum for each row
@@ -250,6 +255,25 @@ class _Sharder:
             CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, local, local, out, part="core"
         )
         self.here[whole.name, "tensor"] = back
+
+    def _in_sequence(self, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """A state passes from token to token: before its kernels heads and sequence trade places,
+        whatever attention does, and back after them (Megatron's MambaContextParallel, which sends
+        the gate there and back as well).
+        """
+        wanted = op.kind in _RECURRENT
+        found = list(inputs)
+        for i, t in enumerate(inputs):
+            if t.role is not Role.ACTIVATION or (t.name in self.whole) is wanted:
+                continue
+            if t.name not in self.traded:
+                out = t.renamed(f"{t.name}.{'whole' if wanted else 'parted'}")
+                sent = self._emit(CollectiveKind.ALL_TO_ALL, "cp", self.by.cp, t, t, out)
+                self.traded[t.name] = sent
+            found[i] = self.traded[t.name]
+        if wanted:
+            self.whole |= {t.name for t in op.outputs}
+        return tuple(found)
 
     def _emit(
         self,
