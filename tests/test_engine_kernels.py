@@ -132,3 +132,16 @@ def test_both_ways_down_to_latents_are_one_product_of_a_server() -> None:
         assert [tuple(w.name for w in op.weights) for op in products] == [
             ("attention.q_down", "attention.kv_down")
         ]
+
+
+@pytest.mark.parametrize(("release", "waits"), [("0.13.0", True), ("0.14.0", False), ("", False)])
+def test_releases_of_vllm_that_schedule_no_step_ahead_work_between_two(
+    release: str, waits: bool
+) -> None:
+    """What is done for each of 200 requests while the chip waits, unless a step ran meanwhile."""
+    many = server("Llama-3.1-8B", "1xH100", release, 200)
+    beside = server("Llama-3.1-8B", "1xH100", release, 200, ahead=1)
+    more = decode_seconds(many) - decode_seconds(beside)
+    own = many.profile.curve("framework")["serial_token"]
+    assert own > 0.0
+    assert more == pytest.approx(200 * own * waits, abs=1e-9)

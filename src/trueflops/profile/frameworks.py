@@ -28,8 +28,8 @@ HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: clock/host.py
 OTHERWISE: Final = ("query_bytes", "serial_rows")  # of a decode step's kernels: clock/attention.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
-    "launch", "graph", "step", "token", "request", "hidden_dp", "hidden_tp", "contention",
-    "contention_network", "error_several",
+    "launch", "graph", "step", "token", "serial_token", "request", "hidden_dp", "hidden_tp",
+    "contention", "contention_network", "error_several",
     "accumulation", "request_error", "dispatch_units", "int8_speed", "flash", "captures",
     "experts_error", "gathered_copies", "foreach", "clips", "pads_vocabulary", "frozen_inputs",
 )  # fmt: skip

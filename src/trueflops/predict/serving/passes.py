@@ -269,7 +269,8 @@ class Passes:
         """
         law, host = self.profile.curve("collective"), self.profile.curve("framework")
         parts = self.computing(costs, plan, graphs=graphs, issued=issued, busy=busy)
-        around = host["step"] + tokens * host["token"]
+        each = host["token"] if self.engine.ahead else host["token"] + host["serial_token"]
+        around = host["step"] + tokens * each
         parts.append(leaf("engine", around, host, "framework"))
         if plan.pp > 1:
             stride = plan.tp * plan.dp  # of one worker: replicas stand inside a stage
