@@ -268,10 +268,26 @@ def test_the_command_answers_with_percentiles(capsys: pytest.CaptureFixture[str]
     ttft = load["ttft_seconds"]
     assert ttft["p50"] <= ttft["p90"] <= ttft["p99"]
     assert load["requests"] == 200
-    for name in ("ttft_seconds", "tpot_seconds"):
+    for name in ("ttft_seconds", "tpot_seconds", "e2e_seconds"):
         mean = load[f"mean_{name}"]
         assert mean["value"] == pytest.approx(load[name]["mean"])
         assert mean["low"] < mean["value"] < mean["high"]
+
+
+def test_a_whole_request_is_known_as_well_as_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    """Long answers as their tokens, a single token as the first one; in between, in between."""
+
+    def widths(written: str) -> dict[str, float]:
+        main([*ASK, "--rate", "1/s", "--output", written, "--json"])
+        load = json.loads(capsys.readouterr().out)["load"]
+        names = [name for name in ("ttft", "tpot", "e2e") if f"mean_{name}_seconds" in load]
+        means = {name: load[f"mean_{name}_seconds"] for name in names}
+        return {name: mean["high"] / mean["low"] for name, mean in means.items()}
+
+    alone, short, long = widths("1"), widths("4"), widths("2000")
+    assert alone["e2e"] == pytest.approx(alone["ttft"])
+    assert long["e2e"] == pytest.approx(long["tpot"], rel=0.02)
+    assert min(short["ttft"], short["tpot"]) < short["e2e"] < max(short["ttft"], short["tpot"])
 
 
 def test_a_crowd_widens_what_is_known_of_a_token(capsys: pytest.CaptureFixture[str]) -> None:

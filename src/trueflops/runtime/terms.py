@@ -153,6 +153,19 @@ class Estimate:
         unstated = self.unstated[side]
         return np.hypot(Z90 * self.spread, unstated) if weighs(unstated) else Z90 * self.spread
 
+    def plus(self, other: Estimate) -> Estimate:
+        """A sum; errors of the same cause add, those of different causes do not."""
+        value = self.value + other.value
+        own, others = self.value / value, other.value / value
+        spreads = {cause: own * spread for cause, spread in self.spreads.items()}
+        for cause, spread in other.spreads.items():
+            spreads[cause] = spreads.get(cause, 0.0) + others * spread
+        (low, high), (below, above) = self.unstated, other.unstated
+        unstated = (own * low + others * below, own * high + others * above)
+        origin = weakest((self.origin, other.origin))
+        least, most = self.least + other.least, self.most + other.most
+        return Estimate(value, spreads, origin, least, most, unstated)
+
     def times(self, other: Estimate | Size) -> Estimate:
         """A product; errors of the same cause add, and limits hold for it too."""
         if isinstance(other, Estimate):

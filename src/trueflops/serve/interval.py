@@ -44,8 +44,13 @@ def each_token(seconds: float, point: ServingPoint, waited: float) -> Estimate:
 
 
 def of_means(seen: Outcome, point: ServingPoint) -> Mapping[str, Estimate]:
-    """Of what users see on average; nothing of a time per token where one alone was written."""
-    found = {"ttft": first_token(seen.ttft.mean, point)}
-    if seen.tpot.mean > 0.0:
-        found["tpot"] = each_token(seen.tpot.mean, point, seen.waited)
-    return found
+    """Of what users see on average; nothing of a time per token where one alone was written.
+
+    A whole request is its first token and those after it, each as well known as by itself.
+    """
+    first = first_token(seen.ttft.mean, point)
+    if not seen.tpot.mean > 0.0:
+        return {"ttft": first, "e2e": first}
+    each = each_token(seen.tpot.mean, point, seen.waited)
+    writing = each.times((seen.e2e.mean - seen.ttft.mean) / seen.tpot.mean)
+    return {"ttft": first, "tpot": each, "e2e": first.plus(writing)}
