@@ -103,6 +103,14 @@ class TestFrameworks:
             ("MindSpeed-LLM", "megatron"),
             ("FSDP-QLoRA", "transformers"),
             ("OneFlow", "usual"),
+            ("OLMo-core", "olmo-core"),
+            ("nanotron", "nanotron"),
+            ("OpenRLHF", "deepspeed"),
+            ("PyTorch FSDP2", "fsdp2"),
+            ("PyTorch 2.6 FSDP2 + torch.compile", "fsdp2-compiled"),
+            ("AXLearn", "maxtext"),
+            ("fairseq", "fsdp"),
+            ("LMFlow", "transformers"),
             ("Lightning Fabric", "plain"),
         ],
     )
@@ -116,6 +124,25 @@ class TestFrameworks:
         # Accelerate, which Hugging Face's Trainer runs under, lifts what FSDP shards to fp32.
         lifted = fields(case(framework="HF Trainer", zero_or_fsdp="FSDP"), *names)
         assert lifted == ("fp32", "fp32", "adamw", 3)
+
+    def test_kernels_by_triton_replace_hugging_faces(self) -> None:
+        for framework, model, implementation in (
+            ("HF Trainer + Liger", "Llama-3.1-8B", "library"),
+            ("Unsloth", "Llama-3.1-8B", "library"),
+            ("TRL + FOAK kernels", "Llama-3.1-8B", "library"),
+            ("HF Trainer", "Llama-3.1-8B", "eager"),
+            ("HF Trainer + Liger", "GPT-2", "eager"),  # its norms are a kernel of PyTorch's
+        ):
+            found = case(framework=framework, model=model).plan.implementation
+            assert found == implementation, (framework, model)
+
+    def test_fsdp2_and_olmo_core_shard_wide_weights(self) -> None:
+        for framework in ("PyTorch FSDP2", "PyTorch FSDP2 compiled"):
+            wide = fields(case(framework=framework), "parameter_dtype", "mixed", "optimizer")
+            assert wide == ("fp32", "engine", "adamw"), framework
+        found = case(framework="OLMo-core").plan
+        assert (found.gradient_dtype, found.implementation) == ("fp32", "compiled")
+        assert found.has_master
 
     def test_torchtunes_loss_came_in_2025(self) -> None:
         assert [case(year=year).plan.loss for year in ("2024", "2025")] == ["plain", "chunked"]
@@ -198,7 +225,10 @@ class TestFrameworks:
 
     def test_every_one_of_them_is_predicted(self) -> None:
         predictor = Predictor(best_known)
-        for framework in ("torchtune", "torchtune compiled", "AutoModel", "Colossal-AI", "Paddle"):
+        for framework in (
+            "torchtune", "torchtune compiled", "AutoModel", "Colossal-AI", "Paddle", "OLMo-core",
+            "nanotron", "FSDP2 compiled",
+        ):  # fmt: skip
             assert predictor.predict(case(framework=framework)).step.value > 0.0, framework
 
 
@@ -328,6 +358,7 @@ class TestWords:
             ({"peak_kind": "tensors"}, "allocated"),
             ({"framework": "LitGPT"}, "allocated"),
             ({"framework": "torchtitan"}, "reserved"),
+            ({"framework": "Unsloth"}, "reserved"),
             ({"framework": "torchtitan", "peak_kind": "device"}, "device"),
         ],
     )

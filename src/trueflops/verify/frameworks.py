@@ -17,20 +17,32 @@ HUGGING_FACE: Final = "transformers"
 _LIKE_HUGGING_FACE: Final = (
     "trainer", "accelerate", "peft", "trl", "transformers", "hf ", "hf-", "hugging", "axolotl",
     "swift", "factory", "unsloth", "litgpt", "lit-gpt", "xtuner", "qlora", "bitsandbytes",
-    "optimum", "llama-recipes", "llama-cookbook", "fastchat", "liger",
+    "optimum", "llama-recipes", "llama-cookbook", "fastchat", "liger", "alpaca", "lmflow",
+    "autotrain", "galore",
 )  # fmt: skip
-_ONE_PROGRAM: Final = ("maxtext", "pax", "jax", "flax", "t5x", "levanter", "easylm")
-_OF_GRAPHS: Final = ("oneflow", "tensorflow", "mxnet", "mindspore")
+_ONE_PROGRAM: Final = (
+    "maxtext", "pax", "jax", "flax", "t5x", "levanter", "easylm", "axlearn", "torch_xla",
+    "torch-xla", "pytorch/xla", "alpa ",
+)  # fmt: skip
+_DEEPSPEEDS: Final = ("openrlhf", "open-instruct", "open_instruct", "zero-infinity", "zero-offload")
+"""Its own, and who runs under it: openrlhf/utils/deepspeed, configs/ds_configs of open-instruct."""
+_OF_GRAPHS: Final = ("oneflow", "libai", "tensorflow", "mxnet", "mindspore", "mindformers")
 """An executor of their own issues their kernels, not Python op after op (assumed as usual)."""
 _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("neuron",), "neuron"),
     (("megatron", "deepspeed"), "megatron-deepspeed"),
     (("neox",), "megatron-deepspeed"),  # based on both: the README of EleutherAI/gpt-neox
     (("deepspeed",), "deepspeed"),
+    *(((word,), "deepspeed") for word in _DEEPSPEEDS),
     (("torchtitan",), "torchtitan"),
     (("torchtune",), "torchtune"),
     *(((word,), "maxtext") for word in _ONE_PROGRAM),
     (("internevo",), "internevo"),
+    (("internlm",), "internevo"),  # its README: pre-trained by InternEvo
+    (("nxd",), "neuron"),
+    (("olmo-core",), "olmo-core"),
+    (("olmo core",), "olmo-core"),
+    (("nanotron",), "nanotron"),
     (("automodel",), "automodel"),
     (("bridge",), "nemo"),
     (("nemo",), "nemo"),
@@ -47,7 +59,10 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     # CausalSelfAttention: is_causal where there is none).
     (("litgpt", "thunder"), "compiled"),
     *(((word,), HUGGING_FACE) for word in _LIKE_HUGGING_FACE),
+    (("fsdp2",), "fsdp2"),
+    (("fully_shard",), "fsdp2"),
     (("fsdp",), "fsdp"),
+    *(((word,), "fsdp") for word in ("fairscale", "fairseq", "metaseq")),
     (("compil",), "compiled"),
     (("nanogpt",), "compiled"),  # train.py: compile = True
     (("thunder",), "compiled"),
@@ -57,6 +72,7 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 
 _COMPILED: Final = {
     "fsdp": "fsdp-compiled",
+    "fsdp2": "fsdp2-compiled",
     PLAIN: "compiled",
     HUGGING_FACE: "transformers-compiled",
     "torchtune": "torchtune-compiled",

@@ -18,7 +18,10 @@ TRUE: Final = re.compile(r"\+sr|stochastic|pure|16-true")
 MIXED: Final = re.compile(r"amp|mixed|autocast|fp32|float32")
 """Beside a narrow dtype: the weights are fp32, and products narrow."""
 EIGHT_BIT: Final = re.compile(r"adamw?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?adam|bnb_8bit")
-AUTOCASTING: Final = ("plain", "compiled", "transformers", "transformers-compiled", "trainer")
+AUTOCASTING: Final = (
+    "plain", "compiled", "transformers", "transformers-compiled", "trainer", "fsdp2",
+    "fsdp2-compiled",
+)  # fmt: skip
 
 
 def read_dtypes(row: Row, chip: Accelerator, framework: str, *, moe: bool) -> dict[str, Any]:
@@ -82,7 +85,8 @@ def _kept(row: Row, said: str, wide: str, framework: str, *, all_narrow: bool) -
     usual = habits(framework).mixed
     if framework not in AUTOCASTING or text(row, "peft") or all_narrow:
         return wide, usual
-    if "fsdp" in text(row, "zero_or_fsdp").casefold() and wide == "bf16":
+    shards = f"{framework} {text(row, 'zero_or_fsdp')}".casefold()
+    if "fsdp" in shards and wide == "bf16":
         return "fp32", "engine"
     stated = MIXED.search(said) or "over fp32 weights" in text(row, "notes").casefold()
     return ("fp32" if stated or wide == "fp16" else wide), usual

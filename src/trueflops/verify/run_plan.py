@@ -54,6 +54,7 @@ CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
 OFFLOADS: Final = re.compile(
     r"zero[- ]?offload|(?:cpu|nvme|optimizer|param\w*)?[-_+ ]*offload.*|zero-?infinity.*"
 )
+TRITON: Final = re.compile(r"foak|liger|unsloth")
 OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
 
@@ -132,6 +133,7 @@ def read_plan(
         "overlap": habits(framework).overlaps(zero) or OVERLAPS.search(notes) is not None,
         "launch_blocking": BLOCKING.search(notes) is not None,
         "dispatch": text(row, "dispatch") or "all-to-all",
+        **_library(row, model, framework),
         **_offloaded(row, zero),
         **read_dtypes(row, cluster.accelerator, framework, moe=model.is_moe),
         **_recompute(row, model.layers // degrees.pp, framework),
@@ -174,6 +176,18 @@ def _usual_loss(framework: str, year: int) -> str:
     if framework == "torchtune" and year >= FIRST_WITH_LINEAR_LOSS:
         return "chunked"
     return habits(framework).loss
+
+
+def _library(row: Row, model: Model, framework: str) -> dict[str, Any]:
+    """Norms and rotation by Triton in the place of Hugging Face's functions, which have them for
+    Llama's blocks: Liger (src/liger_kernel/transformers/monkey_patch.py), fused ops and kernels of
+    fms-acceleration (plugins/fused-ops-and-kernels), Unsloth (unsloth/kernels).
+    """
+    gated = model.blocks[-1].norm == "rms"
+    replaced = gated and habits(framework).implementation == "eager"
+    if not replaced or not TRITON.search(text(row, "framework").casefold()):
+        return {}
+    return {"implementation": "library", "fused": False}
 
 
 def _offloaded(row: Row, zero: int) -> dict[str, Any]:

@@ -46,17 +46,8 @@ RECIPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("litgpt", {"lora_rank": 8, "lora_targets": "q,v", "lora_dropout": 0.05}),
     # hiyouga/LLaMA-Factory, src/llamafactory/hparams/finetuning_args.py: LoraArguments
     ("factory", {"lora_rank": 8, "lora_targets": "all-linear"}),
-    # unslothai/unsloth, unsloth/models/llama.py: get_peft_model; norms, rotation, SwiGLU, the loss
-    # and products with adapters are kernels of its own (unsloth/kernels).
-    (
-        "unsloth",
-        {
-            "lora_targets": "q,k,v,o,gate,up,down",
-            "implementation": "library",
-            "fused": False,
-            "lora_fused": True,
-        },
-    ),
+    # unslothai/unsloth, unsloth/models/llama.py: get_peft_model; unsloth/kernels/fast_lora.py
+    ("unsloth", {"lora_targets": "q,k,v,o,gate,up,down", "lora_fused": True}),
     # NVIDIA/NeMo, nemo/collections/llm/recipes: finetune_performance_optimizations; adapters are
     # layers of Megatron-Core in bf16.
     ("nemo", {"lora_targets": "qkv", "adapter_dtype": "bf16"}),
@@ -104,9 +95,7 @@ def read_tuning(row: Row, zero: int) -> dict[str, Any]:
         fields["lora_dropout"] = float(dropped[1])
     if targets := _targets(notes):
         fields["lora_targets"] = targets
-    by_triton = _has_kernels(row)
-    if by_triton:
-        fields |= {"implementation": "library", "fused": False}
+    by_triton = "foak" in text(row, "framework").casefold()
     if adapters == "qlora":
         return _packed(notes, zero, by_triton=by_triton) | fields
     if (number(row, "year") or 9999) < FIRST_WITH_WIDE_ADAPTERS:
@@ -143,14 +132,6 @@ def _targets(notes: str) -> str:
 def stated_tuning(row: Row) -> frozenset[str]:
     """Of what says how adapters were trained, the fields that a row or its script states."""
     return frozenset(read_tuning(row, 0)) & {"lora_rank", "lora_targets"}
-
-
-def _has_kernels(row: Row) -> bool:
-    """Fused ops and kernels of fms-acceleration: norms, rotations and the loss by Triton.
-
-    Logits are lifted to fp32 before that loss, as Hugging Face's models do.
-    """
-    return "foak" in text(row, "framework").casefold()
 
 
 def _packed(notes: str, zero: int, *, by_triton: bool) -> dict[str, Any]:

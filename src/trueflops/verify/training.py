@@ -39,6 +39,7 @@ PRINTED: Final[dict[str, PeakKind]] = {
     "litgpt": "allocated",  # litgpt/pretrain.py, finetune/*.py: torch.cuda.max_memory_allocated
     "automodel": "allocated",  # nemo_automodel/recipes/llm/train_ft.py: mem, likewise
     "torchtitan": "reserved",  # torchtitan/components/metrics.py: memory, max_reserved_gib
+    "unsloth": "reserved",  # its notebooks print torch.cuda.max_memory_reserved
 }
 """What a framework's own log calls memory, where the row does not say who measured it."""
 COLUMNS: Final = ("model", "accelerator", "n_devices", "seq_len", "global_batch", "framework")
