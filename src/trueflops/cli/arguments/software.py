@@ -14,7 +14,8 @@ FRAMEWORKS: Final = (
     "megatron", "nemo", "torchtitan", "fsdp", "fsdp-compiled", "fsdp2", "deepspeed",
     "megatron-deepspeed", "maxtext", "composer", "internevo", "neuron", "xla-gpu", "transformers",
     "transformers-compiled", "trainer", "plain", "compiled", "run", "run-sharded", "torchtune",
-    "torchtune-compiled", "automodel", "colossal-ai", "paddle",
+    "torchtune-compiled", "automodel", "colossal-ai", "paddle", "fsdp2-compiled", "olmo-core",
+    "nanotron",
 )  # fmt: skip
 ENGINES: Final = (
     "vllm", "sglang", "trt-llm", "llama.cpp", "mlx", "exllama", "exllamav3", "lmdeploy", "mlc",
