@@ -12,6 +12,7 @@ from trueflops.records.chips import chip_of
 from trueflops.verify.cells import Missing, number
 from trueflops.verify.frameworks import framework_key, knows_framework
 from trueflops.verify.profiles import best_known
+from trueflops.verify.run_model import read_run_model
 from trueflops.verify.run_words import recomputation, recomputed_layers, sharing_stage
 from trueflops.verify.training import Case, Predictor, read_case
 
@@ -87,6 +88,29 @@ class TestChips:
             for said in ("400 Gbps per GPU", "8x400Gb")
         )
         assert each == all_of_them
+
+
+class TestModels:
+    @pytest.mark.parametrize(
+        ("said", "name"),
+        [
+            ("LLaMA V2 7B", "Llama-2-7B"),
+            ("GPT-J", "GPT-J-6B"),
+            ("Nemotron-340B", "Nemotron-4-340B"),
+            ("llama-30b", "LLaMA-33B"),
+            ("BLOOM-7b1", "BLOOM-7.1B"),
+            ("GPT-2 small", "GPT-2"),
+            ("DeepSeek-V2-Lite 16B", "DeepSeek-V2-Lite"),
+        ],
+    )
+    def test_free_texts(self, said: str, name: str) -> None:
+        assert read_run_model({"model": said, "seq_len": "1024"}).name == name
+
+    def test_a_number_more_is_another_model(self) -> None:
+        """These were taken for Qwen2-7B, Qwen2-57B-A14B, Gemma-2-2B and StarCoder2-15B."""
+        for said in ("Qwen-7B", "Qwen-14B", "gemma-2b", "StarCoder"):
+            with pytest.raises(Missing, match="layers is empty"):
+                read_run_model({"model": said, "seq_len": "1024"})
 
 
 class TestFrameworks:

@@ -33,6 +33,8 @@ MOST_LAYERS: Final = 10_000
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
 _VERSION: Final = re.compile(r"(?i)(?<=[a-z])[ _-]*v(?=\d)")
 _SIZE: Final = re.compile(r"(?i)[ _-]+(\d{1,5}(?:\.\d{1,3})?)([bmt])$")
+_A_SIZE: Final = re.compile(r"\d[\d.]*[bmt]")
+_A_NUMBER: Final = re.compile(r"\d[\d.]*")
 _LARGE: Final = {"m": units.MILLION, "b": units.GIGA, "t": units.TERA}
 LIKE_SIZE: Final = 0.15  # names round
 LATENT: Final = Latent(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64)
@@ -131,10 +133,17 @@ def _cut(model: Model, layers: int, dense_layers: int) -> Model:
 
 
 def _of_like_name(name: str, parameters: float) -> Model | None:
-    """A model whose name has all words of this one and, where it is known, about its size."""
+    """A model whose name has all words of this one and, where it is known, about its size.
+
+    A number more in its name makes it another one: Qwen2-7B is no Qwen-7B, Qwen2-57B-A14B no 14B.
+    """
     words = set(_words(name))
+    sized = any(map(_A_SIZE.fullmatch, words))
     for path in index("models").values():
-        if words and words <= set(_words(path.stem)):
+        own = set(_words(path.stem))
+        more = own - words
+        another = any(_A_NUMBER.fullmatch(w) or (sized and _A_SIZE.fullmatch(w)) for w in more)
+        if words and words <= own and not another:
             try:
                 model = read_model(path.stem)
             except BadInput:
