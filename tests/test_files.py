@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from trueflops.errors import BadInput
-from trueflops.files import check_writable, own_path, write_file
+from trueflops.files import check_writable, own_path, read_file, write_file
 from trueflops.report.plots import save
 
 
@@ -118,3 +118,10 @@ def test_what_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str) ->
 
 def test_a_home_that_is_not_there() -> None:
     assert own_path("~nosuchuser/p.toml") == Path("~nosuchuser/p.toml")
+
+
+def test_what_is_no_file_says_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in {"pipe": "a pipe or a device", "none": "no such file"}.items():
+        with pytest.raises(BadInput, match=why):
+            read_file(tmp_path / name)

@@ -47,6 +47,14 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def _is_there(path: Path) -> bool:
+    """Whether anything is there."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def open_file(path: Path, most: int = LARGEST_BYTES) -> Iterator[BinaryIO]:
     """A file of at most so many bytes, to be read piece by piece."""
@@ -54,6 +62,10 @@ def open_file(path: Path, most: int = LARGEST_BYTES) -> Iterator[BinaryIO]:
     if is_folder(path):
         raise BadInput(say("{where}: a folder; name the files in it", where=where))
     if not is_file(path):
+        if _is_there(path):
+            raise BadInput(
+                say("{where}: a pipe or a device; write it to a file and name that", where=where)
+            )
         raise BadInput(say("{where}: no such file", where=where))
     try:
         with path.open("rb") as stream:
