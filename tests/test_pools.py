@@ -347,3 +347,19 @@ def test_a_front_is_drawn_in_the_terminal(capsys: Capture) -> None:
 def test_a_plan_of_a_pool_is_one_worker() -> None:
     pool = Pool(Plan(tp=2, dp_replicate=4, ep=8), workers=3)
     assert (pool.accelerators, pool.replicas) == (24, 12)
+
+
+def test_an_engine_lets_no_more_in_where_pools_are_apart() -> None:
+    """Requests beyond --max-num-seqs wait for a turn, in given pools and in those of a search."""
+    load = Serving(1024, 256, 64)
+    few, many = (
+        server("Llama-3.1-8B", "4xH100", load, most_sequences=most) for most in (8, 2048)
+    )  # fmt: skip
+    apart = halves(few, (2, 1), (2, 1))
+    slow, fast = (Pools(each).predict(*apart) for each in (few, many))
+    assert slow.running == 8 < fast.running
+    assert slow.fits
+    assert slow.limited_by == "decode"
+    assert slow.tokens_per_second.value < fast.tokens_per_second.value
+    for point in PoolSearch(few, any_load=False).best(Limits(), Counter()):
+        assert point.running <= 8

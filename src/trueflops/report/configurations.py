@@ -37,7 +37,7 @@ from trueflops.search.serving import Limits
 LIMITED: Final = {
     "load": mark("neither pool is full: more requests would be answered"),
     "prefill": mark("the prefill pool is full"),
-    "decode": mark("the decode pool's caches are full"),
+    "decode": mark("the decode pool is full"),
     "links": mark("the links between the pools are full"),
 }
 

@@ -20,11 +20,6 @@ class Precision:
     weights: str
     scaled: bool = False  # the loss, dynamically
 
-    @property
-    def keeps_wide(self) -> bool:
-        """Whether a small update can be added up."""
-        return self.weights == "fp32"
-
 
 PRECISIONS: Final = (
     Precision("fp32", "fp32"),

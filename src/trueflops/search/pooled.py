@@ -250,10 +250,9 @@ def _writers(
     pools: Pools, plans: list[Plan], room: dict[Plan, tuple[int, int]], any_load: bool
 ) -> list[_Writer]:
     """Decode workers and what their steps take at growing batches."""
-    asked, most = pools.server.workload, pools.server.engine.most_sequences
+    asked = pools.server.workload
     held = {
-        plan: min(room[plan][0], most) if any_load else min(room[plan][1], asked.concurrency)
-        for plan in plans
+        plan: room[plan][0] if any_load else min(room[plan][1], asked.concurrency) for plan in plans
     }
     grid = {plan: batches_up_to(held[plan]) for plan in plans}
     pools.prepare(plans, sorted({n for batches in grid.values() for n in batches}))

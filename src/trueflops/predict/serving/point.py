@@ -171,10 +171,12 @@ class PooledPoint(ServingAnswer):
 
     @property
     def fits(self) -> bool:
-        """Whether weights fit in both pools, and no request waits for room in the decode pool."""
+        """Whether weights fit in both pools, and no request waits for room in the decode pool's
+        cache; it may wait for a turn in its engine.
+        """
         both = (self.memory, self.prefill_memory)
         return (
-            self.limited_by != "decode"
+            (self.limited_by != "decode" or self.running >= self.engine.most_sequences)
             and self.most_requests > 0
             and all(float(each.value) <= self.capacity_bytes for each in both)
         )

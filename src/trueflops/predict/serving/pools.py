@@ -70,7 +70,8 @@ class Pools:
         asked, profile = self.server.workload, self.server.profile
         read = self.reading(prefill.plan, most_together=ceil(asked.concurrency / prefill.replicas))
         transfer, links = self.transfer(prefill.plan, decode.plan)
-        memory, per_request, most, room = self._memory(decode.plan, 1)
+        _, per_request, most, _ = self._memory(decode.plan, 1)
+        room = self.room(decode.plan)[1]
         host = profile.curve("framework")
         overhead = leaf("request", host["request"], host, "framework")
         at = Stations(
@@ -201,8 +202,12 @@ class Pools:
         return self._transfers[sent]
 
     def room(self, plan: Plan) -> tuple[int, int]:
-        """Requests that can end together in a decode replica, and that can run there."""
-        return self._memory(plan, 1)[2:]
+        """Requests that can end together in a decode replica, and that can run there: as many as
+        its cache has room for and its engine lets in.
+        """
+        most, room = self._memory(plan, 1)[2:]
+        let_in = self.server.engine.most_sequences
+        return min(most, let_in), min(room, let_in)
 
     def _memory(self, plan: Plan, batch: int) -> tuple[Term, float, int, int]:
         costs = self.server.passes.costs(plan, 1.0, float(self.server.workload.input), 0.0)
