@@ -143,15 +143,12 @@ def by_vector(w: MatmulWork, chip: Silicon, p: Values) -> Array:
     return np.asarray(start + together(p["sharpness"], compute, moved))
 
 
-# What a profile may say of weights narrower than 16 bits that are written out before the product.
-UNPACK: Final = {"unpack": ("", "of the memory's bandwidth, where weights are widened first")}
-
-
 def unpacked(w: MatmulWork, chip: Silicon, p: Values) -> tuple[MatmulWork, Size]:
     """The product of widened weights, and the seconds of the kernel that widens them.
 
     Engines without a product for a narrow format write the weights out in 16 bits and call the
-    vendor's library: they are read narrow, written wide and read wide again.
+    vendor's library: they are read narrow, written wide and read wide again, at the share `unpack`
+    of the memory's bandwidth.
     """
     wide = np.maximum(2.0 * w.batch * w.n * w.k, w.weight_bytes)
     narrow = wide > w.weight_bytes
