@@ -184,7 +184,7 @@ def test_a_long_prompt_is_read_in_chunks() -> None:
     where, model = tf.cluster("RTX4090"), tf.read_model("Llama-3.1-8B")
     profile = profile_of(where.accelerator, "llama.cpp")
     server = tf.Server(model, Serving(4096, 1, 1), where, profile, engine=engine_of("llama.cpp"))
-    assert server.chunks == 8
+    assert server.mix.chunks == 8
     first = server.asked(Serving(512, 1, 1)).prefill(Plan())
     whole = server.prefill(Plan())
     assert 8.0 * float(first.value) < float(whole.value) < 12.0 * float(first.value)

@@ -187,7 +187,7 @@ def serving_provenance(server: Server, point: ServingPoint) -> dict[str, Provena
     """Of a decode step and of the prefill of one request: their parts sum to them."""
     plan = point.plan
     writing = server.decode_program(plan, point.running)
-    reading, share = server.prefill_program(plan), server.chunks * server.share_alone(plan)
+    reading, share = server.prefill_program(plan), server.mix.chunks * server.share_alone(plan)
     return {
         "decode": _pass(server, writing, plan, point.decode, 1.0, say("one decode step")),
         "prefill": _pass(

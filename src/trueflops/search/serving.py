@@ -101,7 +101,7 @@ def _shapes(server: Server, plan: Plan, loads: Iterable[int]) -> Iterator[Shape]
     most, room = server.memory.of(plan, reading, 1)[2:]
     for batch in loads:
         running = min(batch, room, server.engine.most_sequences) if most else batch
-        yield from server.shapes(plan, running)
+        yield from server.mix.shapes(plan, running)
 
 
 def search_serving(server: Server, limits: Limits, most: int = 5) -> list[ServingPoint]:

@@ -8,6 +8,7 @@ sparse.py   which kernel attends to keys that an indexer chose
 stages.py   a pipeline of unlike cards    stage_memory.py  what each of them holds
 splitting.py  how engines deal layers out to cards, and the fastest way
 cards.py    what accelerators draw, and what each card of such a pipeline does
+mix.py      which passes a load is made of
 interleaved.py  two-batch overlap    ranks.py  those that wait for the fullest
 server.py   the steady state in closed form: TTFT, TPOT, tokens per second, dollars, joules
 pools.py    prefill and decode on workers of their own (flow.py: their closed loop)

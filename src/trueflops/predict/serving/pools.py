@@ -180,7 +180,7 @@ class Pools:
 
     def prepare(self, plans: list[Plan], batches: list[int]) -> None:
         """Price the decode steps of many plans and batches at once."""
-        shape = self.server.step_shape
+        shape = self.server.mix.tokens
         self.server.passes.prepare((p, *shape(p, n)) for p in plans for n in batches)
 
     def transfer(self, prefill: Plan, decode: Plan) -> tuple[Term, float]:
@@ -227,7 +227,7 @@ class Pools:
         passes, model = server.passes, server.model
         costs = passes.costs(prefill.plan, float(read.together), float(asked.input), 0.0)
         reading = summed_over(costs, model, "joules") * prefill.plan.tp / read.together
-        batch, *length = server.step_shape(decode.plan, running)
+        batch, *length = server.mix.tokens(decode.plan, running)
         costs = passes.costs(decode.plan, batch, *length)
         writing = summed_over(costs, model, "joules") * decode.plan.tp / batch
         per_second = float(rate.value) / asked.output * (reading + writing * asked.output)

@@ -16,8 +16,6 @@ from copy import copy
 from math import ceil
 from typing import Final
 
-import numpy as np
-
 from trueflops.catalog import Cluster, Price
 from trueflops.clock import Clock
 from trueflops.graph import Program
@@ -27,10 +25,10 @@ from trueflops.predict.bill import going_price, rent_estimate
 from trueflops.predict.costs import Costs
 from trueflops.predict.serving.cards import serving_watts, stage_points
 from trueflops.predict.serving.memory import ServerMemory
+from trueflops.predict.serving.mix import Mix
 from trueflops.predict.serving.offloading import Offload, OffloadedPasses
-from trueflops.predict.serving.passes import Passes, Shape, Stage
+from trueflops.predict.serving.passes import Passes, Stage
 from trueflops.predict.serving.point import ServingPoint, SpeculativeGain
-from trueflops.predict.serving.ranks import fullest_rank
 from trueflops.predict.serving.speculation import Speculation
 from trueflops.predict.serving.speculator import Outlook, Speculator
 from trueflops.predict.serving.stage_memory import memory_of
@@ -43,7 +41,6 @@ from trueflops.workload import Serving
 
 BATCHING_ERROR: Final = 0.25  # of a rate: how full a scheduler keeps its batch, and with what
 LEAST_ADDED: Final = 0.02  # of a mixed step: a few tokens hardly lengthen it, but they do
-CHUNKS_AT_ONCE: Final = 4.0  # of a prompt in a pipeline: llama.cpp hands over 2048 tokens by 512
 
 
 class Server:
@@ -108,6 +105,11 @@ class Server:
         return other
 
     @property
+    def mix(self) -> Mix:
+        """The passes that this load is made of."""
+        return Mix(self.workload, self.engine)
+
+    @property
     def clock(self) -> Clock:
         """What prices the passes."""
         return self.passes.clock
@@ -135,15 +137,15 @@ class Server:
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
-        held = self.passes.unpriced(plan, *self._prompts(1.0))
+        held = self.passes.unpriced(plan, *self.mix.prompts(1.0))
         memory, per_request, most, room = self.memory.of(plan, held, batch)
         running = min(batch, room, self.engine.most_sequences) if most else batch
         if self.speculator:
             running = self.speculator.at_once(running)
-        self.passes.prepare(self.shapes(plan, running))
+        self.passes.prepare(self.mix.shapes(plan, running))
         one, alone = self._read(plan, 1)
         prefill = self._alone(alone, plan)
-        together = self._together(running)
+        together = self.mix.together(running)
         packed = self._read(plan, together)[1] if together > 1 else alone
         writing, decode = self._write(plan, running)
         each, read = self._beside(plan, running, alone)
@@ -164,8 +166,8 @@ class Server:
         served = asked.concurrency * running / batch
         rate = whole.estimate.under(served * asked.output)
         costs, busy = (one, writing), served / (running * replicas)  # other replicas idle
-        often = busy * running, busy * min(running, self._at_once(plan)) * asked.output
-        batched, _, past = self._tokens(plan, running)
+        often = busy * running, busy * min(running, self.mix.at_once(plan)) * asked.output
+        batched, _, past = self.mix.tokens(plan, running)
         drafting = self.speculator.joules(plan, batched, past) if self.speculator else None
         watts = serving_watts(
             self.passes, plan, costs, often, whole.estimate, pue=self.pue, drafting=drafting
@@ -211,7 +213,7 @@ class Server:
 
     def _whole(self, plan: Plan) -> Costs:
         """What a prompt costs where accelerators hold every layer."""
-        return Passes.costs(self.passes, plan, *self._prompts(1.0))
+        return Passes.costs(self.passes, plan, *self.mix.prompts(1.0))
 
     def prefill(self, plan: Plan) -> Term:
         """The prefill of one request alone, without the rest of a point."""
@@ -224,56 +226,24 @@ class Server:
 
     def most_requests(self, plan: Plan) -> int:
         """How many requests the cache of one replica can hold."""
-        return self.memory.of(plan, self.passes.unpriced(plan, *self._prompts(1.0)), 1)[2]
-
-    def step_shape(self, plan: Plan, running: int) -> tuple[float, float, float]:
-        """Batch, length and past of a decode step: what Passes.prepare is asked for."""
-        return self._tokens(plan, running)
+        return self.memory.of(plan, self.passes.unpriced(plan, *self.mix.prompts(1.0)), 1)[2]
 
     def prefill_program(self, plan: Plan) -> Program:
         """What runs when one prompt is read, or each chunk of it."""
-        return self.passes.program(plan, *self._chunk())
+        return self.passes.program(plan, *self.mix.chunk)
 
     def decode_program(self, plan: Plan, running: int) -> Program:
         """What runs when each of so many requests writes a token."""
-        return self.passes.program(plan, *self._tokens(plan, running))
-
-    def _prompts(self, together: float) -> tuple[float, float, float]:
-        """Batch, length and past of a pass that reads so many prompts."""
-        return float(together), float(self.workload.input), 0.0
-
-    def _tokens(self, plan: Plan, running: int) -> tuple[float, float, float]:
-        """Of a decode step, in the middle of the outputs; ranks in step wait for the fullest."""
-        middle = float(self.workload.input + self.workload.output / 2.0)
-        middle *= fullest_rank(plan, running, self.workload)
-        return max(running / self._at_once(plan), 1.0), 1.0, middle
-
-    def _at_once(self, plan: Plan) -> float:
-        """Parts of the batch that stages of a pipeline work on at once."""
-        return float(plan.pp) if self.engine.staggered else 1.0
+        return self.passes.program(plan, *self.mix.tokens(plan, running))
 
     def _read(self, plan: Plan, together: float) -> tuple[Costs, Term]:
         """What prompts cost in all, and the time in which they are read, chunk after chunk."""
-        costs = self.passes.costs(plan, *self._prompts(together))
-        if self.chunks == 1:
+        costs = self.passes.costs(plan, *self.mix.prompts(together))
+        if self.mix.chunks == 1:
             return costs, self.passes.time("prefill", costs, plan, graphs=False)
-        chunk = self.passes.costs(plan, *self._chunk())
+        chunk = self.passes.costs(plan, *self.mix.chunk)
         time = self.passes.time("prefill", chunk, plan, graphs=False)
-        return costs, time.scaled(self.chunks * together)
-
-    @property
-    def chunks(self) -> int:
-        """Parts in which a prompt is read."""
-        whole = not self.engine.chunked
-        return 1 if whole else ceil(self.workload.input / self.engine.step_tokens)
-
-    def _chunk(self) -> tuple[float, float, float]:
-        """Batch, length and past of the middle one of them.
-
-        The cache before a chunk grows evenly, and attention with it: the middle one is the mean.
-        """
-        length = self.workload.input / self.chunks
-        return 1.0, length, (self.workload.input - length) / 2.0
+        return costs, time.scaled(self.mix.chunks * together)
 
     def _alone(self, read: Term, plan: Plan) -> Term:
         """One prompt: stages of a pipeline read different chunks of it at once."""
@@ -281,65 +251,38 @@ class Server:
 
     def share_alone(self, plan: Plan) -> float:
         """Of the time that all stages take for a prompt, what passes until the last has read it."""
-        chunks = float(np.clip(self.workload.input / self.engine.step_tokens, 1.0, CHUNKS_AT_ONCE))
+        chunks = self.mix.chunks_at_once
         return (1.0 + (chunks - 1.0) * self.slowest_share(plan)) / chunks
 
     def slowest_share(self, plan: Plan) -> float:
         """Of the time that all stages take for prompts, the slowest one's part."""
-        return float(self.passes.slowest_share(plan, *self._chunk()))
-
-    def shapes(self, plan: Plan, running: int) -> list[Shape]:
-        """Passes that a point with so many running requests is made of, to be priced beforehand."""
-        read = 1, self._together(running), self._read_with(running)
-        passes = [self._tokens(plan, running), *map(self._prompts, read)]
-        passes += [self._chunk()] * (self.chunks > 1)
-        passes += [self._empty(plan, running)] * (self.engine.policy == "mixed")
-        return [(plan, *each) for each in passes]
-
-    def _together(self, running: int) -> int:
-        """Prompts of the first wave that one pass reads."""
-        return max(1, min(running, int(self.engine.step_tokens // self.workload.input)))
-
-    def _coming(self, running: int) -> float:
-        """Prompts that one pass reads while others write: as many as end in a step."""
-        asked = self.workload
-        return max(1.0, min(running / asked.output, self.engine.step_tokens / asked.input))
-
-    def _read_with(self, running: int) -> float:
-        """The same, in a mixed step with the tokens that are written counted as prompts' tokens."""
-        if self.engine.policy == "prefill-first":
-            return self._coming(running)
-        return self._coming(running) + running / self.workload.input
-
-    def _empty(self, plan: Plan, running: int) -> tuple[float, float, float]:
-        """A decode step with nothing in the cache."""
-        return max(running / self._at_once(plan), 1.0), 1.0, 1.0
+        return float(self.passes.slowest_share(plan, *self.mix.chunk))
 
     def _beside(self, plan: Plan, running: int, alone: Term) -> tuple[float, Term]:
         """Prompts that one pass reads while others write, and what that adds to a decode step.
 
         They come as others end: one, or as many as end in a step.
         """
-        each = self._coming(running)
+        each = self.mix.coming(running)
         if running == 1:
             return each, alone
-        together = self._read(plan, self._read_with(running))[1]
+        together = self._read(plan, self.mix.read_with(running))[1]
         if self.engine.policy == "prefill-first":
             return each, together
         # A mixed step reads its weights once, for prompts and for the tokens that are written.
-        empty = self.passes.costs(plan, *self._empty(plan, running))
+        empty = self.passes.costs(plan, *self.mix.empty(plan, running))
         bare = self.passes.time("decode step", empty, plan, graphs=True, tokens=running)
         added = 1.0 - float(bare.value) / float(together.value)
         return each, together.scaled(max(added, LEAST_ADDED))
 
     def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
         """A token of every request: a decode step, or the share of one that verifies drafts."""
-        batch, one, past = self._tokens(plan, running)
+        batch, one, past = self.mix.tokens(plan, running)
         costs = self.passes.costs(plan, batch, one, past)
         if self.speculator:
             return costs, self.speculator.token(plan, batch, past)
         # A stage that waits for the others draws less.
-        busy = min(running, self._at_once(plan)) / float(plan.pp)
+        busy = min(running, self.mix.at_once(plan)) / float(plan.pp)
         return costs, self.passes.time(
             "decode step", costs, plan, graphs=True, tokens=running, busy=busy
         )
@@ -355,7 +298,7 @@ class Server:
         """What drafts bring at this load, with other lengths, and up to which batch."""
         if not self.speculator:
             return None
-        batch, _, past = self._tokens(plan, running)
+        batch, _, past = self.mix.tokens(plan, running)
         by = self.speculator
         return SpeculativeGain(
             speculation=by.speculation,
@@ -370,7 +313,7 @@ class Server:
         """What other lengths of drafts would give, and from which batch on none pays."""
         if not self.speculator:
             return None
-        batch, _, past = self._tokens(point.plan, point.running)
+        batch, _, past = self.mix.tokens(point.plan, point.running)
         return self.speculator.outlook(point.plan, batch, past, point.most_requests)
 
     def _first_token(
