@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -15,12 +16,14 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.words import serving_words
 from trueflops.predict import Point, ServingPoint
+from trueflops.predict.serving.memory import KvCache
 from trueflops.predict.serving.ranks import fullest_experts
 from trueflops.report.grid import grid
 from trueflops.report.tables import count, plural, ranged
 from trueflops.report.training import describe_cluster, memory_table, print_plan
 
-CACHE_LEAST = 8.0  # bits: no engine keeps fewer
+CACHE_LEAST: Final = 8.0  # bits: no engine keeps fewer
+UNEVEN: Final = 0.02  # tokens that blocks hold, beside those that fit: more is no rounding
 
 
 def print_asked(out: Console, point: Point) -> None:
@@ -127,12 +130,7 @@ def serving_table(point: ServingPoint) -> RenderableType:
     if point.cache_filled is None:
         table.add_row("KV cache tokens", "none", "", Text(say("nothing is left for it"), "dim"))
         return table
-    blocks = (
-        say("{blocks:,} blocks of {block}", blocks=pool.blocks, block=pool.block)
-        if pool.block > 1
-        else say("of a replica")
-    )
-    row("KV cache tokens", ranged(pool.tokens, "count"), blocks)
+    row("KV cache tokens", ranged(pool.tokens, "count"), _where_tokens_lie(pool))
     at = say("requests of {length:,} tokens", length=pool.length)
     row("maximum concurrency", ranged(pool.concurrency, "count"), at)
     filled = Text(
@@ -159,6 +157,15 @@ def _why_wait(point: ServingPoint) -> str:
         waiting=waiting,
         most=count(point.engine.most_sequences),
     )
+
+
+def _where_tokens_lie(pool: KvCache) -> str:
+    """In how many blocks, where every token takes one's share; windows and states do not."""
+    if pool.block <= 1:
+        return say("of a replica")
+    if abs(pool.blocks * pool.block / max(float(pool.tokens.value), 1.0) - 1.0) > UNEVEN:
+        return say("some layers keep a window or a state")
+    return say("{blocks:,} blocks of {block}", blocks=pool.blocks, block=pool.block)
 
 
 def money_rows(point: Point) -> list[tuple[str, tuple[str, str], str]]:
