@@ -20,6 +20,7 @@ from trueflops.model.read import model_from
 CLASSES = {
     "llama4_text": "Llama4ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4_text": "Gemma4ForCausalLM",
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
 }
@@ -100,6 +101,21 @@ def test_layers_that_see_all_may_be_written_out() -> None:
     for said in ({"sliding_window_pattern": "LLLG"}, {"sliding_window_pattern": 4}, {}):
         model = model_from(Config(own | said, "config.json"), "exaone")
         assert [model.attentions[i].window for i in model.pattern] == [256, 256, 256, 0]
+
+
+def test_gemma_4_sees_far_with_wider_heads() -> None:
+    model = read_model("Gemma-4-31B")
+    near, far = (model.attentions[index] for index in (0, 1))
+    assert (near.window, near.head_dim, near.kv_heads, near.keys_as_values) == (
+        1024,
+        256,
+        16,
+        False,
+    )
+    assert (far.window, far.head_dim, far.kv_heads, far.keys_as_values) == (0, 512, 4, True)
+    fields = dict(model_record("Gemma-4-31B")["config"]) | {"enable_moe_block": True}
+    with pytest.raises(BadConfig, match="enable_moe_block is not read yet"):
+        model_from(Config(fields, "config.json"), "a mixture")
 
 
 def test_python_writes_infinity(tmp_path: Path) -> None:

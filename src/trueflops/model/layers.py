@@ -46,6 +46,8 @@ class Attention:
     packed: bool = False  # one weight makes queries, keys and values, as the family's code has it
     out_bias: bool = False
     qk_norm: Literal["none", "head", "width", "unweighted"] = "none"
+    value_norm: bool = False  # values are normed, too, without a gain (Gemma 4)
+    keys_as_values: bool = False  # values are keys before their norm: no projection of their own
     sinks: bool = False
     latent: Latent | None = None
     indexer: Indexer | None = None  # beside a latent

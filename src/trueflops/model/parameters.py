@@ -43,7 +43,7 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
     parts = [
         linear("attention.q", (q_heads, wide), h, a.qkv_bias),
         linear("attention.k", (kv_heads, wide), h, a.qkv_bias),
-        linear("attention.v", (kv_heads, value), h, a.qkv_bias),
+        *([] if a.keys_as_values else [linear("attention.v", (kv_heads, value), h, a.qkv_bias)]),
         out,
     ]
     if a.gated:

@@ -44,9 +44,15 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
     one = {"packed": 1.0} if a.packed else {}
     gate = at.tensor("gate", ("heads", a.heads), ("value_dim", a.value_dim), bits=bits)
     names, made = ["attention.q", "attention.k", "attention.v"], [q, k, v]
+    if a.keys_as_values:
+        names, made = names[:2], made[:2]
     if a.gated:  # one product, as queries and gate are one weight (Qwen3NextAttention, q_proj)
         names, made = [*names, "attention.gate"], [*made, gate]
     at.linear(names, x, made, **one)
+    if a.value_norm:
+        normed = _like(v, "normed")
+        own = k if a.keys_as_values else v
+        v = at.op(Kind.NORM, "attention.v_norm", [own], [normed], part="norm", flop_per_element=5.0)
     if a.qk_norm != "none":
         q, k = at.norm("attention.q_norm", q), at.norm("attention.k_norm", k)
     if a.rope:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from trueflops.errors import BadConfig
+from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
@@ -137,3 +139,33 @@ def _local_rule(c: Config, traits: Traits):  # type: ignore[no-untyped-def]
         first = c.size("max_window_layers", default=28, least=0)
         return lambda layer: layer >= first
     return lambda layer: True
+
+
+@reads("gemma4_text")
+def gemma4(c: Config, name: str) -> Model:
+    """Gemma 4, dense: layers that see all have heads of their own width, whose keys are values too
+    (transformers models/gemma4/modeling_gemma4.py, Gemma4TextAttention).
+    """
+    for field in ("enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers"):
+        if c.fields.get(field):
+            raise BadConfig(say("{where}: {field} is not read yet", where=c.where, field=field))
+    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
+    heads, bias = c.size("num_attention_heads"), c.flag("attention_bias", default=False)
+    shared = c.flag("attention_k_eq_v", default=False)
+    near, far = c.size("head_dim", default=256), c.size("global_head_dim", default=512)
+    kv = kv_heads(c, heads, "num_key_value_heads")
+    few = kv_heads(c, heads, "num_global_key_value_heads", "num_key_value_heads") if shared else kv
+    ffn = Ffn(
+        c.size("intermediate_size"),
+        gated=True,
+        activation=c.text("hidden_activation", default="gelu_pytorch_tanh"),
+    )
+    blocks = []
+    for window in layer_windows(c, layers, lambda i: (i + 1) % 6 != 0, "sliding_window"):
+        dim = near if window else far
+        attention = Attention(
+            heads, kv if window else few, dim, dim, window=window, qkv_bias=bias, out_bias=bias,
+            qk_norm="head", value_norm=True, keys_as_values=shared and not window,
+        )  # fmt: skip
+        blocks.append(Block(attention, ffn, None, norms="sandwich"))
+    return assemble(c, name, blocks, hidden, tied=True, most_positions=131072)
