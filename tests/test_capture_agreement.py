@@ -48,6 +48,12 @@ Flop = dict[tuple[str, str], float]
 """By phase, of attention and of all other products."""
 
 
+SEEING: Final = {
+    "gemma3_text": transformers.Gemma3ForCausalLM,
+    "gemma4_text": transformers.Gemma4ForCausalLM,
+}
+"""Of families that also see: AutoModel would make the whole."""
+
 # ── the two sides ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -87,8 +93,8 @@ def hugging_face(config: dict[str, Any], attention: str) -> Any:
     settings = transformers.AutoConfig.for_model(kind, **{**silent.get(kind, {}), **fields})
     wanted = {"dtype": torch.bfloat16, "attn_implementation": attention}
     with torch.device("cuda"):
-        if kind == "gemma3_text":  # AutoModel would make the one that also sees
-            return transformers.Gemma3ForCausalLM._from_config(settings, **wanted)
+        if (own := SEEING.get(kind)) is not None:
+            return own._from_config(settings, **wanted)
         return transformers.AutoModelForCausalLM.from_config(settings, **wanted)
 
 
@@ -152,7 +158,7 @@ CAUSAL: Final = (
     "GLM-4.5-Air", "MiniMax-M2", "DeepSeek-V2-Lite", "DeepSeek-V3", "Kimi-K2", "GLM-4.7-Flash",
 )  # fmt: skip
 """Models that tell their attention kernel no more than that it is causal."""
-MASKED: Final = ("Gemma-3-1B", "Phi-3-mini")
+MASKED: Final = ("Gemma-3-1B", "Gemma-4-31B", "Phi-3-mini")
 """Models that hand a mask to it, for their windows."""
 BROADCAST: Final = ("Falcon-7B",)
 """Models that hand one head of keys to all heads of queries and do not say so (enable_gqa): no
@@ -171,8 +177,11 @@ ELSE: Final = {
     "jamba": "the same",
     "kimi_linear": "the same",
     "minimax": "the same",
+    "qwen3_next": "the same",
+    "qwen3_5_text": "the same",
+    "qwen3_5_moe_text": "the same",
 }
-DEPTHS: Final = {"DeepSeek-V3": 4, "Gemma-3-1B": 6}
+DEPTHS: Final = {"DeepSeek-V3": 4, "Gemma-3-1B": 6, "Gemma-4-31B": 6}
 """Layers until the first that routes, or that sees everything; elsewhere two show every kind."""
 
 
