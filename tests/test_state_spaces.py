@@ -15,7 +15,7 @@ from trueflops.catalog.models import model_record
 from trueflops.errors import BadConfig
 from trueflops.graph import Collective, Op, Pass, compile_program
 from trueflops.graph.kinds import CollectiveKind
-from trueflops.model import Block, Model, read_model
+from trueflops.model import Block, Model, predict_further, prediction_module, read_model
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.plan import Plan, serving_plan
@@ -134,6 +134,16 @@ def test_parameters_are_those_of_transformers(kind: str, name: str, fields: dict
 )
 def test_each_layer_is_what_the_config_says(kind: str, layers: str) -> None:
     assert letters(read(kind)) == layers
+
+
+def test_a_module_that_predicts_has_both_halves_of_a_layer() -> None:
+    for model in (prediction_module(read("nemotron_h")), predict_further(read("nemotron_h"), 1)):
+        layer = every_layer(model)[-1]
+        assert layer.parts == ("attention", "ffn")
+        assert layer.experts
+    assert every_layer(prediction_module(read("mamba2")))[-1].parts == ("recurrent",)
+    last = every_layer(read("granitemoehybrid"))[-1]
+    assert every_layer(prediction_module(read("granitemoehybrid")))[-1].parts == last.parts
 
 
 def test_layers_are_read_in_the_words_of_any_release() -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from trueflops.model.architecture import Block, Model
 from trueflops.model.layers import Attention, Ffn
+from trueflops.model.predicting import module_layer
 
 HEAD: Final = 128  # of a drafter whose model has latent attention, as SpecForge's configs have it
 KV_HEADS: Final = 8
@@ -50,5 +51,5 @@ def drafting_head(model: Model, layers: int = 1, vocab: int = 0) -> Model:
 @lru_cache(maxsize=256)
 def prediction_module(model: Model) -> Model:
     """The model's own module: a layer like the last behind a join, and the model's head."""
-    layer = replace(model.blocks[model.pattern[-1]], joins=True, frozen=False)
+    layer = module_layer(model)
     return replace(model, name=f"{model.name} module", blocks=(layer,), pattern=(0,), modules=0)

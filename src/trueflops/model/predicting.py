@@ -2,7 +2,8 @@
 
 Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 §2.2): each module joins the stream of the one
 before with the embedding of the next token, passes it through one more layer like the last, and
-through the head, whose weights and those of the embedding it shares with the model.
+through the head, whose weights and those of the embedding it shares with the model. Where layers
+are one half each, a module has attention and what widens (Nemotron 3's mtp_layers_block_type).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from trueflops.model.architecture import Model
+from trueflops.model.architecture import Block, Model
 
 
 @lru_cache(maxsize=256)
@@ -18,10 +19,20 @@ def predict_further(model: Model, modules: int) -> Model:
     """The same model with so many modules behind its last layer."""
     if not modules:
         return model
-    layer = replace(model.blocks[model.pattern[-1]], joins=True, frozen=False)
     return replace(
         model,
-        blocks=(*model.blocks, layer),
+        blocks=(*model.blocks, module_layer(model)),
         pattern=(*model.pattern, *[len(model.blocks)] * modules),
         modules=modules,
     )
+
+
+def module_layer(model: Model) -> Block:
+    """The layer of a module: like the model's last, behind a join."""
+    behind = [model.blocks[index] for index in reversed(model.pattern)]
+    layer = behind[0]
+    if len(layer.parts) < 2:
+        widening = next((block for block in behind if block.ffn or block.experts), layer)
+        attention = next((block.attention for block in behind if block.attention), None)
+        layer = replace(widening, attention=attention)
+    return replace(layer, joins=True, frozen=False)
