@@ -12,16 +12,26 @@ import transformers
 
 import trueflops as tf
 from trueflops.catalog.models import model_record
-from trueflops.errors import BadConfig
+from trueflops.errors import BadConfig, BadInput
 from trueflops.graph import Collective, Op, Pass, compile_program
 from trueflops.graph.kinds import CollectiveKind
-from trueflops.model import Block, Model, predict_further, prediction_module, read_model
+from trueflops.interop.launch.megatron_model import model_flags
+from trueflops.model import (
+    Block,
+    Model,
+    adapter_count,
+    predict_further,
+    prediction_module,
+    read_model,
+    read_targets,
+)
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server
 from trueflops.predict.serving.cache import Cache
 from trueflops.profile.engines import engine_of
+from trueflops.run.job import check_runs
 from trueflops.workload import Serving
 
 TRUTH = Path(__file__).parents[1] / "truth" / "h200"
@@ -144,6 +154,37 @@ def test_a_module_that_predicts_has_both_halves_of_a_layer() -> None:
     assert every_layer(prediction_module(read("mamba2")))[-1].parts == ("recurrent",)
     last = every_layer(read("granitemoehybrid"))[-1]
     assert every_layer(prediction_module(read("granitemoehybrid")))[-1].parts == last.parts
+
+
+def test_adapters_stand_beside_the_projections_of_a_state() -> None:
+    model, rank = read("mamba2"), 8
+    parts = {p.name: p for p in model.blocks[0].parameters(model.hidden)}
+    made = [f"recurrent.{name}" for name in ("q", "k", "v", "gate", "rates")]
+    outputs = sum(parts[name].elements // model.hidden for name in made)
+    each = rank * (5 * model.hidden + outputs)
+    assert adapter_count(model, rank, read_targets("in_proj")) == 3 * each
+    both = each + rank * (512 + model.hidden)  # 512 channels in, the stream out
+    assert adapter_count(model, rank, read_targets("all-linear")) == 3 * both
+    assert adapter_count(model, rank, read_targets("attention")) == 0
+
+
+def test_experts_may_work_in_a_narrower_width() -> None:
+    of = server(read("nemotron_h", moe_latent_size=64))
+    program = of.decode_program(serving_plan(of.model, of.dtype, tp=1), 8)
+    layer = next(block for block in program.blocks if "experts" in [n.name for n in block.forward])
+    names = [node.name for node in layer.forward]
+    assert names.index("latent.down") < names.index("experts") < names.index("latent.up")
+    (experts,) = (node for node in layer.forward if node.name == "experts")
+    assert isinstance(experts, Op)
+    held = sum(weight.elements for weight in experts.weights)
+    assert held == 8 * 2 * 64 * 96  # up and down of eight experts
+
+
+def test_tools_without_such_layers_say_so() -> None:
+    with pytest.raises(BadInput, match="layers that keep a state"):
+        check_runs(read("mamba2"))
+    with pytest.raises(BadInput, match="layers that keep a state"):
+        model_flags("megatron", read("nemotron_h"), 4096)
 
 
 def test_layers_are_read_in_the_words_of_any_release() -> None:

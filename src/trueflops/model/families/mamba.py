@@ -205,7 +205,8 @@ def jamba(c: Config, name: str) -> Model:
     return assemble(c, name, blocks, hidden, tied=False, most_positions=262144)
 
 
-def _every(c: Config, what: str, period: int, offset: int):  # type: ignore[no-untyped-def]
+def _every(c: Config, what: str, period: int, offset: int) -> Callable[[int], bool]:
+    """Which layers are of a kind: one of every so many."""
     every = c.size(f"{what}_period", default=period)
     first = c.size(f"{what}_offset", default=offset, least=0)
     return lambda layer: layer % every == first
