@@ -246,3 +246,29 @@ def test_equal_kernels_are_priced_once_and_all_get_it() -> None:
     ]  # fmt: skip
     found = LAWS["matmul"].seconds(made, silicon, curve)
     np.testing.assert_allclose(found, np.tile(each, MANY), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("ep", "spread", "tokens"), [
+    (1, "balanced", 1000.0),
+    (4, "balanced", 1000.0),  # two copies of every token are the rank's, so that all come
+    (64, "balanced", 125.0),  # one of every eighth token
+    (64, "power_law_1.2", None),
+])  # fmt: skip
+def test_experts_timed_with_sglang_multiplied_copies_of_other_ranks(
+    tmp_path: Path, ep: int, spread: str, tokens: float | None
+) -> None:
+    """All eight copies of each token that comes, where an engine multiplies those of its own."""
+    rows = {}
+    for kernel in ("sglang_fused_moe_triton", "vllm_tritonexperts"):
+        path = tmp_path / "rows.csv"
+        said = f"1000,4096,1024,8,128,1,{ep},{spread},{kernel}"
+        header = "num_tokens,hidden,inter,topk,experts,moe_tp,moe_ep,distribution,kernel"
+        path.write_text(f"{header}\n{said}\n")
+        (batch,) = read_kernels(path)
+        rows[kernel] = float(np.squeeze(dict(batch.ops[0].inputs[0].dims)["routed"]))
+    theirs, own = rows.values()
+    if tokens is None:
+        assert 8.0 * own > theirs > 4.0 * own
+    else:
+        assert theirs == pytest.approx(8.0 * tokens)
+        assert own == pytest.approx(8.0 * 1000.0 / ep)

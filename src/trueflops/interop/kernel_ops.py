@@ -63,6 +63,7 @@ class Form(NamedTuple):
     library: str = ""  # of a collective, where not the vendor's
     road: str = ""  # of a product: see graph/alignment.py
     power: float = 0.0  # exponent of a power law of tokens over experts; 0: balanced
+    all_copies: bool = False  # of experts: of every token that the rank gets, others' copies too
 
 
 class TableKind(NamedTuple):
@@ -186,6 +187,8 @@ def _experts(c: Columns, form: Form) -> Built:
     names = ("num_tokens", "topk", "experts", "moe_ep")
     loads = [load(*map(float, row), form.power) for row in zip(*(c[n] for n in names), strict=True)]
     rows, touched = (np.array(column) for column in zip(*loads, strict=True))
+    if form.all_copies:
+        rows = _with_copies_of_others(rows, c["num_tokens"], c["topk"], balanced=not form.power)
     experts, hidden = ("experts", c["experts"] / c["moe_ep"]), ("hidden", c["hidden"])
     wide = ("expert_ffn", c["inter"] / c["moe_tp"])
     x, y = (Tensor(name, (("routed", rows), hidden)) for name in "xy")
@@ -211,6 +214,19 @@ def _experts(c: Columns, form: Form) -> Built:
         variant=variant,
     )
     return (made,), None
+
+
+def _with_copies_of_others(
+    rows: Array, tokens: Array, per_token: Array, *, balanced: bool
+) -> Array:
+    """Rows of a rank that multiplies all k copies of every token of which one is its own.
+
+    Of its share s of all copies: balanced, a token's copies lie as far apart as they can, so that
+    min(k s, 1) of the tokens come; drawn, 1 − (1 − s)^k.
+    """
+    share = np.minimum(rows / (tokens * per_token), 1.0)
+    come = np.minimum(per_token * share, 1.0) if balanced else 1.0 - (1.0 - share) ** per_token
+    return np.maximum(tokens * per_token * come, rows)
 
 
 def _collective(c: Columns, form: Form) -> Built:

@@ -48,6 +48,10 @@ from trueflops.records.measured import Cell
 from trueflops.records.tables import Row, Table, number_in, read_table
 from trueflops.units import read_number
 
+_SGLANG: Final = "sglang_"
+"""Experts that aiconfigurator timed with SGLang: copies for experts of other ranks have the id −1,
+which `clamp(min=0)` makes the rank's first expert (collector/sglang/collect_moe.py at cb4d907c7, of
+the tables of 0.5.10), so that they are multiplied as well."""
 LARGEST: Final = 10**15  # no size in a kernel table is larger
 _EAGER: Final = tuple(map(str, EagerKernel))
 _CONVOLUTIONS: Final = (
@@ -75,7 +79,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "matmul": ("dtype", "cast", "window", "input_bytes", "layout"),
     "attention": ("kv_dtype", "attn_dtype", "kernel", "direction"),
     "attention_decode": ("kv_dtype", "attn_dtype", "kernel", "direction"),
-    "experts": ("dtype", "distribution"),
+    "experts": ("dtype", "distribution", "kernel"),
     "collective": ("op", "library", "kernel"),
     "memory": ("kind", "dtype"),
     "eager": ("kernel",),
@@ -327,7 +331,8 @@ def _form(kind: str, cells: tuple[Cell, ...]) -> Form:
             return Form(name, _attention_kernel(said["kernel"]), backward=back)
         case "experts":
             dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
-            return Form(dtype, power=_skew(said["distribution"]))
+            whole = said["kernel"].startswith(_SGLANG)
+            return Form(dtype, power=_skew(said["distribution"]), all_copies=whole)
         case _:
             window = _window(said["window"]) if said["input_bytes"] else None
             dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
