@@ -89,3 +89,40 @@ def test_a_published_run_under_megatron_fsdp_needs_no_recomputation() -> None:
     profile = tf.profile_of(where.accelerator, "nemo")
     trainer = tf.Trainer(tf.read_model("Llama-3-70B"), asked, where, profile)
     assert trainer.predict_one(tf.Plan(dp_shard=64, zero=3, compute="fp8")).fits
+
+
+@pytest.mark.parametrize(
+    ("framework", "plan"),
+    [
+        ("plain", tf.Plan(dp_replicate=4, optimizer="adamw-bf16", zero=0)),
+        ("torchtune", tf.Plan(dp_shard=4, zero=3, optimizer="adamw-bf16")),
+        ("usual", tf.Plan(dp_shard=4, zero=3)),
+    ],
+)
+def test_gradients_of_weights_that_are_updated_in_the_backward(
+    framework: str, plan: tf.Plan
+) -> None:
+    """One weight's, or one unit's, instead of all that were made."""
+    stay, go = (
+        held(framework, plan.but(update_in_backward=how))["gradients"] for how in (False, True)
+    )
+    assert go < 0.6 * stay
+
+
+def test_gradients_that_are_added_up_stay() -> None:
+    where, asked = tf.cluster("1xB200"), tf.Training(seq=512, global_batch=4, tokens=1e9)
+    trainer = tf.Trainer(
+        tf.read_model("Llama-3.1-8B"), asked, where, tf.profile_of(where.accelerator, "plain")
+    )
+    bytes_held = [
+        float(trainer.predict_one(tf.Plan(update_in_backward=how, micro_batch=2)).memory.value)
+        for how in (False, True)
+    ]
+    assert bytes_held[0] == bytes_held[1]
+
+
+def test_paged_states_are_not_on_the_device() -> None:
+    """Unified memory of bitsandbytes: neither PyTorch's allocator nor a plan's fit counts it."""
+    paged = tf.Plan(dp_replicate=4, optimizer="adamw-8bit-bf16", paged_states=True)
+    assert held("plain", paged)["optimizer states"] == 0.0
+    assert held("plain", paged.but(paged_states=False))["optimizer states"] > 0.0

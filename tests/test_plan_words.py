@@ -34,6 +34,7 @@ PLANS = [
     Plan(dp_shard=8, zero=3, adapters="qlora", residual_dtype="bf16", adapter_dtype="bf16"),
     Plan(adapters="qlora", base_format="gptq-int4", lora_fused=True, lora_targets="all-linear"),
     Plan(freeze_layers=16),
+    Plan(update_in_backward=True, paged_states=True, optimizer="adamw-8bit-bf16"),
 ]
 
 

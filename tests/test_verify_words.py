@@ -205,6 +205,24 @@ class TestFrameworks:
         plan = case(framework=framework, notes=notes).plan
         assert (plan.optimizer, plan.state_bytes) == (optimizer, bytes_each)
 
+    @pytest.mark.parametrize(
+        ("cells", "in_backward", "paged"),
+        [
+            ({"n_devices": "1", "global_batch": "1"}, True, True),
+            ({"n_devices": "1", "global_batch": "4"}, False, True),  # gradients are added up
+            ({"n_devices": "1", "global_batch": "1", "notes": "fused AdamW"}, False, False),
+            ({"n_devices": "1", "global_batch": "1", "peft": "lora"}, False, False),
+            ({}, False, False),
+            ({"notes": "optimizer_in_bwd, paged_adamw_8bit"}, True, True),
+            ({"framework": "HF Trainer", "notes": "LOMO"}, True, False),
+        ],
+    )
+    def test_updates_in_the_backward(
+        self, cells: dict[str, str], in_backward: bool, paged: bool
+    ) -> None:
+        found = fields(case(**cells), "update_in_backward", "paged_states")
+        assert found == (in_backward, paged)
+
     def test_nemos_recipes_interleave_from_four_stages_on(self) -> None:
         cells = {
             "n_devices": "16",

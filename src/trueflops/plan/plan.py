@@ -126,6 +126,8 @@ class Plan:
     loss: Loss = "plain"
     launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
     overlap: bool = True  # data-parallel communication runs beside the backward
+    update_in_backward: bool = False  # each weight at once, so that its gradient need not stay
+    paged_states: bool = False  # in unified memory, which leaves the device where room is short
     reduce_bucket: float = 0.0  # elements of gradients that ZeRO sums at a time; 0: the framework's
 
     adapters: Adapters = ""

@@ -135,8 +135,8 @@ def _unusual(plan: Plan) -> list[str]:
     words += _if_not("implementation", plan.implementation, "library")
     words += _tuning(plan)
     words += _if_not("loss", plan.loss, "plain")
-    if plan.launch_blocking:
-        words.append("launch-blocking")
+    switched = ("launch_blocking", "update_in_backward", "paged_states")
+    words += [name.replace("_", "-") for name in switched if getattr(plan, name)]
     return words + [
         f"no-{name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)
     ]

@@ -115,7 +115,8 @@ def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, S
 def _fused_update(clock: Clock, plan: Plan, held: Held) -> Update:
     """Three passes over the list of tensors: their norm, its scaling, the update."""
     gradient, weight = BYTES[plan.summed_dtype], BYTES[plan.trained_dtype]
-    clipping = 3.0 * gradient  # read once for the norm; read and written to be scaled
+    # Read once for the norm; read and written to be scaled. There is no norm before all are made.
+    clipping = 0.0 if plan.update_in_backward else 3.0 * gradient
     each = clipping + gradient + weight + 2.0 * plan.state_bytes
     if not plan.has_master:
         each += weight  # the weights themselves are read and updated

@@ -54,6 +54,9 @@ CHUNKED: Final = re.compile(r"liger|cut[- ]?ce|cut cross")
 OFFLOADS: Final = re.compile(
     r"zero[- ]?offload|(?:cpu|nvme|optimizer|param\w*)?[-_+ ]*offload.*|zero-?infinity.*"
 )
+IN_BACKWARD: Final = re.compile(r"optim\w*[ _-]in[ _-](?:the )?(?:bwd|backward)|\blomo\b")
+PAGED: Final = re.compile(r"paged[ _-]?adam")
+OPTIMIZER: Final = re.compile(r"adam|sgd|optimizer")
 TRITON: Final = re.compile(r"foak|liger|unsloth")
 OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
@@ -132,6 +135,7 @@ def read_plan(
         "implementation": habits(framework).implementation,
         "overlap": habits(framework).overlaps(zero) or OVERLAPS.search(notes) is not None,
         "launch_blocking": BLOCKING.search(notes) is not None,
+        **_updated(row, degrees, framework),
         "dispatch": text(row, "dispatch") or "all-to-all",
         **_library(row, model, framework),
         **_offloaded(row, zero),
@@ -176,6 +180,21 @@ def _usual_loss(framework: str, year: int) -> str:
     if framework == "torchtune" and year >= FIRST_WITH_LINEAR_LOSS:
         return "chunked"
     return habits(framework).loss
+
+
+def _updated(row: Row, degrees: Degrees, framework: str) -> dict[str, bool]:
+    """Whether weights are updated in the backward, and states paged; torchtune's recipes for one
+    device do both where nothing else is said (recipes/configs/*/*_full_single_device.yaml and
+    *_full_low_memory.yaml: optimizer_in_bwd, bitsandbytes.optim.PagedAdamW).
+    """
+    notes = text(row, "notes").casefold()
+    alone = degrees.dp * degrees.tp * degrees.pp == 1 and not text(row, "peft")
+    recipe = framework.startswith("torchtune") and alone and not OPTIMIZER.search(notes)
+    at_once = degrees.pp == 1 and degrees.micro_batch * degrees.dp == degrees.global_batch
+    return {
+        "update_in_backward": at_once and (recipe or IN_BACKWARD.search(notes) is not None),
+        "paged_states": recipe or PAGED.search(notes) is not None,
+    }
 
 
 def _library(row: Row, model: Model, framework: str) -> dict[str, Any]:

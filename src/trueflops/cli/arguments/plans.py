@@ -246,6 +246,18 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         "the head, logits never whole (Liger, Cut-CE) (default: plain)",
     )
     plan.add_argument(
+        "--update-in-backward",
+        help="update each weight as soon as its gradient is made, which is then let go of "
+        "(torchtune's optimizer_in_bwd, LOMO) (default: off)",
+        **switch,
+    )
+    plan.add_argument(
+        "--paged-states",
+        help="states in unified memory (bitsandbytes' paged optimizers), not counted on the device "
+        "(default: off)",
+        **switch,
+    )
+    plan.add_argument(
         "--launch-blocking",
         help="CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel (default: off)",
         **switch,

@@ -43,7 +43,8 @@ class _Fsdp:
     def step(self, rank: Rank) -> Holding:
         """Shares of all gradients; nothing is gathered."""
         made = rank.parameters.gradients * rank.weight_bytes * (1.0 - rank.accumulates)
-        return Holding(gradients=made, buffers=rank.temporaries)
+        stays = 1.0 - rank.lets_go
+        return Holding(gradients=made * stays, buffers=rank.temporaries * stays)
 
     def bucket(self, rank: Rank) -> None:
         """Units are reduced one by one."""
@@ -52,7 +53,8 @@ class _Fsdp:
         """Shares of the gradients of units that were reduced: those of blocks."""
         of_head = np.minimum(at.made, rank.parameters.head)
         own = rank.parameters.gradients / np.maximum(rank.parameters.all, 1.0)
-        return (at.made - of_head) * own * rank.weight_bytes * (1.0 - rank.accumulates)
+        lasts = (1.0 - rank.accumulates) * (1.0 - rank.lets_go)
+        return (at.made - of_head) * own * rank.weight_bytes * lasts
 
     def _next(self, rank: Rank, at: Backward) -> Size:
         """Parameters of the unit that is gathered beside: none after the last block."""

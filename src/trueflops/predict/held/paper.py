@@ -30,6 +30,8 @@ class Paper:
         gone = plan.offload_optimizer
         leaving = np.where(gone > 0.0, np.minimum(held.largest, held.gradients), 0.0)
         gradients = held.gradients * (1.0 - gone) + leaving * gone
+        if rank.plan.update_in_backward:
+            gradients = np.minimum(held.largest, gradients)
         zero = plan.zero
         whole = np.where(zero >= 3, 2.0 * rank.weight_bytes, 0.0)
         whole = whole + np.where(zero >= 2, rank.gradient_bytes, 0.0)

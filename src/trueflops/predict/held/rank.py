@@ -53,9 +53,19 @@ class Rank:
         return self.parameters.weights / np.maximum(self.parameters.all, 1.0)
 
     @property
+    def lets_go(self) -> Size:
+        """1.0 where a gradient is let go of once its weight is updated, as soon as it is made: what
+        is added up over micro-batches stays.
+        """
+        return 1.0 - self.accumulates if self.plan.update_in_backward else 0.0
+
+    @property
     def on_device(self) -> Size:
-        """The part of states that is not kept outside the accelerator."""
-        return 1.0 - self.plan.offload_optimizer
+        """The part of states that is not kept outside the accelerator. Paged ones are in unified
+        memory, which PyTorch does not count and the driver moves away where room is short
+        (bitsandbytes/optim/optimizer.py, get_state_buffer: cudaMallocManaged).
+        """
+        return 0.0 if self.plan.paged_states else 1.0 - self.plan.offload_optimizer
 
     @property
     def states(self) -> Size:

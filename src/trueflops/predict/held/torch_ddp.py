@@ -38,9 +38,10 @@ class TorchDdp:
         return Holding()
 
     def backward(self, rank: Rank, at: Backward) -> Holding:
-        """What was made so far, or, where it is added to what is there, one weight's."""
+        """What was made so far; one weight's where it is added to what is there, or let go of."""
         width = rank.weight_bytes
-        made = np.where(rank.accumulates > 0.0, at.opened, at.made + at.fresh) * width
+        one_by_one = (rank.accumulates > 0.0) | (rank.lets_go > 0.0)
+        made = np.where(one_by_one, at.opened, at.made + at.fresh) * width
         # Autocast's product makes a narrow gradient first, which is then widened.
         narrow = at.opened * BYTES["bf16"] if rank.plan.autocasts else 0.0
         return Holding(gradients=made, buffers=narrow)
@@ -52,7 +53,8 @@ class TorchDdp:
     def step(self, rank: Rank) -> Holding:
         """All gradients, and the optimizer's temporaries."""
         made = rank.parameters.all * rank.weight_bytes * (1.0 - rank.accumulates)
-        return Holding(gradients=made, buffers=rank.temporaries)
+        stays = 1.0 - rank.lets_go
+        return Holding(gradients=made * stays, buffers=rank.temporaries * stays)
 
     def bucket(self, rank: Rank) -> None:
         """None that holds up anything."""
