@@ -86,6 +86,8 @@ def test_nemo_adapts_one_layer_of_attention() -> None:
         ({"peft": "LoRA r=8"}, "lora", 8),
         ({"peft": "QLoRA (nf4)"}, "qlora", 16),
         ({"peft": "", "task": "LoRA"}, "lora", 16),
+        ({"peft": "rsLoRA"}, "lora", 16),
+        ({"peft": "full (no LoRA)"}, None, None),
         ({"peft": "none", "task": "full fine-tune"}, None, None),
     ],
 )

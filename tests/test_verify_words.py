@@ -282,6 +282,7 @@ class TestWords:
             ("use_distributed_optimizer", 1), ("zero-offload", 2), ("ddp", 0), ("none", 0),
             ("ddp/dist-opt ()", 1), ("fsdp shard_grad_op", 2), ("pipeline", None), ("", None),
             ("deepspeed z3", 3), ("2", 2), ("no_shard", 0), ("unsharded", 0), ("p_os+g", 2),
+            ("no zero", 0), ("without fsdp", 0),
             ("os+g+p", 3), ("fsdp2 (reshard_after_forward=false)", 2), ("mics 8", 3),
             ("zero++", 3), ("sharded ddp", 2), ("optimizer state sharding", 1),
             ("dp_replicate=2 dp_shard=4", 3), ("hybrid_shard_zero2", 2),
@@ -334,6 +335,7 @@ class TestWords:
             ("param+optimizer", "ZeRO-3", 1, 1, 0), ("activation", "FSDP", 0, 0, 1),
             ("", "ZeRO-3 + offload", 1, 1, 0), ("", "zero2_offload", 1, 0, 0),
             ("", "ZeRO-Offload", 1, 0, 0), ("no", "ZeRO-3", 0, 0, 0), ("", "ZeRO-3", 0, 0, 0),
+            ("", "ZeRO-3 (no offload)", 0, 0, 0),
         ],
     )  # fmt: skip
     def test_offloading(
@@ -360,6 +362,7 @@ class TestWords:
         ("said", "weights", "optimizer", "compute"),
         [
             ("bf16-mixed", "fp32", "adamw", "bf16"), ("bf16", "bf16", "adamw-bf16", "bf16"),
+            ("bf16 (fp32 accumulate)", "bf16", "adamw-bf16", "bf16"),
             ("bf16 + fp32 master weights", "fp32", "adamw", "bf16"),
             ("bf16-true", "bf16", "adamw-bf16", "bf16"), ("half", "fp32", "adamw", "fp16"),
             ("16-mixed", "fp32", "adamw", "fp16"), ("32-true", "fp32", "adamw", "fp32"),

@@ -15,7 +15,7 @@ BLOCKS: Final = re.compile(r"mx|block|subchannel|rowwise|fp4")  # a scale for ev
 TRUE: Final = re.compile(r"\+sr|stochastic|pure|16-true")
 """Weights, gradients and moments of 16 bits: 'bf16-true' is Lightning's name of it
 (lightning/fabric/plugins/precision/half.py)."""
-MIXED: Final = re.compile(r"amp|mixed|autocast|fp32|float32")
+MIXED: Final = re.compile(r"amp|mixed|autocast|(?:fp32|float32)(?! acc)")
 """Beside a narrow dtype: the weights are fp32, and products narrow."""
 EIGHT_BIT: Final = re.compile(r"adamw?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?adam|bnb_8bit")
 AUTOCASTING: Final = (

@@ -58,6 +58,7 @@ IN_BACKWARD: Final = re.compile(r"optim\w*[ _-]in[ _-](?:the )?(?:bwd|backward)|
 PAGED: Final = re.compile(r"paged[ _-]?adam")
 OPTIMIZER: Final = re.compile(r"adam|sgd|optimizer")
 TRITON: Final = re.compile(r"foak|liger|unsloth")
+NO_OFFLOAD: Final = re.compile(r"\b(?:no|without|w/o) (?:cpu )?offload")
 OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
 
@@ -212,7 +213,7 @@ def _library(row: Row, model: Model, framework: str) -> dict[str, Any]:
 def _offloaded(row: Row, zero: int) -> dict[str, Any]:
     """What is kept in host memory, by its column or by that of the sharing: 'ZeRO-3 + offload'."""
     sharing = text(row, "zero_or_fsdp").casefold()
-    there = OFFLOADS.search(sharing)
+    there = None if NO_OFFLOAD.search(sharing) else OFFLOADS.search(sharing)
     return offloaded(text(row, "offload").casefold() or (there[0] if there else ""), zero)
 
 

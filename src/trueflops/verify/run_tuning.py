@@ -109,11 +109,11 @@ def _adapters(row: Row) -> str:
     task = text(row, "task").casefold()
     if not said and task in ("lora", "qlora"):
         said = task
-    if said in ADAPTERS:
+    if said in ADAPTERS or re.match(r"full\b|no\b|without\b", said):
         return ""
     if re.search(r"q-?lora", said):
         return "qlora"
-    if re.match(r"lora\b|lora\W", said):
+    if re.match(r"(?:rs-?)?lora\b", said):
         return "lora"
     raise Missing(f"peft {shorten(said, 30)!r} is not modelled: lora, qlora, or empty")
 

@@ -16,7 +16,7 @@ NO: Final = frozenset(("no", "n", "none", "false", "off", "0", "disabled", "not 
 YES: Final = frozenset(("yes", "y", "true", "on", "1", "enabled"))
 _STAGE: Final = re.compile(r"(?:zero|stage|\bz)[-_ ]*(?:stage[-_ ]*)?([0-3])(?!\d)")
 _SHARES: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
-    (re.compile(r"\b(?:no|not|without|un)[-_ ]?shard"), 0),
+    (re.compile(r"\b(?:no|not|without|un)[-_ ]?(?:shard|zero|fsdp)"), 0),
     # The parameters stay gathered between forward and backward (torch, fully_shard).
     (re.compile(r"grad_op|reshard_after_forward\W{1,3}false|no reshard"), 2),
     (re.compile(r"zero[- ]?offload"), 2),  # builds on ZeRO-2 (2101.06840 §4)
