@@ -116,10 +116,8 @@ Where an aim is not reached:
   of 2021 run an eager GPT-2 slower than our laws of later kernels, "B200 (power limited)"
   does not say to what. Laws were chosen, and facts of frameworks looked up, with these sources in
   view; numbers not.
-- *Full fine-tunes*: 50 rows of one source are off by 9 %, three of ZeRO-3 on short sequences by 10;
-  NeMo's, whose interleaving is not published, by 14, Paxml's and two MI100's by 15.
-- *Published peak memory*: one source, whose same job reports 39.1 and 33.7 GiB on two chips.
-  What tensors take is known to 1 % (truth/captured); what an allocator keeps beyond them is not.
+- *Peak memory of sources that no number was fitted to*: 17 rows print whole GiB without saying of
+  what. What tensors take is known to 1 % (truth/captured); what an allocator keeps beyond is not.
 - *Published inference runs*: two campaigns dominate the mean, one whose first tokens take ten times
   any queue (InferenceX-experimental), one of limited slots and cached prefixes (4x3090-archive);
   the others lie between 8 and 36 %, source by source below."""
