@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from trueflops.cli.main import main
+from trueflops.cli.sweep import answer
+from trueflops.sweep.questions import Question
 
 Capture = pytest.CaptureFixture[str]
 
@@ -66,3 +68,39 @@ def test_of_several_formats_the_fastest_is_shown_where_the_plan_is_given(capsys:
         rates[weights] = json.loads(capsys.readouterr().out)["tokens_per_second"]["value"]
     assert rates["any"] == max(rates[weights] for weights in ("bf16", "fp8", "int4"))
     assert rates["int4"] < rates["any"]  # the narrowest is not the fastest at such a batch
+
+
+@pytest.mark.parametrize(
+    ("wishes", "code", "says"),
+    [
+        ("--within 1h", 1, "Not in time"),
+        ("--budget 1$", 1, "Too dear"),
+        ("--within 30000days --budget 1000M$", 0, ""),
+    ],
+)
+def test_a_named_cluster_is_held_to_time_and_money(
+    capsys: Capture, wishes: str, code: int, says: str
+) -> None:
+    words = ["train", "Llama-3.2-1B", "--on", "8xH100", "--tp", "1", *wishes.split()]
+    assert main(words) == code
+    out = " ".join(capsys.readouterr().out.split())
+    assert says in out
+    assert ("What would do: --on any" in out) == bool(code)
+    assert main([*words, "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["in_time"] == ("--within 1h" not in wishes)
+    assert answer["affordable"] == ("1$" not in wishes.split())
+
+
+@pytest.mark.parametrize(
+    ("question", "flag"),
+    [
+        ("train GPT-2 --on 8xH100 --tp 1 --within 1h", "--within"),
+        ("infer GPT-2 --on 8xH100 --tp 1 --prefix-hits 0.5", "--prefix-hits"),
+        ("infer GPT-2 --on 8xH100 --users 5 --ttft 1s", "--users"),
+    ],
+)
+def test_a_row_of_a_sweep_says_what_it_does_not_read(question: str, flag: str) -> None:
+    row = answer(Question(tuple(question.split()), ()))
+    assert row["status"] == "refused"
+    assert f"does not read {flag}" in str(row["why"])

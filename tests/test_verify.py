@@ -550,3 +550,10 @@ class TestCommand:
         usual = verify_tables([table], best_known).rows
         slower = verify_tables([table], profiles_from(str(file))).rows
         assert all(b.predicted > a.predicted for a, b in zip(usual, slower, strict=True))
+
+
+def test_a_table_of_which_no_row_can_be_judged_is_answered_no(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["verify", str(write(tmp_path / "runs.csv", [run_of(seq_len="")]))]) == 1
+    assert "1 row refused" in capsys.readouterr().out

@@ -40,6 +40,7 @@ UNREAD_OF_INFER: Final = frozenset({
 })  # fmt: skip
 """Flags of infer that it does not read: they are of one cluster, or of what is shown of it."""
 WISHES: Final = ("within", "budget", "minimise")
+"""Flags that choose among chips where --on names no number of them."""
 _COUNTED: Final = re.compile(r"\d+\s*x", re.IGNORECASE)
 _DOLLARS: Final = re.compile(r"\$|USD|\s", re.IGNORECASE)
 
@@ -57,16 +58,14 @@ def asks_for_chips(options: argparse.Namespace) -> bool:
 
 
 def check_wishes(options: argparse.Namespace) -> None:
-    """Wishes need a choice of chips."""
-    for name in WISHES:
-        if getattr(options, name, None) is not None:
-            raise BadInput(
-                say(
-                    "--{name} chooses among chips and counts: write --on any, or --on H100 "
-                    "without a number",
-                    name=name,
-                )
+    """What is to be least needs a choice of chips."""
+    if options.minimise is not None:
+        raise BadInput(
+            say(
+                "--minimise chooses among chips and counts: write --on any, or --on H100,H200 "
+                "without a number"
             )
+        )
 
 
 def chips_of(text: str) -> list[Accelerator]:

@@ -13,10 +13,15 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Final
 
 from trueflops.cli import infer, train
 from trueflops.cli.arguments import flags, parse, wrapped
+from trueflops.cli.buying import WISHES
+from trueflops.cli.choosing import WEIGHING
+from trueflops.cli.loading import SIMULATED
 from trueflops.cli.question import SHOWN
+from trueflops.cli.unread import refuse_unread
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import check_writable, write_file
 from trueflops.language import ENGLISH, mark, say, speaking
@@ -48,6 +53,9 @@ from trueflops.sweep.rows import (
 )
 from trueflops.sweep.spec import read_spec
 from trueflops.sweep.table import check_table, table_bytes
+
+UNREAD_OF_INFER: Final = frozenset({*SIMULATED, *WEIGHING, "minimise"} - {"rate"})
+"""Flags of infer that a row does not read; a rate says how many requests are under way."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -139,6 +147,7 @@ def answer(question: Question) -> Row:
 
 def _trained(options: argparse.Namespace) -> Row:
     options.top = 1  # a row has no room for the others
+    refuse_unread(options, *_alone(options), WISHES)
     asked, step, _ = train.ask(options)
     if isinstance(step, str):
         return none_fits(step)
@@ -147,10 +156,16 @@ def _trained(options: argparse.Namespace) -> Row:
 
 
 def _served(options: argparse.Namespace) -> Row:
+    refuse_unread(options, *_alone(options), UNREAD_OF_INFER)
     _, points, limits, _ = infer.ask(options)
     point, in_time = points[0], limits.met(points[0])
     why = why_not_served(point) if not point.fits else "" if in_time else infer.why_late(points)
     return serving_row(point, why, in_time=in_time)
+
+
+def _alone(options: argparse.Namespace) -> tuple[str, str]:
+    command = options.command
+    return say("a row of a sweep"), say("ask trueflops {command} alone", command=command)
 
 
 def flags_of(command: str) -> Flags:

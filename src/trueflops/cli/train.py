@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Final
 
 from trueflops import units
 from trueflops.catalog import Price
-from trueflops.cli.buying import asks_for_chips, buy_training, check_wishes
+from trueflops.cli.buying import asks_for_chips, buy_training, check_wishes, wish_of
 from trueflops.cli.launching import Launch
 from trueflops.cli.operation import operation_of
 from trueflops.cli.planning import (
@@ -58,6 +59,7 @@ from trueflops.predict.simulated import (
 )
 from trueflops.profile.frameworks import USUAL
 from trueflops.report import encode
+from trueflops.report.buying import print_missed
 from trueflops.report.found import encode_found, print_found
 from trueflops.report.ops import encode_ops, print_ops
 from trueflops.report.pipeline import (
@@ -162,6 +164,8 @@ class Answer:
     def _show(self, step: TrainingStep, found: Found | None) -> int:
         bill = training_bill(step, rent=self.rent, pue=self.pue)
         whole = whole_bill(step, self.operation, self.rent)
+        wish = wish_of(self.options)
+        fine = bool(step.fits) and wish.in_time(whole) and wish.affordable(whole)
         helps = self._helps(step) if self.options.what_helps else []
         others = found.best[: self.options.top] if found else ()
         fit = what_would_fit(self.trainer, step.plan) if not step.fits else []
@@ -187,6 +191,8 @@ class Answer:
                 "stages": [encode.term(stage) for stage in self._stages(step)],
                 "would_fit": [words for words, _ in fit],
             }
+            if wish.within < inf or wish.budget < inf:
+                answer |= {"in_time": wish.in_time(whole), "affordable": wish.affordable(whole)}
             if found is not None:
                 answer |= encode_found(found, self.rent)
             if pipeline:
@@ -201,7 +207,7 @@ class Answer:
                 ran = step_ops(self.trainer, step)
                 answer["ops"] = encode_ops(ran, self.trainer.clock, OF_A_STEP)
             give(answer, Trained(step, bill, whole, found))
-            return 0 if step.fits else 1
+            return 0 if fine else 1
         out = console()
         print_training(out, step, bill, self.notes)
         out.print()
@@ -226,7 +232,8 @@ class Answer:
             show_provenance(out, step_provenance(self.trainer, step))
         if not step.fits:
             self._say_does_not_fit(step, fit)
-        return 0 if step.fits else 1
+        print_missed(out, wish, whole, step.cluster.accelerator)
+        return 0 if fine else 1
 
     def _stages(self, step: TrainingStep) -> list[Term]:
         """What every stage holds, whatever was guessed; a single one is the step's own."""

@@ -28,7 +28,7 @@ from trueflops.verify.recognise import verify_tables
 
 
 def run(options: argparse.Namespace) -> int:
-    """Predict every row of every file and show by how much it was missed."""
+    """Predict every row of every file and show by how much it was missed; exit 1 if none was."""
     if options.profile and options.leave_source_out:
         raise BadInput(say("give --profile or --leave-source-out, not both"))
     with Waiting(say("reading {number} files", number=len(options.files))) as wait:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         print(encode.to_json(encode_findings(findings, without)))
     else:
         show_findings(findings, without)
-    return 0
+    return 0 if findings.rows else 1
 
 
 def _keeps_runs(file: str) -> bool:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.text import Text
 
 from trueflops import units
-from trueflops.catalog import Price
+from trueflops.catalog import Accelerator, Price
 from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.plan.words import describe_plan
-from trueflops.predict import Estimate, ServingPoint
+from trueflops.predict import Estimate, ServingPoint, WholeBill
 from trueflops.report import encode
 from trueflops.report.grid import grid
 from trueflops.report.tables import plural, ranged
@@ -120,6 +120,25 @@ def print_served(
         )
     out.print(table)
     _print_rest(out, market)
+
+
+def print_missed(out: Console, wish: Wish, bill: WholeBill, chip: Accelerator) -> None:
+    """Which limits the run of a given cluster does not keep, and what finds one that does."""
+    missed = []
+    if not wish.in_time(bill):
+        times = (float(bill.seconds.value), wish.within)
+        takes, within = (units.show(seconds, "seconds") for seconds in times)
+        late = say("[red]Not in time[/]: {takes}, not {within}.", takes=takes, within=within)
+        missed.append(late)
+    if not wish.affordable(bill):
+        costs = units.show(float(bill.usd.value), "usd") if bill.usd else say("no price known")
+        budget = units.show(wish.budget, "usd")
+        missed.append(say("[red]Too dear[/]: {costs}, not {budget}.", costs=costs, budget=budget))
+    if missed:
+        missed.append(
+            say("What would do: --on any, or --on {chip} without a number.", chip=chip.typed)
+        )
+        out.print("\n" + " ".join(missed), highlight=False)
 
 
 def _cut(point: ServingPoint) -> str:

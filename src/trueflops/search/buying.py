@@ -45,6 +45,15 @@ class Wish:
     budget: float = inf  # dollars
     minimise: Goal = "usd"
 
+    def in_time(self, bill: WholeBill) -> bool:
+        """Whether a run ends soon enough."""
+        return float(bill.seconds.value) <= self.within
+
+    def affordable(self, bill: WholeBill) -> bool:
+        """Whether a run costs no more than there is; without a price only where nobody asks."""
+        usd = float(bill.usd.value) if bill.usd else inf
+        return self.budget == inf or usd <= self.budget
+
 
 @dataclass(frozen=True)
 class Offer(Generic[Result]):
@@ -175,10 +184,7 @@ def _best_count(runs: _Runs, wish: Wish) -> Offer[Run] | None:
             continue
         bill = found.bill
         value = _value(bill, count, wish.minimise)
-        dollars = float(bill.usd.value) if bill.usd else inf
-        affordable = wish.budget == inf or dollars <= wish.budget
-        meets = affordable and float(bill.seconds.value) <= wish.within
-        if meets and value < most:
+        if wish.in_time(bill) and wish.affordable(bill) and value < most:
             best = Offer(runs.chip, count, found, runs.rent, value)
         elif best is not None and wish.minimise != "time":
             break

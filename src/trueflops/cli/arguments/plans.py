@@ -89,8 +89,8 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--global-batch", metavar="N", help="sequences a step (default: about 4 M tokens)"
     )
-    asked.add_argument("--within", metavar="TIME", help="with --on any: at most so long, as 30days")
-    asked.add_argument("--budget", metavar="USD", help="with --on any: at most so much, as 2M$")
+    asked.add_argument("--within", metavar="TIME", help="the whole run at most so long, as 30days")
+    asked.add_argument("--budget", metavar="USD", help="the whole run at most so dear, as 2M$")
     p.add_argument("--plot", metavar="FILE.png", help="draw the waterfall (needs matplotlib)")
     p.add_argument(
         "--plot-front", metavar="FILE.png", help="draw time against memory of what a search found"

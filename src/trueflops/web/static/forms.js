@@ -156,7 +156,7 @@ export const FORMS = {
           label: mark("In flight"),
           kind: "slider",
           stops: ["", ...powers(0, 12)],
-          auto: "64",
+          auto: "≤ 64",
         },
         {
           name: "rate",
