@@ -327,3 +327,10 @@ class TestCommand:
         words = ["collective", "all_reduce", "--bytes", "1GB", "--on", "4x8xH100"]
         assert main([*words, "--plot", str(file)]) == 0
         assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_many_ranks_are_counted_in_thousands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["collective", "all_reduce", "--bytes", "1GB", "--on", "14400xH100"]) == 0
+    said = capsys.readouterr().out
+    assert "among 14,400 ranks" in said
+    assert "1,800 × InfiniBand NDR" in said

@@ -86,7 +86,7 @@ def show_collective(out: Console, found: CollectiveCompared) -> None:
     value, between = ranged(found.seconds, "seconds")
     payload = units.show(found.payload_bytes, "bytes")
     title = say(
-        "{kind} of {payload} among {ranks} ranks of {name}",
+        "{kind} of {payload} among {ranks:,} ranks of {name}",
         kind=found.kind,
         payload=payload,
         ranks=found.ranks,
@@ -107,7 +107,7 @@ def show_collective(out: Console, found: CollectiveCompared) -> None:
         sums = f", {tier.in_switch}" if tier.in_switch else ""
         out.print(
             say(
-                "[dim]{size} × {name}: {bandwidth} each way for each rank{sums}[/]",
+                "[dim]{size:,} × {name}: {bandwidth} each way for each rank{sums}[/]",
                 size=size,
                 name=tier.name,
                 bandwidth=bandwidth,
