@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 import trueflops as tf
 from trueflops.catalog import accelerator
@@ -14,7 +15,10 @@ from trueflops.catalog.models import model_record
 from trueflops.errors import BadConfig
 from trueflops.graph.ir import Op
 from trueflops.graph.shapes import attention_shape
+from trueflops.model import Model, prediction_module
+from trueflops.model.config import Config
 from trueflops.model.layers import Attention
+from trueflops.model.read import model_from
 from trueflops.predict.serving.cache import Cache
 from trueflops.predict.serving.passes import Passes
 from trueflops.profile import Engine, engine_of, engine_on
@@ -109,11 +113,64 @@ def test_the_last_chunk_of_a_long_prompt_takes_what_its_pass_takes() -> None:
     assert found == pytest.approx(float(asked.value), rel=0.02)
 
 
-def test_layers_that_share_a_choice_are_refused_in_words(tmp_path: Path) -> None:
-    config = model_record("GLM-5")["config"] | {"index_topk_freq": 4}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(BadConfig, match="share an indexer's choice are not read yet"):
-        tf.read_model(str(tmp_path / "config.json"))
+def glm(**fields: Any) -> Model:
+    small = {"num_hidden_layers": 8, "vocab_size": 1024, "n_routed_experts": 8}
+    config = model_record("GLM-5")["config"] | small | fields
+    return model_from(Config(config, "config.json"), "GLM-5 with shared choices")
+
+
+SAID = ["full", "full", "full", "shared", "shared", "shared", "full", "shared"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"index_topk_freq": 4, "index_skip_topk_offset": 3},
+        {"index_topk_pattern": "FFFSSSFS"},
+        {"indexer_types": SAID},
+    ],
+)
+def test_layers_that_share_a_choice_have_no_indexer_of_their_own(fields: dict[str, Any]) -> None:
+    model = glm(**fields)
+    chosen = [model.blocks[i].attention for i in model.pattern]
+    assert [a.indexer.shared for a in chosen if a and a.indexer] == [k == "shared" for k in SAID]
+    settings = transformers.AutoConfig.for_model(
+        **model_record("GLM-5")["config"]
+        | {"num_hidden_layers": 8, "vocab_size": 1024, "n_routed_experts": 8}
+        | fields
+    )
+    with torch.device("meta"):
+        theirs = transformers.AutoModelForCausalLM.from_config(settings)
+    assert model.parameter_count == sum(p.numel() for p in theirs.parameters())
+
+
+def test_a_shared_choice_is_seen_through_and_kept_once() -> None:
+    """Every layer attends to 2,048 keys; four of eight score them and keep keys to score."""
+    model = glm(indexer_types=SAID)
+    where, engine = tf.cluster("8xH200"), engine_on("sglang", H200)
+    profile = tf.profile_of(where.accelerator, "sglang")
+    made = Passes(model, where, profile, "fp8", 16.0, engine=engine)
+    program = made.program(TP, 4.0, 1.0, 9000.0)
+    for block, graph in zip(made.model.blocks, program.blocks, strict=True):
+        ops = {n.name: n for n in graph.forward if isinstance(n, Op)}
+        assert block.attention
+        assert block.attention.indexer
+        assert ("attention.index_scores" in ops) != block.attention.indexer.shared
+        assert attention_shape(ops["attention.core"]).seen == 2048.0
+    assert Cache.of(model, TP, engine_of("vllm"), 16.0).token_bytes == 8 * 1152.0 + 4 * 132.0
+
+
+def test_a_module_behind_a_layer_that_shares_chooses_for_itself() -> None:
+    layer = prediction_module(glm(indexer_types=SAID)).blocks[0]
+    assert layer.attention
+    assert layer.attention.indexer
+    assert not layer.attention.indexer.shared
+
+
+@pytest.mark.parametrize("said", [["shared", *SAID[1:]], ["none", *SAID[1:]]])
+def test_a_choice_that_nobody_made_is_refused_in_words(said: list[str]) -> None:
+    with pytest.raises(BadConfig, match=r"says full or shared, of the first full"):
+        glm(indexer_types=said)
 
 
 def test_a_model_without_an_indexer_has_none_of_it() -> None:

@@ -23,12 +23,14 @@ class Latent:
 class Indexer:
     """DeepSeek Sparse Attention's lightning indexer: narrow heads of its own score every key before
     a query, which then attends to the `top` of them (deepseek-ai/DeepSeek-V3.2-Exp,
-    inference/model.py).
+    inference/model.py). A layer that shares another's choice has no heads and no keys for it
+    (IndexCache, arXiv 2603.12201; GlmMoeDsaAttention of transformers).
     """
 
     heads: int
     head_dim: int
     top: int
+    shared: bool = False  # its keys are those that the last layer with an indexer chose
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ def _indexer_parameters(indexer: Indexer, q_rank: int, hidden: int) -> list[Para
 
     Every rank has all of them (vLLM's Indexer: ReplicatedLinear), hence dims of their own.
     """
+    if indexer.shared:
+        return []
     h, heads, wide = (
         ("hidden", hidden),
         ("index_heads", indexer.heads),

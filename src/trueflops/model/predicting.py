@@ -28,11 +28,17 @@ def predict_further(model: Model, modules: int) -> Model:
 
 
 def module_layer(model: Model) -> Block:
-    """The layer of a module: like the model's last, behind a join."""
+    """The layer of a module: like the model's last, behind a join, with an indexer of its own where
+    layers share theirs (vLLM's models/deepseek_v2.py: the pattern governs the backbone alone).
+    """
     behind = [model.blocks[index] for index in reversed(model.pattern)]
     layer = behind[0]
     if len(layer.parts) < 2:
         widening = next((block for block in behind if block.ffn or block.experts), layer)
         attention = next((block.attention for block in behind if block.attention), None)
         layer = replace(widening, attention=attention)
+    own = layer.attention
+    if own and own.indexer and own.indexer.shared:
+        indexer = replace(own.indexer, shared=False)
+        layer = replace(layer, attention=replace(own, indexer=indexer))
     return replace(layer, joins=True, frozen=False)

@@ -95,7 +95,7 @@ def _from_latents(
     elif low.q_rank:
         at.linear(["attention.q_down"], x, [down])
     made_of = at.norm("attention.q_norm", down) if low.q_rank else x
-    if a.indexer:
+    if a.indexer and not a.indexer.shared:
         choose_keys(at, a.indexer, x, made_of)
     at.linear(["attention.q_up" if low.q_rank else "attention.q"], made_of, [q])
     if not joined:

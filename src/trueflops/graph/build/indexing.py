@@ -21,7 +21,11 @@ _WIDE_BITS: Final = 32.0  # of scores, and of the places of the chosen
 
 
 def index_key_bytes(indexer: Indexer) -> float:
-    """What a token keeps for the indexer in the cache of one layer."""
+    """What a token keeps for the indexer in the cache of one layer; nothing, where it is shared
+    (vLLM's models/deepseek_v2.py makes no Indexer for such a layer, and so no cache of its own).
+    """
+    if indexer.shared:
+        return 0.0
     return indexer.head_dim * KEY_BITS / 8.0 + SCALE_BYTES
 
 

@@ -9,17 +9,21 @@ from trueflops.language import say
 from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families.moe import dense_first
-from trueflops.model.families.registry import assemble, reads
+from trueflops.model.families.registry import assemble, one_a_layer, reads
 from trueflops.model.layers import Attention, Indexer, Latent
+
+FULL, SHARED = "full", "shared"
 
 
 @reads("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa")
 def deepseek(c: Config, name: str) -> Model:
-    attention = replace(latent_attention(c), indexer=_indexer(c) if c.has("index_topk") else None)
+    layers = c.layers("num_hidden_layers")
+    attention = latent_attention(c)
+    indexers = _indexers(c, layers) if c.has("index_topk") else [None] * layers
     return assemble(
         c,
         name,
-        dense_first(c, attention, c.layers("num_hidden_layers")),
+        dense_first(c, [replace(attention, indexer=indexer) for indexer in indexers]),
         c.size("hidden_size"),
         tied=False,
     )
@@ -43,9 +47,31 @@ def latent_attention(c: Config) -> Attention:
     )
 
 
-def _indexer(c: Config) -> Indexer:
-    if c.has("index_topk_pattern", "indexer_types") or c.size("index_topk_freq", default=1) > 1:
+def _indexers(c: Config, layers: int) -> list[Indexer]:
+    """Of each layer: `shared` ones reuse the choice of the last `full` one before them.
+
+    GlmMoeDsaConfig of transformers: `indexer_types`, else the letters of `index_topk_pattern`, else
+    every so many layers (`index_topk_freq`) behind the first (`index_skip_topk_offset`).
+    """
+    own = Indexer(c.size("index_n_heads"), c.size("index_head_dim"), c.size("index_topk"))
+    shared = replace(own, shared=True)
+    freq = c.size("index_topk_freq", default=1)
+    offset = c.size("index_skip_topk_offset", default=2, least=0)
+    kinds = c.texts("indexer_types")
+    if not kinds and c.has("index_topk_pattern"):
+        listed = isinstance(c.fields["index_topk_pattern"], list)
+        kinds = c.texts("index_topk_pattern") if listed else tuple(c.text("index_topk_pattern"))
+    if not kinds:
+        kinds = tuple(FULL if max(i - offset + 1, 0) % freq == 0 else SHARED for i in range(layers))
+    one_a_layer(c, "indexer_types", kinds, layers)
+    kinds = tuple({"F": FULL, "S": SHARED}.get(kind, kind) for kind in kinds)
+    if not set(kinds) <= {FULL, SHARED} or kinds[0] == SHARED:
         raise BadConfig(
-            say("{where}: layers that share an indexer's choice are not read yet", where=c.where)
+            say(
+                "{where}: of each layer indexer_types says {full} or {shared}, of the first {full}",
+                where=c.where,
+                full=FULL,
+                shared=SHARED,
+            )
         )
-    return Indexer(c.size("index_n_heads"), c.size("index_head_dim"), c.size("index_topk"))
+    return [own if kind == FULL else shared for kind in kinds]

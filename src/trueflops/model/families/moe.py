@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.llama import Traits, attentions
@@ -183,7 +185,7 @@ def glm4_moe(c: Config, name: str) -> Model:
         qkv_bias=c.flag("attention_bias", default=False),
         qk_norm="head" if c.flag("use_qk_norm", default=False) else "none",
     )
-    return _finish(c, name, dense_first(c, attention, layers), hidden)
+    return _finish(c, name, dense_first(c, [attention] * layers), hidden)
 
 
 @reads("dbrx")
@@ -209,7 +211,7 @@ def dbrx(c: Config, name: str) -> Model:
     )
 
 
-def dense_first(c: Config, attention: Attention, layers: int) -> list[Block]:
+def dense_first(c: Config, attentions: Sequence[Attention]) -> list[Block]:
     """The DeepSeek layout: the first k layers dense, the rest routed with shared experts."""
     width = c.size("moe_intermediate_size")
     experts = Experts(
@@ -223,7 +225,7 @@ def dense_first(c: Config, attention: Attention, layers: int) -> list[Block]:
     every = c.size("moe_layer_freq", default=1)
     return [
         Block(attention, dense, None) if i < first or i % every else Block(attention, None, experts)
-        for i in range(layers)
+        for i, attention in enumerate(attentions)
     ]
 
 
