@@ -105,8 +105,8 @@ def ernie4_5_moe(c: Config, name: str) -> Model:
 @reads("dots1")
 def dots1(c: Config, name: str) -> Model:
     hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
-    attention = attentions(c, Traits(qk_norm="head"), hidden, layers)[0]
-    return _finish(c, name, dense_first(c, attention, layers), hidden)
+    every = attentions(c, Traits(qk_norm="head"), hidden, layers)
+    return _finish(c, name, dense_first(c, every), hidden)
 
 
 @reads("llama4_text")
