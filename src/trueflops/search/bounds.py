@@ -2,8 +2,8 @@
 passed over.
 
 Seconds: no stage is faster than its own kernels, nor than its host issues them; the power cap
-slows them by what its law's first step says, with an update beside them as long as any. With the
-slowest stage L, the mean stage U, m micro-batches, p stages and v pieces each (schedule.py)
+slows them by what one step of Newton's method says, with an update beside them as long as any.
+With the slowest stage L, the mean stage U, m micro-batches, p stages, v pieces each (schedule.py)
     1f1b, gpipe   step ≥ (m − 1/v)·L + p·U/v
     zb-h1, zb-h2  step ≥ (m − 1)·x + p·U − k·(x − G), k = min(2(p−1), m), or 3(p−1)
     zb-v          step ≥ m·U + (p−1)·(3/2·G − x)
