@@ -237,6 +237,9 @@ def test_a_request_keeps_states_once_and_attention_by_the_token(tp: int) -> None
     paged = Cache.of(read("nemotron_h"), Plan(tp=tp), engine_of("vllm"), 16.0)
     assert paged.block * token >= state / 3 > (paged.block - 16) * token
     assert paged.request_bytes(1) == 4 * paged.block * token
+    pool = server(read("mamba")).predict(serving_plan(read("mamba"), "bf16", tp=tp)).kv_cache
+    assert pool.block == 1024 + 64
+    assert pool.blocks == int(pool.concurrency.value)
     alone = Cache.of(read("mamba"), Plan(tp=tp), engine_of("vllm"), 16.0)
     assert alone.block_bytes == alone.request_bytes(1600) == kept("mamba").state_bytes
 

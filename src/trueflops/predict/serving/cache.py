@@ -56,7 +56,7 @@ class Cache:
     kinds: tuple[Kind, ...]
     engine: Engine
     state_bytes: float = 0.0  # of a request in recurrent layers, where these have no blocks
-    block: int = 0  # tokens
+    block: int = 0  # tokens; 0 where nothing attends: a block is a request, however long
 
     @classmethod
     def of(cls, model: Model, plan: Plan, engine: Engine, bits: float) -> Cache:
@@ -78,7 +78,7 @@ class Cache:
         kept = {size: ceil(layers / int(plan.pp)) for size, layers in states.items()}
         if engine.windows != "groups" or not kinds:
             held = sum(size * layers for size, layers in kept.items())
-            return cls(tuple(kinds), engine, held, engine.block)
+            return cls(tuple(kinds), engine, held, engine.block if kinds else 0)
         latent = any(attention.latent for attention in model.attentions)
         block = _block(kinds, kept, engine, ALIGNED_LATENT if latent else ALIGNED)
         size = max(kind.token_bytes for kind in kinds)

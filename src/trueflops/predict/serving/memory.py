@@ -132,7 +132,7 @@ class ServerMemory:
         return KvCache(
             pool,
             int(left // cache.block_bytes),
-            cache.block,
+            cache.block or self.length,
             worth(float(cache.tokens(left, self.length))),
             self.length,
             worth(cache.concurrency(left, self.length)),
