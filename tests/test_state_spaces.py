@@ -338,6 +338,15 @@ def test_a_prompt_takes_what_an_h200_took(heads: int) -> None:
         assert least < 1e6 * taken / measured - 1.0 < most, (tokens, heads)
 
 
+@pytest.mark.parametrize(("kind", "gains"), [("mamba", None), ("falcon_mamba", 0), ("jamba", 1)])
+def test_what_is_narrow_is_normed_in_some_families(kind: str, gains: int | None) -> None:
+    layer = compile_program(read(kind), Plan(fused=False), Pass(batch=1.0, seq=512.0)).blocks[0]
+    found = [node for node in layer.forward if node.name == "recurrent.rate_norm"]
+    assert [len(node.weights) for node in found if isinstance(node, Op)] == (
+        [] if gains is None else [gains]
+    )
+
+
 def test_ranks_sum_the_squares_of_a_norm_that_they_split() -> None:
     def sums(kind: str, **fields: Any) -> int:
         of = server(read(kind, **fields))

@@ -97,7 +97,7 @@ class Recurrent:
     bias: bool = False  # of the projections
     out_bias: bool = False
     norm: Literal["none", "head", "group", "width"] = "head"  # what the result is normed over
-    inner_norms: bool = False  # whether rates, queries and keys are normed (Jamba)
+    inner_norms: Literal["none", "unweighted", "weighted"] = "none"  # of rates, queries and keys
     chunk: int = 64  # tokens of a prompt that are taken together
     bits: float = 32.0  # of a number of the state while serving
 

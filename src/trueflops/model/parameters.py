@@ -157,7 +157,7 @@ def _scanned(r: Recurrent) -> list[Parameter]:
         linear("recurrent.rate_up", (heads,), ("rank", r.rank), True),
         Parameter("recurrent.decay", (heads, ("learned", r.key_dim + r.learned))),
     ]
-    if r.inner_norms:
+    if r.inner_norms == "weighted":
         parts.append(Parameter("recurrent.rate_norm", (("rank", r.rank),)))
         parts += [Parameter(f"recurrent.{name}_norm", (key,)) for name in "qk"]
     return parts

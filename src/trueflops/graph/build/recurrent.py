@@ -108,7 +108,7 @@ def _scanned(at: Layout, r: Recurrent, x: Tensor) -> Made:
     key = ("head_dim", r.key_dim)
     q, k = at.tensor("state.q", key), at.tensor("state.k", key)
     at.op(Kind.STREAM, "recurrent.cut", [both], [low, q, k])
-    if r.inner_norms:
+    if r.inner_norms != "none":
         low, q, k = (
             at.norm(f"recurrent.{name}_norm", t) for name, t in (("rate", low), ("q", q), ("k", k))
         )

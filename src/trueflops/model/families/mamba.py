@@ -8,7 +8,7 @@ of each family, which a test counts parameters against.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from trueflops.errors import BadConfig
 from trueflops.language import say
@@ -46,11 +46,12 @@ def mamba2(c: Config, name: str) -> Model:
 
 @reads("mamba", "falcon_mamba")
 def mamba(c: Config, name: str) -> Model:
-    """Mamba alone (arXiv 2312.00752)."""
+    """Mamba alone (arXiv 2312.00752); Falcon-Mamba norms what is narrow, without gains."""
     hidden = c.size("hidden_size")
     layer = _scanning(
         c, hidden * c.size("expand", default=2, most=1024), hidden, state="state_size",
         conv="conv_kernel", rank="time_step_rank", conv_bias="use_conv_bias", bias="use_bias",
+        inner_norms="unweighted" if c.text("model_type") == "falcon_mamba" else "none",
     )  # fmt: skip
     return _alone(c, name, Block(None, None, None, layer), hidden, tied=True)
 
@@ -186,7 +187,7 @@ def jamba(c: Config, name: str) -> Model:
     layer = _scanning(
         c, hidden * c.size("mamba_expand", default=2, most=1024), hidden, state="mamba_d_state",
         conv="mamba_d_conv", rank="mamba_dt_rank", conv_bias="mamba_conv_bias",
-        bias="mamba_proj_bias", inner_norms=True,
+        bias="mamba_proj_bias", inner_norms="weighted",
     )  # fmt: skip
     full, dense = _attention(c, hidden, rope=False), _gated(c, "intermediate_size")
     count = c.size("num_experts", default=16)
@@ -295,7 +296,7 @@ def _space(
 
 def _scanning(
     c: Config, wide: int, hidden: int, *, state: str, conv: str, rank: str, conv_bias: str,
-    bias: str, inner_norms: bool = False,
+    bias: str, inner_norms: Literal["none", "unweighted", "weighted"],
 ) -> Recurrent:  # fmt: skip
     """A layer of Mamba (MambaMixer): every channel is a head of one value, with a D of its own."""
     said = c.fields.get(rank)
