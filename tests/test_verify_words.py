@@ -292,6 +292,43 @@ class TestWords:
         assert sharing_stage(said) == stage
 
     @pytest.mark.parametrize(
+        ("said", "dtype"),
+        [("FP32", "fp32"), ("bfloat16", "bf16"), ("half", "fp16"), ("fp32 (reduce)", "fp32")],
+    )
+    def test_gradients(self, said: str, dtype: str) -> None:
+        """Capitals in this column ended in a traceback once."""
+        found = case(grad_dtype=said)
+        assert found.plan.gradient_dtype == dtype
+        assert "gradient_dtype" in found.stated
+        assert "gradient_dtype" not in case(grad_dtype="as usual").stated
+
+    @pytest.mark.parametrize(
+        ("said", "kind"),
+        [
+            ("DeepEP", "deduplicated"), ("HybridEP", "deduplicated"), ("flex", "deduplicated"),
+            ("AllToAll", "all-to-all"), ("a2a", "all-to-all"), ("allgather", "all-to-all"),
+        ],
+    )  # fmt: skip
+    def test_dispatch(self, said: str, kind: str) -> None:
+        found = case(model="Mixtral-8x7B", framework="Megatron-LM", ep="8", dispatch=said)
+        assert found.plan.dispatch == kind
+        assert ("dispatch" in found.stated) == (said != "allgather")
+
+    @pytest.mark.parametrize(
+        ("task", "apart"),
+        [
+            ("pre-training", ""), ("training", ""), ("benchmark", ""), ("SFT", "SFT"),
+            ("fine-tuning", "full fine-tune"), ("QLoRA SFT", "qlora"), ("RLHF", "RLHF"),
+        ],
+    )  # fmt: skip
+    def test_tasks(self, task: str, apart: str) -> None:
+        assert case(task=task).about.apart == apart
+
+    def test_incomplete_rows(self) -> None:
+        for said, apart in (("n", "incomplete"), ("no", "incomplete"), ("yes", ""), ("", "")):
+            assert case(complete_for_sim=said).about.apart == apart, said
+
+    @pytest.mark.parametrize(
         ("said", "kind"),
         [
             ("yes", "full"), ("gradient checkpointing", "full"), ("uniform", "full"),
@@ -439,7 +476,8 @@ class TestWords:
             ("peak_mem_gb_measured", "40960 MiB", 40.0), ("step_time_s", "350 ms", 0.35),
             ("step_time_s", "2.5 s/it", 2.5), ("seq_len", "8k", 8192.0), ("seq_len", "8K", 8192.0),
             ("n_devices", "2x8", 16.0), ("n_devices", "4 nodes x 8 GPUs", 32.0),
-            ("n_devices", "16 (2 nodes)", 16.0), ("params_b", "125M", 0.125),
+            ("n_devices", "16 (2 nodes)", 16.0), ("params_b", "125M", 0.125), ("tp", "TP2", 2.0),
+            ("pp", "4-way", 4.0), ("vpp", "off", None), ("tp", "8 (SP)", 8.0),
             ("tokens_per_s_per_gpu", "3.4k", 3400.0), ("global_batch", "512 sequences", 512.0),
         ],
     )  # fmt: skip

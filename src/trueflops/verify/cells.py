@@ -15,6 +15,9 @@ LARGEST_COUNT: Final = 10**9
 LARGEST: Final = 10**13  # no length, time or rate in a table of results is larger
 EMPTY: Final = frozenset(("nan", "n/a", "na", "null", "unknown", "?", "-", "–", "—"))
 """What tables write into a cell of which nothing is known."""
+NOTHING: Final = frozenset(("none", "no", "off"))
+DEGREES: Final = frozenset(("tp", "pp", "vpp", "cp", "ep", "dp"))
+_DEGREE: Final = re.compile(r"^(?:tp|pp|vpp|cp|ep|dp)[ =:_-]*(?=\d)|[ -]?way$", re.IGNORECASE)
 ABOUT: Final = re.compile(r"^[~≈]\s*")
 _A_TIME: Final = r"(?:/(?:step|it|iter|iteration))?"
 _SIZES: Final = MappingProxyType({"GB|GiB|G": 1.0, "MB|MiB|M": 1 / 1024, "TB|TiB": 1024.0})
@@ -53,9 +56,11 @@ def text(row: Row, column: str) -> str:
 def number(row: Row, column: str) -> float | None:
     """A finite number above zero; None where the cell is empty or a zero."""
     cell = text(row, column)
-    if not cell or cell.casefold() == "none":
+    if not cell or cell.casefold() in NOTHING:
         return None
     bare = ABOUT.sub("", _ASIDE.sub("", cell).replace(",", ""))
+    if column in DEGREES:
+        bare = _DEGREE.sub("", bare)
     if column == "n_devices" and (nodes := _PRODUCT.fullmatch(bare)):
         return float(int(nodes[1]) * int(nodes[2]))
     scale = 1.0

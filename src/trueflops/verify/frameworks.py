@@ -87,7 +87,8 @@ def framework_key(text: str, notes: str = "", compiled: str = "") -> str:
     key = _found(text) or PLAIN
     said = f"{text} {notes}".casefold()
     noted = "compile" in said and not re.search(r"\b(no|not|without) (torch\.)?compile", said)
-    if compiled.casefold() in YES or (noted and not compiled):
+    stated = compiled.casefold() in YES or re.search(r"compile|inductor", compiled.casefold())
+    if stated or (noted and not compiled):
         return _COMPILED.get(key, key)
     return key
 

@@ -9,6 +9,7 @@ from trueflops.catalog import Accelerator
 from trueflops.profile.frameworks import habits
 from trueflops.records.tables import Row
 from trueflops.verify.cells import text
+from trueflops.verify.run_words import dtype_of
 
 ALL_NARROW: Final = re.compile(r"adam states all bf16|bf16 master and optimizer states|pure bf16")
 BLOCKS: Final = re.compile(r"mx|block|subchannel|rowwise|fp4")  # a scale for every few numbers
@@ -42,7 +43,7 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str, *, moe: bool) -> di
     return {
         "compute": compute,
         "parameter_dtype": kept,
-        "gradient_dtype": text(row, "grad_dtype") or wider,
+        "gradient_dtype": dtype_of(text(row, "grad_dtype").casefold()) or wider,
         "mixed": mixed,
         "optimizer": _optimizer(notes, narrow=narrow),
     }

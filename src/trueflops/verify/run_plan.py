@@ -27,6 +27,8 @@ from trueflops.verify.run_dtypes import read_dtypes
 from trueflops.verify.run_scripts import scripted_plan
 from trueflops.verify.run_tuning import read_tuning, stated_tuning
 from trueflops.verify.run_words import (
+    dtype_of,
+    kind_of_dispatch,
     kind_of_loss,
     offloaded,
     recomputation,
@@ -137,7 +139,7 @@ def read_plan(
         "overlap": habits(framework).overlaps(zero) or OVERLAPS.search(notes) is not None,
         "launch_blocking": BLOCKING.search(notes) is not None,
         **_updated(row, degrees, framework),
-        "dispatch": text(row, "dispatch") or "all-to-all",
+        "dispatch": kind_of_dispatch(text(row, "dispatch").casefold()) or "all-to-all",
         **_library(row, model, framework),
         **_offloaded(row, zero),
         **read_dtypes(row, cluster.accelerator, framework, moe=model.is_moe),
@@ -153,7 +155,8 @@ def stated_fields(row: Row) -> frozenset[str]:
     notes = text(row, "notes").casefold()
     software = f"{text(row, 'framework')} {notes}".casefold()
     said = {
-        "gradient_dtype": text(row, "grad_dtype") or "amp" in text(row, "dtype").casefold(),
+        "gradient_dtype": dtype_of(text(row, "grad_dtype").casefold())
+        or "amp" in text(row, "dtype").casefold(),
         "layout": text(row, "tp") or text(row, "pp"),
         "vpp": text(row, "vpp"),
         "zero": sharing_stage(text(row, "zero_or_fsdp").casefold()) is not None,
@@ -161,7 +164,7 @@ def stated_fields(row: Row) -> frozenset[str]:
         "loss": _stated_loss(row),
         "sp": "sequence parallel" in software,
         "overlap": "overlap" in notes,
-        "dispatch": text(row, "dispatch"),
+        "dispatch": kind_of_dispatch(text(row, "dispatch").casefold()),
     }
     by_row = frozenset(field for field, there in said.items() if there)
     return by_row | stated_tuning(row) | frozenset(scripted_plan(row))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from trueflops.errors import shorten
 from trueflops.records.tables import Row
 from trueflops.verify.cells import Missing, number, text
+from trueflops.verify.run_words import kind_of_task
 
 RANK: Final = re.compile(r"(?:\b|_)r(?:ank)?[ =:_-]*([1-9]\d{0,3})\b(?!\.\d)")
 DROPOUT: Final = re.compile(r"dropout[ =:]*(0?\.\d{1,4})\b")
@@ -106,7 +107,7 @@ def read_tuning(row: Row, zero: int) -> dict[str, Any]:
 def _adapters(row: Row) -> str:
     """`lora`, `qlora` or nothing, by the column `peft`; where it is empty, by the task."""
     said = text(row, "peft").casefold()
-    task = text(row, "task").casefold()
+    task = kind_of_task(text(row, "task")).casefold()
     if not said and task in ("lora", "qlora"):
         said = task
     if said in ADAPTERS or re.match(r"full\b|no\b|without\b", said):

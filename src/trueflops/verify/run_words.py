@@ -75,6 +75,21 @@ _LOSSES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"fused|\bte\b|apex|flash|triton|unsloth|compile|foak"), "fused"),
     (re.compile(r"torch"), "plain"),
 )
+_DTYPES: Final = (
+    (re.compile(r"\b(?:fp|float|f)?32\b"), "fp32"),
+    (re.compile(r"\b(?:bf16|bfloat16)\b"), "bf16"),
+    (re.compile(r"\b(?:fp16|float16|half)\b"), "fp16"),
+)
+_ONCE_A_NODE: Final = re.compile(r"deep-?ep|hybrid-?ep|dedup|flex")
+"""Dispatchers that send a token once to each node; Megatron-core's `flex` is DeepEP or HybridEP
+(megatron/core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher)."""
+_ALL_TO_ALL: Final = re.compile(r"all-?to-?all|a2a|all2all")
+_TASKS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(r"q-?lora"), "qlora"),
+    (re.compile(r"lora"), "lora"),
+    (re.compile(r"^pre-?train|^train|benchmark|^speed|throughput|^$"), ""),
+    (re.compile(r"full|fine-?tun"), "full fine-tune"),
+)
 _OFFLOADED: Final = (
     (re.compile(r"optim|states?\b|\bos\b|zero-?offload"), "optimizer"),
     (re.compile(r"param|weight"), "parameters"),
@@ -137,6 +152,25 @@ def kind_of_peak(column: str, notes: str) -> PeakKind | None:
     tools = f"{column} {notes}"
     found = [(match.start(), kind) for words, kind in _PEAKS if (match := words.search(tools))]
     return min(found)[1] if found else None
+
+
+def dtype_of(said: str) -> str:
+    """`fp32`, `bf16` or `fp16` of 'FP32', 'bfloat16', 'fp32 (reduce)'; empty where it says none."""
+    return next((dtype for words, dtype in _DTYPES if words.search(said)), "")
+
+
+def kind_of_dispatch(said: str) -> str:
+    """How tokens go to experts: `all-to-all`, `deduplicated`; empty where it says neither."""
+    if _ONCE_A_NODE.search(said):
+        return "deduplicated"
+    return "all-to-all" if _ALL_TO_ALL.search(said) else ""
+
+
+def kind_of_task(said: str) -> str:
+    """Empty of pre-training; `full fine-tune`, `lora`, `qlora`; else as it is written."""
+    folded = said.casefold()
+    kind = next((kind for words, kind in _TASKS if words.search(folded)), said)
+    return said if kind == folded else kind
 
 
 def kind_of_loss(said: str) -> str:

@@ -31,7 +31,7 @@ from trueflops.verify.run_measured import peak_bytes, step_seconds
 from trueflops.verify.run_model import read_run_model
 from trueflops.verify.run_plan import read_degrees, read_plan
 from trueflops.verify.run_scripts import scripted_model
-from trueflops.verify.run_words import kind_of_peak
+from trueflops.verify.run_words import NO, kind_of_peak, kind_of_task
 from trueflops.workload import Training
 
 SHARES_ALL: Final = 3  # the ZeRO stage at which a model need not be spread to be held
@@ -226,11 +226,9 @@ def peak_kind(row: Row) -> PeakKind:
 
 def why_apart(row: Row) -> str:
     """Why a row is shown but does not count; empty of one that does."""
-    task = text(row, "task") or "pretrain"
+    task = kind_of_task(text(row, "task"))
     if text(row, "chk_flag"):
         return "flagged"
     if text(row, "trust").upper() == "C":
         return "trust C"
-    if not task.casefold().startswith("pretrain"):
-        return task
-    return "incomplete" if text(row, "complete_for_sim").casefold() == "n" else ""
+    return task or ("incomplete" if text(row, "complete_for_sim").casefold() in NO else "")
