@@ -81,6 +81,12 @@ class TestChips:
         where = case(**cells).cluster
         assert (where.accelerator.name, where.node_name) == (name, node)
 
+    def test_nothing_of_something(self) -> None:
+        with pytest.raises(Missing, match="n_devices is empty"):
+            case(n_devices="1x0")
+        some, none = (case(n_devices="16", global_batch="16", network=n) for n in ("", "8x0Gb"))
+        assert some.cluster == none.cluster
+
     def test_a_network_stated_of_each_card(self) -> None:
         both = {"n_devices": "16", "global_batch": "16"}
         each, all_of_them = (

@@ -62,7 +62,7 @@ def number(row: Row, column: str) -> float | None:
     if column in DEGREES:
         bare = _DEGREE.sub("", bare)
     if column == "n_devices" and (nodes := _PRODUCT.fullmatch(bare)):
-        return float(int(nodes[1]) * int(nodes[2]))
+        return float(int(nodes[1]) * int(nodes[2])) or None
     scale = 1.0
     for unit, size in UNITS.get(column, {}).items():
         if said := re.fullmatch(rf"([\d.]+)\s*(?:{unit})", bare, flags=re.IGNORECASE):

@@ -88,7 +88,7 @@ def _network(row: Row, chip: Accelerator) -> float | None:
     where their column is empty, but for bytes, which notes have of links inside a node.
     """
     said, notes = text(row, "network"), text(row, "notes")
-    found = noted_network(said or _BYTES.sub("", notes))
+    found = noted_network(said or _BYTES.sub("", notes)) or None  # nobody has a network of 0
     host = default_node(chip)
     if found is None or host is None or not _EACH.search(said):
         return found
