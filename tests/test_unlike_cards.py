@@ -351,3 +351,32 @@ def test_layers_priced_once_serve_every_split() -> None:
     known = {name: len(costs) for name, costs in server.passes.priced.items()}
     server.split((50, 30)).predict(Plan(pp=2))
     assert {name: len(costs) for name, costs in server.passes.priced.items()} == known
+
+
+def test_no_pool_is_cut_from_cards_that_share_the_layers(capsys: Capture) -> None:
+    """A card that holds half of the layers can neither read a prompt nor write a token alone."""
+    for goal in (("--ttft", "10s"), ("--pareto",)):
+        words = ["infer", "Llama-3.1-8B", "--on", "RTX-4090+RTX-3090", *goal, "--json"]
+        assert main(words) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["stages"]
+        for point in found["cuts"] + found.get("pareto", []):
+            assert point["kind"] == "replicas"
+
+
+def test_no_pool_is_cut_for_an_engine_that_hands_no_cache_over(capsys: Capture) -> None:
+    words = ["infer", "Llama-3.1-8B", "--on", "2xRTX-4090", "--engine", "llama.cpp"]
+    assert main([*words, "--prefill", "1xtp1", "--decode", "1xtp1"]) == 2
+    assert "llama.cpp hands no cache" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "--ttft", "10s", "--json"]) == 0
+    cuts = json.loads(capsys.readouterr().out)["cuts"]
+    assert {cut["kind"] for cut in cuts} == {"replicas"}
+
+
+def test_any_format_is_one_that_all_cards_have(capsys: Capture) -> None:
+    """An RTX 3090 has no fp8."""
+    words = ["infer", "Llama-3.1-8B", "--on", "RTX-4090+RTX-3090", "--weights", "any"]
+    assert main([*words, "--cache", "any", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["weights"] in ("bf16", "int4")
+    assert found["kv_cache_bits"] == 16.0

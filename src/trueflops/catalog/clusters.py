@@ -56,6 +56,10 @@ class Cluster:
         """All accelerators."""
         return self.nodes * self.per_node
 
+    def computes(self, dtype: str) -> bool:
+        """Whether every accelerator multiplies in it."""
+        return all(card.computes(dtype) for card in self.cards or (self.accelerator,))
+
 
 _UNLIKE = re.compile(r"\s*\+\s*(?=\S)")  # a name may end with a plus: Xeon Platinum 8480+
 MOST_CARDS: Final = 16  # of several kinds in one host

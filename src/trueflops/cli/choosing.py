@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops import units
-from trueflops.catalog import Accelerator
+from trueflops.catalog import Cluster
 from trueflops.cli.loading import SIMULATED
 from trueflops.cli.question import question_of
 from trueflops.cli.replies import Served, give
@@ -106,23 +106,24 @@ def choose(
     return whole
 
 
-def formats_of(options: argparse.Namespace, model: Model, chip: Accelerator) -> list[Weights]:
-    """The format asked for, or as released; with any, also every narrower one of the chip's."""
+def formats_of(options: argparse.Namespace, model: Model, where: Cluster) -> list[Weights]:
+    """The format asked for, or as released; with any, also every narrower one of all its chips."""
+    chip = where.accelerator
     if options.weights != ANY:
         return [served_weights(model, chip, options.weights)]
     found = [served_weights(model, chip)]
     for name, compute in NARROWER.items():
         narrow = served_weights(model, chip, name)
         bits = format_named(found[-1].name).weight_bits
-        if chip.computes(compute) and format_named(name).weight_bits < 0.9 * bits:
+        if where.computes(compute) and format_named(name).weight_bits < 0.9 * bits:
             found.append(narrow)
     return found
 
 
-def caches_of(options: argparse.Namespace, chip: Accelerator) -> list[float]:
-    """Bits of the cache: as asked for, else 16; with any, 8 too where the chip has fp8."""
+def caches_of(options: argparse.Namespace, where: Cluster) -> list[float]:
+    """Bits of the cache: as asked for, else 16; with any, 8 too where all chips have fp8."""
     if options.cache == ANY:
-        return [16.0, 8.0] if chip.computes("fp8") else [16.0]
+        return [16.0, 8.0] if where.computes("fp8") else [16.0]
     return [CACHE_BITS[options.cache or "bf16"]]
 
 
@@ -137,6 +138,14 @@ def show_pools(
                 "--{given} is one of two pools: give --{other} too, as --{other} 1xtp8",
                 given=given,
                 other=other,
+            )
+        )
+    if not server.engine.hands_over:
+        raise BadInput(
+            say(
+                "--prefill and --decode: {engine} hands no cache from one worker to another; leave "
+                "them out, or name another --engine",
+                engine=server.engine.name,
             )
         )
     pools = [_given_pool(options, server, name) for name in ("prefill", "decode")]

@@ -247,7 +247,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     engine = engine_for(options, software.name, where.accelerator)
     asked = load_of(options, model, engine)
     notes = check_length(model, asked.context, "--input and --output:")
-    weights = formats_of(options, model, where.accelerator)
+    weights = formats_of(options, model, where)
     speculation = speculation_of(options, model)
     offload = offload_of(options, engine, model, where)
     stages = stages_of(options, model, where, offload)
@@ -283,7 +283,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
             rent=rent_of(options, where),
         )
         for each in weights
-        for cache in caches_of(options, where.accelerator)
+        for cache in caches_of(options, where)
     ]
     if stages:
         servers = [split_as_asked(options, server) for server in servers]

@@ -97,7 +97,7 @@ def search_configurations(
                 late.append(point)
             else:
                 found.points.append(point)
-    if pools and server.cluster.count > 1:
+    if pools and server.has_pools:
         pairs = PoolSearch(server, any_load=any_load)
         found.points += pairs.best(limits, found.refused)
         found.tried += pairs.tried + pairs.too_large
@@ -163,7 +163,7 @@ def pareto(server: Server, limits: Limits, *, pools: bool = True) -> list[Point]
     points: list[Point] = [
         point for point in loaded_points(server, plans, only_first) if only_first.met(point)
     ]
-    if pools and points and server.cluster.count > 1:
+    if pools and points and server.has_pools:
         times = [float(point.tpot.value) for point in points]
         pairs = PoolSearch(server, any_load=True)
         for tpot in np.geomspace(min(times), max(times), FRONT_STEPS):

@@ -97,6 +97,14 @@ class Server:
         """Of a pipeline on cards of their own; empty: plans deal layers out to equal ones."""
         return self.passes.stages
 
+    @property
+    def has_pools(self) -> bool:
+        """Whether it can be cut into workers that read and workers that write: by an engine that
+        hands caches over, of accelerators that are alike and hold all of their layers.
+        """
+        alike = not self.stages and self.offload is None
+        return self.cluster.count > 1 and alike and self.engine.hands_over
+
     def split(self, layers: Sequence[int]) -> Server:
         """The same server with so many layers on each of its cards."""
         assert isinstance(self.passes, StagedPasses)
