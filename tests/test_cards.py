@@ -230,3 +230,16 @@ def test_a_hybrid_of_unknown_layers_keeps_most_of_its_cache_short() -> None:
     assert hybrid.parameter_count == pytest.approx(plain.parameter_count, rel=0.01)
     states = [hybrid.blocks[kind].recurrent for kind in hybrid.pattern]
     assert sum(state is None for state in states) == len(states) // 4
+
+
+@pytest.mark.parametrize("goal", [[], ["--ttft", "5s"]])
+def test_slices_are_searched_as_replicas_alone(
+    capsys: pytest.CaptureFixture[str], goal: list[str]
+) -> None:
+    """NCCL does not join slices of one GPU: none shares a model with another unless asked."""
+    words = ["infer", "Llama-3.2-1B", "--on", "4x1g.10gb@A100"]
+    assert main([*words, *goal, "--json"]) == 0
+    cuts = json.loads(capsys.readouterr().out)["cuts"]
+    assert {(cut["plan"]["tp"], cut["plan"]["pp"]) for cut in cuts} == {(1, 1)}
+    assert main([*words, "--tp", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["tp"] == 2

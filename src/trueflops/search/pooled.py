@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from trueflops.catalog.partitions import is_slice
 from trueflops.errors import TrueflopsError
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Pool, PooledPoint, Pools, Server
@@ -202,6 +203,8 @@ def worker_plans(server: Server) -> list[Plan]:
     sizes = {2**i for i in range(int(np.log2(max(count // 2, 1))) + 1)}
     if server.cluster.nodes <= MOST_NODES:
         sizes |= set(range(server.cluster.per_node, count, server.cluster.per_node))
+    if is_slice(server.cluster.accelerator.name):  # which NCCL does not join
+        sizes = {1}
     for size in sorted(sizes):
         for tp in divisors(size):
             for pp in (stages for stages in divisors(size // tp) if stages <= MOST_STAGES):

@@ -8,7 +8,9 @@ from math import ceil
 
 import numpy as np
 
+from trueflops.catalog.partitions import is_slice
 from trueflops.errors import TrueflopsError
+from trueflops.language import say
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Point, Server, ServingPoint
 from trueflops.predict.serving.passes import Shape
@@ -58,6 +60,7 @@ def cuts(server: Server) -> Iterator[tuple[Plan, str]]:
     if server.stages:  # a stage on every card
         yield pipeline_plan(server), ""
         return
+    sliced = is_slice(server.cluster.accelerator.name)
     for tp in divisors(count):
         for pp in divisors(count // tp):
             replicas = count // (tp * pp)
@@ -66,6 +69,9 @@ def cuts(server: Server) -> Iterator[tuple[Plan, str]]:
                 plan = serving_plan(
                     server.model, server.dtype, tp=tp, pp=pp, replicas=replicas, ep=ep
                 )
+                if sliced and (tp, pp, ep) != (1, 1, 1):
+                    yield plan, say("NCCL does not join slices of one GPU")
+                    continue
                 try:
                     check_plan(plan, server.model, count)
                 except TrueflopsError as error:
