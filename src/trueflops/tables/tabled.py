@@ -125,10 +125,13 @@ class Tabled:
 
 def _pair(ufunc: np.ufunc, a: Any, b: Any) -> Any:
     """A ufunc of two sizes, neither of them a plain number."""
-    if isinstance(a, Tabled) and isinstance(b, Tabled) and a.names is b.names:
-        if a.table is b.table:
+    if isinstance(a, Tabled) and isinstance(b, Tabled):
+        if a.names is b.names and a.table is b.table:
             return a.alike(ufunc(a.values, b.values))
-    elif getattr(a, "__array_ufunc__", None) is None or getattr(b, "__array_ufunc__", None) is None:
+        names, table = joint((a, b))
+        found = ufunc(a.over(table), b.over(table))
+        return found if table is None else Tabled(found, a.batch, table, names)
+    if getattr(a, "__array_ufunc__", None) is None or getattr(b, "__array_ufunc__", None) is None:
         return NotImplemented  # such as a Transfer, which says itself what a multiple of it is
     return _apply(ufunc, (a, b), {})
 
