@@ -27,11 +27,12 @@ class Format:
     input_bits: float = 0.0  # 0: inputs are not narrowed
     head_bits: float = 0.0  # 0: the head stays wide
     dense_bits: float = 0.0  # of weights outside routed experts; 0: the same, inf: those stay wide
+    dense: str = ""  # the format of these, where it is another altogether
 
     @property
     def kernels(self) -> str:
         """The format whose kernels multiply: those of experts alone are those of all weights."""
-        return self.name.removesuffix("-experts")
+        return self.name.split("-experts")[0]
 
 
 EIGHT_BITS: Final = ("fp8", "int8")
@@ -61,6 +62,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("nvfp4", 4.5, compute="fp4", input_bits=4.5),
             Format("nvfp4-weights", 4.5),
             Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
+            Format("mxfp4-experts-fp8", 4.25, dense="fp8_block"),  # DeepSeek-V4 as released
             # GGUF: blocks of 32, or of 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some
             # projections wider, and all below 8 bits keep the head at q6_k. Bits of the layers
             # follow from the whole files of Llama-3.1-8B (llama.cpp tools/quantize/README.md).

@@ -31,6 +31,7 @@ from trueflops.model.layers import Experts as Experts
 from trueflops.model.layers import Ffn as Ffn
 from trueflops.model.layers import Indexer as Indexer
 from trueflops.model.layers import Latent as Latent
+from trueflops.model.layers import Pooled as Pooled
 from trueflops.model.layers import Recurrent as Recurrent
 from trueflops.model.parameters import Parameter as Parameter
 from trueflops.model.predicting import predict_further as predict_further

@@ -18,6 +18,7 @@ from trueflops.model.parameters import (
     ffn_parameters,
     join_parameters,
     linear,
+    mixing_parameter,
     norm_parameter,
     norm_parameters,
     recurrent_parameters,
@@ -47,6 +48,10 @@ class Block:
     attention_dropout: float = 0.0
     frozen: bool = False  # not trained: `freeze_first` of model/freezing.py
     joins: bool = False  # begins with a join of two streams: `predict_further` of predicting.py
+    # Residual streams: several are collapsed into what a part reads, and what it makes is spread
+    # over all of them, which mix (manifold-constrained hyper-connections, DeepseekV4HyperConnection
+    # of transformers).
+    streams: int = 1
 
     @property
     def mixer(self) -> str:
@@ -63,12 +68,16 @@ class Block:
         """Every weight of the layer, with its shape by named dimension."""
         normed = self.parts[:1] if self.shared_norm else self.parts
         parts = norm_parameters(normed, self.norms, hidden, bias=self.norm_bias)
+        if (n := self.streams) > 1:  # into a part, out of it, and from each stream to each
+            parts += [
+                mixing_parameter(f"{part}.mix", n, (2 + n) * n, 3, hidden) for part in self.parts
+            ]
         if self.attention:
             parts += attention_parameters(self.attention, hidden)
         if self.recurrent:
             parts += recurrent_parameters(self.recurrent, hidden)
         if self.joins:
-            parts += join_parameters(hidden)
+            parts += join_parameters(hidden, apart=self.streams > 1)
         if self.ffn:
             parts += ffn_parameters("ffn", self.ffn, hidden)
         if self.experts:
@@ -128,6 +137,8 @@ class Model:
         """Final norm and the output projection; a tied head owns no matrix of its own."""
         h, vocab = ("hidden", self.hidden), ("vocab", self.vocab)
         parts = []
+        if self.streams > 1:
+            parts.append(mixing_parameter("head.mix", self.streams, self.streams, 1, self.hidden))
         if self.final_norm:
             parts.append(norm_parameter("head.norm", self.hidden, self.blocks[-1].norm_bias))
         width = h
@@ -167,6 +178,11 @@ class Model:
     def recurrences(self) -> tuple[Recurrent, ...]:
         """Of every distinct block that has one."""
         return tuple(block.recurrent for block in self.blocks if block.recurrent)
+
+    @property
+    def streams(self) -> int:
+        """Residual streams that layers hand on."""
+        return self.blocks[-1].streams
 
     @property
     def is_moe(self) -> bool:

@@ -28,7 +28,7 @@ def drafting_head(model: Model, layers: int = 1, vocab: int = 0) -> Model:
     """A drafter of a few dense layers beside the model; `vocab` where it knows fewer tokens."""
     layers_back = (model.blocks[index].attention for index in reversed(model.pattern))
     last = next((attention for attention in layers_back if attention), None)
-    if last is None or last.latent:
+    if last is None or last.latent or last.pooled:
         heads = max(model.hidden // HEAD, 1)
         attention = Attention(heads, min(KV_HEADS, heads), HEAD, HEAD)
     else:

@@ -34,6 +34,29 @@ class Indexer:
 
 
 @dataclass(frozen=True, slots=True)
+class Pooled:
+    """Attention of DeepSeek-V4 (DeepseekV4Attention of transformers, "paper §2.3" in its words).
+
+    One key of a token is its own value, for all heads. A query sees those of a window and, before
+    it, keys that are pooled of `rate` tokens each by learned weights: all of them (heavily
+    compressed attention), or those that an indexer chose (compressed sparse attention). Heads leave
+    by groups through a low rank.
+    """
+
+    q_rank: int
+    rope_dim: int  # of a key, the numbers that are rotated
+    out_groups: int
+    out_rank: int
+    rate: int = 0  # tokens whose keys become one; 0: the window is all that is seen
+    overlaps: bool = False  # each is pooled of its own tokens and of those of the one before
+
+    @property
+    def ways(self) -> int:
+        """How often a token's key is made, for as many pools as it is part of."""
+        return 2 if self.overlaps else 1
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """One attention layer. GQA and MQA are kv_heads < heads; MLA has a `latent`."""
 
@@ -52,14 +75,19 @@ class Attention:
     keys_as_values: bool = False  # values are keys before their norm: no projection of their own
     sinks: bool = False
     latent: Latent | None = None
-    indexer: Indexer | None = None  # beside a latent
+    indexer: Indexer | None = None  # beside a latent, or over pooled keys
+    pooled: Pooled | None = None
     gated: bool = False  # what a head answers is multiplied by a gate of its own
 
     @property
     def cache_width(self) -> int:
-        """Values kept per token in the KV cache: K and V, or the latent and its rope key."""
+        """Values kept per token in the KV cache: K and V, the latent and its rope key, or a key
+        that is its own value.
+        """
         if self.latent:
             return self.latent.kv_rank + self.latent.rope_dim
+        if self.pooled:
+            return self.head_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
 
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from trueflops.model.layers import Attention, Experts, Ffn, Indexer, NormPlacement, Recurrent
+from trueflops.model.layers import (
+    Attention,
+    Experts,
+    Ffn,
+    Indexer,
+    NormPlacement,
+    Pooled,
+    Recurrent,
+)
 
 Dims = tuple[tuple[str, int], ...]
 
@@ -35,6 +43,8 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
     """Projections of one attention layer, its query/key norms and sinks."""
     h, q_heads, kv_heads = ("hidden", hidden), ("heads", a.heads), ("kv_heads", a.kv_heads)
     wide, value = ("head_dim", a.head_dim), ("value_dim", a.value_dim)
+    if a.pooled:
+        return _pooled_parameters(a, a.pooled, hidden)
     bias = (h,) if a.out_bias else ()
     out = Parameter("attention.out", (h, q_heads, value), bias=bias, inputs=2)
     if a.latent:
@@ -103,6 +113,53 @@ def _indexer_parameters(indexer: Indexer, q_rank: int, hidden: int) -> list[Para
         Parameter("attention.index_norm", (wide,), bias=(wide,)),
         Parameter("attention.index_weigh", (heads, h)),
     ]
+
+
+def _pooled_parameters(a: Attention, p: Pooled, hidden: int) -> list[Parameter]:
+    """Keys, their pools and the indexer are on every rank; heads and their groups are split
+    (vLLM's models/deepseek_v4/attention.py: fused_wqa_wkv; wq_b, wo_a, wo_b).
+    """
+    h, heads, low = ("hidden", hidden), ("heads", a.heads), ("q_rank", p.q_rank)
+    key, groups = ("kv_rank", a.head_dim), ("heads", p.out_groups)
+    each = ("group_dim", a.heads * a.value_dim // p.out_groups)
+    out_low = ("out_rank", p.out_rank)
+    parts = [
+        Parameter("attention.q_down", (low, h)),
+        Parameter("attention.q_norm", (low,)),
+        Parameter("attention.q_up", (heads, ("head_dim", a.head_dim), low)),
+        Parameter("attention.kv", (key, h)),
+        Parameter("attention.kv_norm", (key,)),
+        Parameter("attention.sinks", (heads,)),
+        Parameter("attention.out_low", (groups, out_low, each)),
+        Parameter("attention.out", (h, groups, out_low), inputs=2),
+    ]
+    if p.rate:
+        parts += _pool_parameters("pool", p, a.head_dim, hidden)
+    if a.indexer:
+        wide = (("index_heads", a.indexer.heads), ("index_dim", a.indexer.head_dim))
+        parts += [
+            Parameter("attention.index_q", (*wide, low)),
+            Parameter("attention.index_weigh", (wide[0], h)),
+            *_pool_parameters("index", p, a.indexer.head_dim, hidden),
+        ]
+    return parts
+
+
+def _pool_parameters(name: str, p: Pooled, wide: int, hidden: int) -> list[Parameter]:
+    """What is pooled, by which weights, a bias for each place in a pool, and the pool's norm."""
+    made, h = ("pooled", p.ways * wide), ("hidden", hidden)
+    return [
+        Parameter(f"attention.{name}_kv", (made, h)),
+        Parameter(f"attention.{name}_gate", (made, h)),
+        Parameter(f"attention.{name}_place", (("places", p.rate), made)),
+        Parameter(f"attention.{name}_norm", (("pooled_dim", wide),)),
+    ]
+
+
+def mixing_parameter(name: str, streams: int, mixes: int, scales: int, hidden: int) -> Parameter:
+    """From all residual streams to the numbers that mix them, each with a base; a few scales."""
+    wide = (("streams", streams), ("hidden", hidden))
+    return Parameter(name, (("mixes", mixes), *wide), bias=(("mixes", mixes + scales),), inputs=2)
 
 
 def recurrent_parameters(r: Recurrent, hidden: int) -> list[Parameter]:
@@ -217,10 +274,21 @@ def norm_parameters(
     return [norm_parameter(name, hidden, bias) for name in names]
 
 
-def join_parameters(hidden: int) -> list[Parameter]:
-    """Two streams side by side, each normed, then one product (DeepSeek-V3 §2.2, equation 21)."""
-    both = ("joined", 2 * hidden)
-    return [Parameter("join.norm", (both,)), Parameter("join.project", (("hidden", hidden), both))]
+def join_parameters(hidden: int, *, apart: bool = False) -> list[Parameter]:
+    """Two streams side by side, each normed, then one product (DeepSeek-V3 §2.2, equation 21); or,
+    where there are several residual streams, a product of the embedding and one of each of them
+    (vLLM's models/deepseek_v4/nvidia/mtp.py: e_proj, h_proj).
+    """
+    h, both = ("hidden", hidden), ("joined", 2 * hidden)
+    if apart:
+        square = (("joined", hidden), h)
+        return [
+            Parameter("join.embedding_norm", (h,)),
+            Parameter("join.stream_norm", (h,)),
+            Parameter("join.embedding", square),
+            Parameter("join.stream", square),
+        ]
+    return [Parameter("join.norm", (both,)), Parameter("join.project", (h, both))]
 
 
 def norm_parameter(name: str, hidden: int, bias: bool) -> Parameter:

@@ -29,7 +29,8 @@ def predict_further(model: Model, modules: int) -> Model:
 
 def module_layer(model: Model) -> Block:
     """The layer of a module: like the model's last, behind a join, with an indexer of its own where
-    layers share theirs (vLLM's models/deepseek_v2.py: the pattern governs the backbone alone).
+    layers share theirs (vLLM's models/deepseek_v2.py: the pattern governs the backbone alone), and
+    without pooled keys (models/deepseek_v4/attention.py: compress_ratio 1 behind the last).
     """
     behind = [model.blocks[index] for index in reversed(model.pattern)]
     layer = behind[0]
@@ -41,4 +42,7 @@ def module_layer(model: Model) -> Block:
     if own and own.indexer and own.indexer.shared:
         indexer = replace(own.indexer, shared=False)
         layer = replace(layer, attention=replace(own, indexer=indexer))
+    if own and own.pooled:
+        alone = replace(own.pooled, rate=0, overlaps=False)
+        layer = replace(layer, attention=replace(own, pooled=alone, indexer=None))
     return replace(layer, joins=True, frozen=False)

@@ -43,6 +43,9 @@ def read_released(config: Config, is_moe: bool) -> Released:
     said = config.nested(_FIELD)
     method = said.text("quant_method", default="modelopt" if said.has("quant_algo") else "unknown")
     name = _format(said, method.lower())
+    # Experts narrower than the rest: DeepSeek-V4 (vLLM's models/deepseek_v4/quant_config.py).
+    if name == "fp8_block" and config.text("expert_dtype", default="") == "fp4":
+        name = "mxfp4-experts-fp8"
     if is_moe and _attention_stays_wide(said):
         name = _WITH_WIDE_ATTENTION.get(name, name)
     return Released(name, method[:40])

@@ -33,14 +33,15 @@ class Ask:
 
 
 def heads(ask: Ask) -> set[int]:
-    """Of queries, and of states."""
+    """Of queries, in groups where these leave together, and of states."""
     model = ask.model
-    return {a.heads for a in model.attentions} | {r.heads for r in model.recurrences}
+    own = {a.pooled.out_groups if a.pooled else a.heads for a in model.attentions}
+    return own | {r.heads for r in model.recurrences}
 
 
 def kv_heads(ask: Ask) -> set[int]:
     """Of keys and values, where these have heads of their own."""
-    own = {a.kv_heads for a in ask.model.attentions if not a.latent}
+    own = {a.kv_heads for a in ask.model.attentions if not (a.latent or a.pooled)}
     return own | {r.key_heads for r in ask.model.recurrences if r.rule != "scan"}
 
 

@@ -115,7 +115,8 @@ def sent_bytes(model: Model, plan: Plan, workload: Training, stage: int = 0) -> 
 def _boundary(model: Model, plan: Plan, workload: Training) -> float:
     """The activation that stages hand on: every rank of tp a whole one, or its piece under sp."""
     split = plan.cp * (plan.tp if plan.sp else 1)
-    return float(plan.micro_batch * workload.seq / split * model.hidden * plan.wide_bytes)
+    width = model.streams * model.hidden
+    return float(plan.micro_batch * workload.seq / split * width * plan.wide_bytes)
 
 
 def _inside(

@@ -3,7 +3,10 @@
 layout.py        the Pass (how much work) and the collector of ops
 adapters.py      which weights are frozen, and the low-rank products beside them
 attention.py     projections, latent attention, the attention core
+core.py          what all kinds of attention share
 indexing.py      which keys a query of sparse attention sees
+pooled.py        attention over a window and pooled keys
+streams.py       several residual streams that mix
 recurrent.py     linear attention and state spaces: a state instead of a cache
 chunks.py        how a prompt passes such a layer
 feed_forward.py  dense FFN and routed experts

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from trueflops.graph.build.core import core, write_cache
 from trueflops.graph.build.indexing import choose_keys
 from trueflops.graph.build.layout import Layout, Pass
+from trueflops.graph.build.pooled import attend_pooled
 from trueflops.graph.ir import Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import AttentionKernel
@@ -18,14 +20,16 @@ def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
     """From the normed residual stream to the output projection."""
     a = block.attention
     assert a is not None
+    if a.pooled:
+        return attend_pooled(at, block, a, a.pooled, x)
     if a.latent and (at.run.decoding or (a.indexer and at.run.sparse)):
         mixed = _absorbed(at, a, a.latent, x)
     elif a.latent:
-        mixed = _core(at, block, a, *_latent(at, a, a.latent, x))
+        mixed = core(at, block, *_latent(at, a, a.latent, x))
     else:
         q, k, v, gate = _projections(at, a, x)
-        _cache(at, k, v)
-        mixed = _core(at, block, a, q, k, v)
+        write_cache(at, k, v)
+        mixed = core(at, block, q, k, v)
         if a.gated:
             mixed = at.op(Kind.MULTIPLY, "attention.gating", [mixed, gate], [_like(mixed, "gated")])
     return at.linear(["attention.out"], mixed, [at.branch("attention.out.y", mixed)])
@@ -65,7 +69,7 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
 def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """MLA as trained: down to the latents, up to full heads (arXiv 2405.04434 eq. 9–19)."""
     q, kv, key_rope = _from_latents(at, a, low, x)
-    _cache(at, kv, key_rope)
+    write_cache(at, kv, key_rope)
     both = ("key_and_value_dim", low.nope_dim + a.value_dim)
     up = at.linear(["attention.kv_up"], kv, [at.tensor("kv.up", ("heads", a.heads), both)])
     turned = Tensor("q.rotated", q.dims, q.bits)
@@ -120,7 +124,7 @@ def _absorbed(at: Layout, a: Attention, low: Latent, x: Tensor) -> Tensor:
         at.tensor("q.rope", heads, ("rope_dim", low.rope_dim)),
     )
     at.op(Kind.ROPE, "attention.rope", [q, key_rope], [q_nope, q_rope], flop_per_element=1.0)
-    _cache(at, latent, key_rope)
+    write_cache(at, latent, key_rope)
     in_latent = at.tensor("q.latent", heads, rank)
     at.op(Kind.MATMUL, "attention.absorb_key", [q_nope], [in_latent], (up_key,))
     sparse, tokens, facts = run.sparse if a.indexer else None, at.tokens, _seen_keys(run, a)
@@ -152,49 +156,3 @@ def _seen_keys(run: Pass, a: Attention) -> dict[str, Any]:
         keys = np.minimum(keys, run.seq * a.indexer.top)
     cache = run.batch * keys * a.cache_width * run.cache_bits / 8.0
     return {"keys": keys, "seen": run.keys_seen(a.window), "cache_bytes": cache}
-
-
-def _cache(at: Layout, *new: Tensor) -> None:
-    """When serving, write the new keys and values (or their latents) behind the old ones."""
-    if not at.run.training:
-        cached = [
-            Tensor(f"{t.name}.cached", t.dims, at.run.cache_bits, role=Role.INDEX) for t in new
-        ]
-        at.op(Kind.CACHE, "attention.cache", new, cached)
-
-
-def _core(at: Layout, block: Block, a: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(QKᵀ)V with every intermediate; the fuse pass turns it into flash attention."""
-    run = at.run
-    q, k, v = at.narrowed(q), at.narrowed(k), at.narrowed(v)
-    square = (("batch", run.batch), ("heads", a.heads), ("seq", run.seq), ("keys", run.keys))
-    scores, weights = Tensor("scores", square, run.bits), Tensor("attended", square, run.bits)
-    facts: dict[str, Any] = {
-        "keys": run.keys_read(a.window, a.chunked),
-        "seen": run.keys_seen(a.window, a.chunked),
-        # A latent cache is widened to keys and values of the usual dtype before a prompt reads it.
-        "key_bits": run.bits if run.training or a.latent else run.cache_bits,
-        "window": float(a.window),
-    }
-    at.op(Kind.SCORES, "attention.scores", [q, k], [scores], part="core", inner=a.head_dim, **facts)
-    sinks = at.weights("attention.sinks") if a.sinks else ()
-    at.op(
-        Kind.SOFTMAX,
-        "attention.softmax",
-        [scores],
-        [weights],
-        sinks,
-        part="core",
-        flop_per_element=5.0,
-    )
-    weights = at.dropout("attention.core_dropout", weights, block.attention_dropout, part="core")
-    mixed = at.tensor("mixed", ("heads", a.heads), ("value_dim", a.value_dim))
-    return at.op(
-        Kind.CONTEXT,
-        "attention.context",
-        [weights, v],
-        [mixed],
-        part="core",
-        inner=a.value_dim,
-        **facts,
-    )

@@ -9,6 +9,7 @@ from trueflops.graph.build.attention import attend
 from trueflops.graph.build.feed_forward import feed_forward
 from trueflops.graph.build.layout import Layout, Pass
 from trueflops.graph.build.recurrent import recur
+from trueflops.graph.build.streams import collapse, join_several, spread
 from trueflops.graph.ir import Graph, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import INDEX_BITS, STATISTIC_BITS
@@ -20,15 +21,16 @@ def build_block(
 ) -> Graph:
     """One layer, from the residual stream to the residual stream."""
     tuning = tuning.of_frozen_layer() if block.frozen else tuning
-    at = Layout(run, model.hidden, block.parameters(model.hidden), tuning)
+    at = Layout(run, model.hidden, block.parameters(model.hidden), tuning, block.streams)
     x = _join(at) if block.joins else at.stream("block.in")
     if block.parallel:
         return at.graph(name, _side_by_side(at, block, x))
     out = x
     for part, end in zip(block.parts, _ends(block), strict=True):
-        made = _sublayer(at, block, part, _normed(at, block, part, out))
+        read, mixes = collapse(at, part, out) if block.streams > 1 else (out, None)
+        made = _sublayer(at, block, part, _normed(at, block, part, read))
         made = _close(at, block, part, made)
-        out = at.op(Kind.ADD, f"{part}.residual", [out, made], [at.stream(end)], part="residual")
+        out = spread(at, part, out, made, mixes, at.stream(end))
     return at.graph(name, out)
 
 
@@ -67,6 +69,8 @@ def _side_by_side(at: Layout, block: Block, x: Tensor) -> Tensor:
 
 def _join(at: Layout) -> Tensor:
     """The stream beside the embedding of the next tokens, normed and brought back to its width."""
+    if at.streams > 1:
+        return join_several(at)
     both = at.tensor("join.in", ("joined", 2.0 * at.hidden), bits=at.run.stream_bits)
     return at.linear(["join.project"], at.norm("join.norm", both), [at.stream("block.in")])
 
@@ -116,6 +120,9 @@ def build_embedding(model: Model, run: Pass, tuning: Tuning = TRAIN_ALL) -> Grap
     if model.embedding_norm:
         x = at.norm("embedding.norm", x)
     x = at.dropout("embedding.dropout", x, model.blocks[0].dropout)
+    if model.streams > 1:  # all begin alike
+        at.streams = model.streams
+        x = at.op(Kind.STREAM, "embedding.spread", [x], [at.stream("spread")])
     return at.graph("embedding", x)
 
 
@@ -129,8 +136,10 @@ def build_head(model: Model, run: Pass, tuning: Tuning = TRAIN_ALL) -> Graph:
     parameters = [*model.head_parameters()]
     if model.tied:
         parameters += model.embedding_parameters()[:1]
-    at = Layout(run, model.hidden, parameters, tuning.of_ends())
+    at = Layout(run, model.hidden, parameters, tuning.of_ends(), model.streams)
     x = at.stream("head.in")
+    if model.streams > 1:
+        x, _ = collapse(at, "head", x)
     if model.final_norm:
         x = at.norm("head.norm", x)
     if "head.project" in at.parameters:

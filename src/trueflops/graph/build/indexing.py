@@ -29,16 +29,20 @@ def index_key_bytes(indexer: Indexer) -> float:
     return indexer.head_dim * KEY_BITS / 8.0 + SCALE_BYTES
 
 
-def choose_keys(at: Layout, indexer: Indexer, x: Tensor, low: Tensor) -> None:
-    """From the normed stream and the queries' latent to the places of the chosen keys.
+def choose_keys(
+    at: Layout, indexer: Indexer, x: Tensor, low: Tensor, pool: Tensor | None = None, rate: int = 1
+) -> None:
+    """From the normed stream and the queries' latent to the places of the chosen keys, one for each
+    token, or a pool of `rate` tokens.
 
     Where every key is seen, an engine still writes index keys, for the tokens after these. SGLang
     leaves the queries out there; they are priced here all the same, so that their weights count.
     """
     heads, wide = ("index_heads", indexer.heads), ("index_dim", indexer.head_dim)
     q = at.linear(["attention.index_q"], low, [at.tensor("index.q", heads, wide)])
-    k = at.linear(["attention.index_k"], x, [at.tensor("index.k", wide)])
-    k = at.norm("attention.index_norm", k)
+    k = pool or at.norm(
+        "attention.index_norm", at.linear(["attention.index_k"], x, [at.tensor("index.k", wide)])
+    )
     weight = at.linear(["attention.index_weigh"], x, [at.tensor("index.weight", heads)])
     narrow = Tensor("index.q.narrow", q.dims, KEY_BITS), Tensor("index.k.narrow", k.dims, KEY_BITS)
     at.op(Kind.ROPE, "attention.index_rope", [q, k], narrow, flop_per_element=3.0)
@@ -49,7 +53,7 @@ def choose_keys(at: Layout, indexer: Indexer, x: Tensor, low: Tensor) -> None:
     at.op(Kind.CACHE, "attention.index_cache", [narrow[1]], [kept])
     if run.sparse is None:
         return
-    scores = Tensor("index.scores", (*at.tokens, ("keys", run.keys)), _WIDE_BITS)
+    scores = Tensor("index.scores", (*at.tokens, ("keys", run.keys / rate)), _WIDE_BITS)
     none = Tensor("index.v", (("value_dim", 0.0),), KEY_BITS)  # scores are all that is wanted
     at.op(
         Kind.ATTENTION_DECODE if run.decoding else Kind.ATTENTION,
@@ -57,10 +61,10 @@ def choose_keys(at: Layout, indexer: Indexer, x: Tensor, low: Tensor) -> None:
         [narrow[0], narrow[1], none, weight],
         [scores],
         dtype=run.sparse.scores,
-        keys=run.keys,
-        seen=run.keys_seen(0),
+        keys=run.keys / rate,
+        seen=run.keys_seen(0) / rate,
         key_bits=run.bits,  # a kernel of its own: DeepGEMM's fp8_mqa_logits
-        cache_bytes=run.batch * run.keys * index_key_bytes(indexer),
+        cache_bytes=run.batch * run.keys / rate * index_key_bytes(indexer),
     )
     places = (*at.tokens, ("keys", indexer.top))
     chosen = Tensor("index.chosen", places, _WIDE_BITS, role=Role.INDEX)

@@ -81,9 +81,14 @@ class Layout:
     """Collects ops in order; tensors are named after what makes them."""
 
     def __init__(
-        self, run: Pass, hidden: int, parameters: Sequence[Parameter], tuning: Tuning = TRAIN_ALL
+        self,
+        run: Pass,
+        hidden: int,
+        parameters: Sequence[Parameter],
+        tuning: Tuning = TRAIN_ALL,
+        streams: int = 1,
     ) -> None:
-        self.run, self.hidden, self.tuning = run, float(hidden), tuning
+        self.run, self.hidden, self.tuning, self.streams = run, float(hidden), tuning, streams
         self.parameters = {p.name: p for p in parameters}
         self.nodes: list[Node] = []
 
@@ -97,8 +102,9 @@ class Layout:
         return Tensor(name, (*self.tokens, *dims), bits or self.run.bits)
 
     def stream(self, name: str) -> Tensor:
-        """An activation of the residual stream: batch × seq × hidden."""
-        return self.tensor(name, ("hidden", self.hidden), bits=self.run.stream_bits)
+        """An activation of the residual stream, or of all of them: batch × seq × hidden."""
+        several = (("streams", float(self.streams)),) if self.streams > 1 else ()
+        return self.tensor(name, *several, ("hidden", self.hidden), bits=self.run.stream_bits)
 
     def branch(self, name: str, x: Tensor) -> Tensor:
         """What a sublayer adds to the residual stream, made from x: alike in shape."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import isinf
 from typing import Final
 
-from trueflops.graph.formats import EIGHT_BITS, Format
+from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format
 from trueflops.graph.ir import Graph, Node, Op, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import trains
@@ -23,6 +23,8 @@ HEAD: Final = "head.logits"
 # vLLM's qwen3_next.py: "ba_proj doesn't support blockwise fp8 quantization".
 WIDE: Final = (
     "experts.router", "shared.weigh", "attention.index_weigh", "recurrent.rates",
+    # DeepSeek-V4's pools (vLLM's DeepseekCompressor: quant_config=None) and mixes of streams
+    "attention.pool_kv", "attention.index_kv", "attention.mix", "ffn.mix", "head.mix",
     HEAD, "embedding.",
 )  # fmt: skip
 
@@ -36,6 +38,7 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
     """
     nodes: list[Node] = []
     narrowed: dict[str, Tensor] = {}
+    experts, dense = to, FORMATS[to.dense] if to.dense else to
     for node in graph.forward:
         if not isinstance(node, Op) or node.kind is not Kind.MATMUL:
             nodes.append(node)
@@ -43,8 +46,10 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
         if node.name.startswith(WIDE) or is_adapter(node.name):
             nodes.append(_narrow_head(node, to) if node.name.startswith(HEAD) else node)
             continue
+        routed = any(w.has("experts") for w in node.weights)
+        to = experts if routed else dense
         bits = to.weight_bits
-        if to.dense_bits and not any(w.has("experts") for w in node.weights):
+        if to.dense_bits and not routed:
             bits = to.dense_bits
         if isinf(bits):
             nodes.append(node)

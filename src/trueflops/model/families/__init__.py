@@ -5,9 +5,10 @@ llama.py  RMSNorm, rope, gated FFN: LLaMA, Mistral, Qwen, Gemma, Phi-3, OLMo-2, 
 moe.py    routed experts: Mixtral, Qwen-MoE, Llama 4, GPT-OSS, GLM-4.5, MiniMax-M2
 hybrid.py linear attention beside full: Qwen3-Next, Qwen3.5, Kimi Linear, MiniMax-01
 mamba.py  state spaces: Mamba, Nemotron-H, Granite 4.0, Falcon-H1, Jamba, Bamba
-mla.py    latent attention: DeepSeek-V2/V3/R1, Kimi-K2
+mla.py    latent attention: DeepSeek-V2/V3/R1, Kimi-K2, GLM-5
+pooled.py pooled keys: DeepSeek-V4
 registry.py  the table of readers, and what they share
 """
 
-from trueflops.model.families import gpt, hybrid, llama, mamba, mla, moe  # noqa: F401  (they register)
+from trueflops.model.families import gpt, hybrid, llama, mamba, mla, moe, pooled  # noqa: F401  (they register)
 from trueflops.model.families.registry import READERS as READERS

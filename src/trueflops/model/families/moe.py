@@ -220,8 +220,9 @@ def dense_first(c: Config, attentions: Sequence[Attention]) -> list[Block]:
         width,
         shared_width=width * c.size("n_shared_experts", default=0, least=0),
     )
-    dense = Ffn(c.size("intermediate_size"), gated=True)
     first = c.size("first_k_dense_replace", default=0, least=0)
+    # DeepSeek-V4 has no dense layer, nor a width for one.
+    dense = Ffn(c.size("intermediate_size", default=width), gated=True)
     every = c.size("moe_layer_freq", default=1)
     return [
         Block(attention, dense, None) if i < first or i % every else Block(attention, None, experts)

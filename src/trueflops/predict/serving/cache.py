@@ -22,8 +22,9 @@ from math import ceil
 from typing import Final
 
 from trueflops.graph.build.indexing import index_key_bytes
+from trueflops.graph.build.pooled import STATE_BITS, key_bytes
 from trueflops.model import Latent, Model
-from trueflops.model.layers import Attention, Recurrent
+from trueflops.model.layers import Attention, Pooled, Recurrent
 from trueflops.plan import Plan
 from trueflops.profile import Engine
 
@@ -55,7 +56,7 @@ class Cache:
 
     kinds: tuple[Kind, ...]
     engine: Engine
-    state_bytes: float = 0.0  # of a request in recurrent layers, where these have no blocks
+    state_bytes: float = 0.0  # of a request, what is in no blocks: states, keys not yet pooled
     block: int = 0  # tokens; 0 where nothing attends: a block is a request, however long
 
     @classmethod
@@ -63,6 +64,7 @@ class Cache:
         """The layers of the stage that has most of them, windows as the engine keeps them."""
         found: Counter[tuple[int, float]] = Counter()
         states: Counter[float] = Counter()
+        unpooled = 0.0  # bytes of a request, whatever its length
         for index, layers in Counter(model.pattern).items():
             attention, recurrent = model.blocks[index].attention, model.blocks[index].recurrent
             if recurrent:
@@ -71,19 +73,23 @@ class Cache:
                 continue
             window = 0 if engine.windows == "whole" else attention.window
             found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += layers
+            if attention.pooled and attention.pooled.rate:
+                found[0, _pooled_bytes(attention, attention.pooled, bits)] += layers
+                own = _unpooled(attention, attention.pooled)
+                unpooled += ceil(layers / int(plan.pp)) * own
         kinds = [
             Kind(ceil(layers / int(plan.pp)), size, window)
             for (window, size), layers in found.items()
         ]
         kept = {size: ceil(layers / int(plan.pp)) for size, layers in states.items()}
         if engine.windows != "groups" or not kinds:
-            held = sum(size * layers for size, layers in kept.items())
+            held = unpooled + sum(size * layers for size, layers in kept.items())
             return cls(tuple(kinds), engine, held, engine.block if kinds else 0)
         latent = any(attention.latent for attention in model.attentions)
         block = _block(kinds, kept, engine, ALIGNED_LATENT if latent else ALIGNED)
         size = max(kind.token_bytes for kind in kinds)
         kinds += [Kind(layers, size, 0, state=True) for layers in kept.values()]
-        return cls(tuple(_grouped(kinds)), engine, block=block)
+        return cls(tuple(_grouped(kinds)), engine, unpooled, block)
 
     @property
     def token_bytes(self) -> float:
@@ -152,6 +158,8 @@ def _token_bytes(attention: Attention, tp: int, bits: float, engine: Engine) -> 
         if attention.indexer:
             whole = _sparse_bytes(attention.latent, bits) + index_key_bytes(attention.indexer)
         return ceil(whole / engine.latent_align) * float(engine.latent_align)
+    if attention.pooled:  # of the window
+        return key_bytes(attention.head_dim, attention.pooled.rope_dim, bits)
     heads = max(ceil(attention.kv_heads / tp), 1)
     return heads * (attention.head_dim + attention.value_dim) * bits / 8.0
 
@@ -163,6 +171,20 @@ def _sparse_bytes(latent: Latent, bits: float) -> float:
     if bits > EIGHT_BITS:
         return (latent.kv_rank + latent.rope_dim) * bits / 8.0
     return latent.kv_rank * (1.0 + 4.0 / 128.0) + latent.rope_dim * 2.0
+
+
+def _pooled_bytes(attention: Attention, p: Pooled, bits: float) -> float:
+    """Of a token's share in a pool, and in that of the indexer."""
+    pool = key_bytes(attention.head_dim, p.rope_dim, bits)
+    return (pool + (index_key_bytes(attention.indexer) if attention.indexer else 0.0)) / p.rate
+
+
+def _unpooled(attention: Attention, p: Pooled) -> float:
+    """Of a request in one layer: what is not yet pooled, keys and their weights, of all tokens that
+    a pool reads (vLLM's models/deepseek_v4/compressor.py, CompressorStateCache).
+    """
+    wide = attention.head_dim + (attention.indexer.head_dim if attention.indexer else 0)
+    return p.ways * p.rate * 2.0 * p.ways * wide * STATE_BITS / 8.0
 
 
 def _state_bytes(recurrent: Recurrent, tp: int) -> float:

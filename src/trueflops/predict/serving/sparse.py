@@ -29,7 +29,11 @@ def chosen_at_most(model: Model) -> int:
 
 
 def sees_all(model: Model, engine: Engine, seq: Size, past: Size) -> NDArray[np.bool_]:
-    """Whether a pass over prompts is dense: the engine does so, and every key would be chosen."""
+    """Whether a pass over prompts is dense: the engine does so, and every key would be chosen. Of
+    pooled keys all are read by the kernel that reads the chosen ones.
+    """
+    if any(attention.pooled for attention in model.attentions):
+        return np.zeros(np.broadcast(seq, past).shape, dtype=bool)
     short = np.asarray(past + seq) <= chosen_at_most(model)
     return short & engine.short_dense
 

@@ -36,6 +36,7 @@ def trial_bytes(model: Model, plan: Plan, engine: Engine) -> float:
 def _block_width(model: Model, block: Block, plan: Plan, tokens: float) -> float:
     """Numbers for each token while the hungriest part of a block runs."""
     hidden, tp = float(model.hidden), float(plan.tp)
+    others = (block.streams - 1.0) * hidden  # residual streams beside the one that a part reads
     widest = 2.0 * hidden
     if block.attention:
         attention = block.attention
@@ -58,4 +59,4 @@ def _block_width(model: Model, block: Block, plan: Plan, tokens: float) -> float
         both = 2.0 * wide if each.gated else wide
         part = min(EXPERT_TOKENS / tokens, 1.0)
         widest = max(widest, 3.0 * hidden + part * each.per_token * (max(both, hidden) + wide))
-    return widest
+    return widest + others
