@@ -170,6 +170,7 @@ ELSE: Final = {
     "llama4_text": "transformers sends every token through every expert: that many times the flop",
     "deepseek_v32": "an indexer scores every key: built for servers, not for a training step",
     "glm_moe_dsa": "the same",
+    "mimo_v2_flash": "transformers has no fused attention for it but FlashAttention 4",
     "deepseek_v4": "transformers has eager attention alone for it, over masks of every key",
     "mamba2": "without its kernels transformers reads a prompt by plain calls, which are others",
     "nemotron_h": "the same",

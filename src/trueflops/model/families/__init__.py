@@ -2,7 +2,7 @@
 
 gpt.py    learned positions or alibi, LayerNorm, biases: GPT-2, OPT, BLOOM, GPT-NeoX, Falcon, MPT …
 llama.py  RMSNorm, rope, gated FFN: LLaMA, Mistral, Qwen, Gemma, Phi-3, OLMo-2, Granite …
-moe.py    routed experts: Mixtral, Qwen-MoE, Llama 4, GPT-OSS, GLM-4.5, MiniMax-M2
+moe.py    routed experts: Mixtral, Qwen-MoE, Llama 4, GPT-OSS, GLM-4.5, MiniMax-M2, MiMo-V2
 hybrid.py linear attention beside full: Qwen3-Next, Qwen3.5, Kimi Linear, MiniMax-01
 mamba.py  state spaces: Mamba, Nemotron-H, Granite 4.0, Falcon-H1, Jamba, Bamba
 mla.py    latent attention: DeepSeek-V2/V3/R1, Kimi-K2, GLM-5

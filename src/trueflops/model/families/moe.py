@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
@@ -186,6 +187,55 @@ def glm4_moe(c: Config, name: str) -> Model:
         qk_norm="head" if c.flag("use_qk_norm", default=False) else "none",
     )
     return _finish(c, name, dense_first(c, [attention] * layers), hidden)
+
+
+@reads("mimo_v2_flash")
+def mimo_v2_flash(c: Config, name: str) -> Model:
+    """MiMo-V2-Flash: five layers of six see a window, with twice the key heads, and have sinks.
+
+    Fields as its release has them (`swa_…`, `hybrid_layer_pattern`, lists of ones and zeros), else
+    as MiMoV2FlashConfig and MiMoV2FlashAttention of transformers have it.
+    """
+    layers, heads = c.layers("num_hidden_layers"), c.size("num_attention_heads")
+    dim, value = c.size("head_dim", default=192), c.size("v_head_dim", default=128)
+    kv = kv_heads(c, heads, "num_key_value_heads")
+    # The query itself is counted beside `sliding_window_size` tokens before it.
+    beside = c.size("sliding_window_size", default=0, least=0)
+    own = c.size("swa_num_attention_heads", default=heads)
+    full = Attention(heads, kv, dim, value, qkv_bias=c.flag("attention_bias", default=False),
+                     sinks=c.flag("add_full_attention_sink_bias", default=False))  # fmt: skip
+    local = replace(
+        full,
+        heads=own,
+        kv_heads=kv_heads(c, own, "swa_num_key_value_heads")
+        if c.has("swa_num_key_value_heads")
+        else 2 * kv,
+        head_dim=c.size("swa_head_dim", default=dim),
+        value_dim=c.size("swa_v_head_dim", default=value),
+        window=beside + 1 if beside else c.size("sliding_window", default=129),
+        sinks=c.flag("add_swa_attention_sink_bias", default=True),
+    )
+    slides = [i > 0 and (i + 1) % 6 > 0 for i in range(layers)]
+    slides = _marked(c, "hybrid_layer_pattern", "layer_types", "sliding_attention", slides)
+    routes = [i > 0 for i in range(layers)]
+    routes = _marked(c, "moe_layer_freq", "mlp_layer_types", "sparse", routes)
+    experts = Experts(
+        c.size("n_routed_experts"), c.size("num_experts_per_tok"), c.size("moe_intermediate_size")
+    )
+    dense = Ffn(c.size("intermediate_size"), gated=True)
+    blocks = [
+        Block(local if near else full, None if routed else dense, experts if routed else None)
+        for near, routed in zip(slides, routes, strict=True)
+    ]
+    return _finish(c, name, blocks, c.size("hidden_size"))
+
+
+def _marked(c: Config, ones: str, kinds: str, kind: str, usual: list[bool]) -> list[bool]:
+    """Which layers are of a kind: by a list of ones and zeros, by one of names, or as usual."""
+    said = [bool(one) for one in c.sizes(ones)] or [name == kind for name in c.texts(kinds)]
+    if said:
+        one_a_layer(c, ones if c.has(ones) else kinds, said, len(usual))
+    return said or usual
 
 
 @reads("dbrx")
