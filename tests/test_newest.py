@@ -69,3 +69,47 @@ def test_layers_of_a_window_keep_twice_the_heads_of_keys() -> None:
 def test_a_list_that_leaves_layers_out_is_refused() -> None:
     with pytest.raises(BadConfig, match="hybrid_layer_pattern has 2 entries for 6 layers"):
         read(MIMO | {"hybrid_layer_pattern": [0, 1]})
+
+
+LLAMA = {
+    "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 4, "vocab_size": 1024,
+    "max_position_embeddings": 4096, "tie_word_embeddings": False,
+}  # fmt: skip
+WHOLE = {"attention": {"n_heads_in_group": 4, "no_op": False}, "ffn": {"ffn_mult": 5.25}}
+# int(2 · 5.25 · 768 / 3) = 2688, rounded up to a multiple of 256
+WIDE = 2816
+
+
+def searched(*blocks: dict[str, Any]) -> Model:
+    return read(LLAMA | {"model_type": "nemotron-nas", "block_configs": list(blocks)})
+
+
+def test_layers_of_a_search_are_those_of_llama_where_none_differs() -> None:
+    """Transformers does not have the family; where all layers are alike it is LLaMA."""
+    alike = LLAMA | {"intermediate_size": WIDE, "num_key_value_heads": 3, "model_type": "llama"}
+    assert searched(*[WHOLE] * 4).parameter_count == counted(alike)
+
+
+def test_halves_that_a_search_took_out_have_no_weights_and_no_cache() -> None:
+    whole = searched(*[WHOLE] * 4)
+    widens = WHOLE | {"attention": {"no_op": True}}
+    mixes = WHOLE | {"ffn": {"no_op": True}}
+    nothing = {"attention": {"no_op": True}, "ffn": {"no_op": True}}
+    model = searched(WHOLE, widens, mixes, nothing)
+    attention, ffn = 768 * (2 * 768 + 2 * 192) + 768, 3 * 768 * WIDE + 768
+    assert whole.parameter_count - model.parameter_count == 2 * (attention + ffn)
+    assert model.layers == 3
+    cache = Cache.of(model, Plan(), engine_of("vllm"), 16.0)
+    assert cache.token_bytes == 2 * 3 * (64 + 64) * 2.0
+
+
+def test_what_a_search_may_do_besides_is_refused() -> None:
+    linear = WHOLE | {"attention": {"no_op": False, "replace_with_linear": True}}
+    with pytest.raises(
+        BadConfig, match=r"block_configs\[1\]: attention: replace_with_linear is not"
+    ):
+        searched(WHOLE, linear, WHOLE, WHOLE)
+    with pytest.raises(BadConfig, match="12 heads do not divide into groups of 5"):
+        searched(*[WHOLE | {"attention": {"n_heads_in_group": 5}}] * 4)
+    with pytest.raises(BadConfig, match="block_configs has 1 entries for 4 layers"):
+        searched(WHOLE)

@@ -84,6 +84,11 @@ class Config:
         given = {name: outer.fields[name] for name in names if outer.has(name)}
         return Config({**given, **self.fields}, self.where)
 
+    def objects(self, name: str) -> list[Config]:
+        """A list of objects, empty when absent."""
+        found = self._list(name, dict, "a list of objects")
+        return [Config(inner, f"{self.where}: {name}[{i}]") for i, inner in enumerate(found)]
+
     def size(
         self, *names: str, default: int | None = None, least: int = 1, most: int = LARGEST_SIZE
     ) -> int:
