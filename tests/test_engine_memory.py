@@ -181,3 +181,19 @@ def test_cards_without_nvlink_keep_buffers_in_host_memory() -> None:
         for memory in (_memory("vllm", "2xH100"), _memory("vllm", "2xRTX4090"))
     )
     assert linked > apart > 0
+
+
+def test_exllama_looks_tokens_up_on_the_host_and_has_buffers_of_its_own() -> None:
+    """On the card is what is multiplied: layers and head; its ranks do not talk by NCCL."""
+    model, plan = tf.read_model("Llama-3.1-8B"), tf.Plan(tp=4)
+    table = model.vocab * model.hidden * 2.0
+    own, other = (_memory(engine, "4xRTX3090") for engine in ("exllamav3", "gpt-fast"))
+    held, whole = (
+        {
+            part.name: float(part.value)
+            for part in memory.fixed(plan, memory.passes.costs(plan, 1.0, 1.0, 0.0))
+        }
+        for memory in (own, other)
+    )
+    assert whole["weights"] - held["weights"] == pytest.approx(table / 4, rel=1e-6)
+    assert held["communication buffers"] == 0.0 < whole["communication buffers"]

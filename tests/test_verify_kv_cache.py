@@ -184,3 +184,16 @@ def test_an_encoder_holds_its_residual_and_the_wider_of_its_products() -> None:
     assert tower.picture is not None
     assert tower.picture.patches == 4 * tower.picture.tokens
     assert tower.picture.bytes(2, 4) == 2 * 65536 * (2 * 1280 + 5120 / 4) * 2
+
+
+def test_qwens_hybrids_see_and_hold_their_encoder(judge: Judge) -> None:
+    row = "a,log,vllm,0.20,Qwen/{0},bf16,auto,H200,141,1,1,,,0.9,,,,50.0,,,,,,,,"
+    held = _of(judge(row.format("Qwen3.6-27B")), "weight_bytes").predicted
+    assert held == pytest.approx(2.0 * (26_895_998_464 + 0.58e9), rel=0.01)
+
+
+def test_what_a_plan_has_no_word_for_is_refused(judge: Judge) -> None:
+    row = "a,log,vllm,0.18,Qwen3-8B,bf16,auto,H200,141,8,1,,,0.9,,,,,,,,,,1000000,,{0}"
+    assert judge(row.format("")).rows
+    found = judge(row.format("decode-context-parallel 4"))
+    assert not found.rows

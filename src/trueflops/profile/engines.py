@@ -69,6 +69,7 @@ class Engine:
     short_dense: bool  # whether a prompt that an indexer would choose whole is read as dense
     sparse_whole: bool  # whether the kernel of chosen keys walks over all that can be chosen
     sparse_paged: bool  # whether decode steps read chosen keys by paged attention, unpadded
+    nccl: bool  # whether cards talk by it: its buffers take memory on each
     table_on_host: bool  # whether tokens are looked up in host memory: a card holds no embedding
     offloads: Literal["layers", "weights", "nothing"]  # what it can keep in host memory
     copies_from: int  # tokens of a pass from which accelerators compute the host's layers, too

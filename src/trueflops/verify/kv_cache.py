@@ -53,6 +53,7 @@ UNDATED: Final = "0.11"
 """vLLM's release where a row gives neither one nor a day: of autumn 2025, between the oldest and
 the newest of published logs."""
 _EIGHT: Final = re.compile(r"int8|8bit", re.IGNORECASE)
+_SPLIT: Final = re.compile(r"decode[- ]context[- ]parallel|\bdcp\b", re.IGNORECASE)
 # Rows whose notes say that something else than the engine's rule decided.
 _APART: Final = re.compile(
     r"capped|\bfork\b|\bleaks?\b|offload|in doubt|inconsistent|unified memory|disagree|"
@@ -153,6 +154,8 @@ class _Start:
 
     @classmethod
     def of(cls, row: Row, profiles: Profiles) -> _Start:
+        if _SPLIT.search(text(row, "notes")):
+            raise BadInput("decode context parallelism: a plan has no word for it")
         tower = tower_of(text(row, "model"))
         model, chip = _model(row, tower), _chip(row)
         name = framework_of(text(row, "engine"))

@@ -36,6 +36,8 @@ class Picture(NamedTuple):
 # transformers' Qwen2VLVisionConfig, and the vision_config of SigLIP-so400m as PaliGemma has it, at
 # 896 px (arXiv 2503.19786).
 QWEN_PICTURE: Final = Picture(16384, 65536, 1280, 5120)
+# Qwen3-VL and Qwen3.5: a longest_edge of 16,777,216 (preprocessor_config.json), patches of 16 × 16.
+QWEN3_PICTURE: Final = Picture(16384, 65536, 1152, 4304)
 GEMMA_PICTURE: Final = Picture(260, 4096, 1152, 4304)
 
 
@@ -50,7 +52,9 @@ class Tower(NamedTuple):
 _TOWERS: Final[tuple[tuple[str, str, float, Picture | None], ...]] = (
     (r"qwen2\.5-omni-(\d+b)", r"Qwen2.5-\1", QWEN_VISION + WHISPER, QWEN_PICTURE),
     (r"qwen(2|2\.5)-vl-(\d+b)", r"Qwen\1-\2", QWEN_VISION, QWEN_PICTURE),
-    (r"qwen3-vl-(\d+b(?:-a\d+b)?)", r"Qwen3-\1", QWEN3_VISION, None),
+    (r"qwen3-vl-(\d+b(?:-a\d+b)?)", r"Qwen3-\1", QWEN3_VISION, QWEN3_PICTURE),
+    # vision_config as Qwen3-VL's: 27 layers of 1152 (config.json of Qwen3.5-35B-A3B).
+    (r"qwen3\.[5-9]-(\d+b(?:-a\d+b)?)", r"Qwen3.5-\1", QWEN3_VISION, QWEN3_PICTURE),
     (r"gemma-3-(4|12|27)b", r"Gemma-3-\1B", SIGLIP, GEMMA_PICTURE),
     (r"llava-v1\.6-mistral-7b", "Mistral-7B", CLIP, None),
     (r"llava-(?:v?1\.[56]-)?(?:vicuna-)?(7|13)b", r"LLaMA-\1B", CLIP, None),

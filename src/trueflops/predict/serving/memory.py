@@ -148,7 +148,8 @@ class ServerMemory:
         law = self.passes.profile.curve("allocator")
         peers = min(float(plan.tp) - 1.0, PEERS) + 2.0 * float(plan.pp > 1)
         linked = bool(self.passes.clock.chip.text("links.scale_up"))
-        joined = law["collectives"] + peers * linked * law["connection"] if peers else 0.0
+        joins = peers > 0.0 and self.engine.nccl
+        joined = law["collectives"] + peers * linked * law["connection"] if joins else 0.0
         buffers = leaf("communication buffers", joined, law, "allocator", "bytes")
         parts = [exact("weights", self.weights(plan, reading), "bytes")]
         if self.speculator and self.speculator.drafting:
