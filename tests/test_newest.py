@@ -10,6 +10,9 @@ import transformers
 
 from trueflops.catalog.models import model_record
 from trueflops.errors import BadConfig
+from trueflops.graph import Op, Pass, compile_program
+from trueflops.graph.formats import format_named
+from trueflops.graph.rules import work
 from trueflops.model import Model
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
@@ -113,3 +116,43 @@ def test_what_a_search_may_do_besides_is_refused() -> None:
         searched(*[WHOLE | {"attention": {"n_heads_in_group": 5}}] * 4)
     with pytest.raises(BadConfig, match="block_configs has 1 entries for 4 layers"):
         searched(WHOLE)
+
+
+STEP: dict[str, Any] = {
+    "model_type": "step3p5", "hidden_size": 512, "num_hidden_layers": 5, "vocab_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "sliding_window": 512,
+    "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"],
+    "num_sliding_attention_heads": 12, "n_routed_experts": 16, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 128, "share_expert_dim": 256, "intermediate_size": 1024,
+}  # fmt: skip
+OLDER = ("num_sliding_attention_heads", "num_key_value_heads", "n_routed_experts")
+
+
+def test_step_has_the_parameters_of_transformers() -> None:
+    """Its text part, and the head that the whole model has."""
+    settings = transformers.models.step3p7.Step3p7TextConfig(**STEP)
+    with torch.device("meta"):
+        theirs = transformers.models.step3p7.modeling_step3p7.Step3p7TextModel(settings)
+    counts = sum(p.numel() for p in theirs.parameters()) + 1024 * 512
+    assert read(STEP).parameter_count == counts
+
+
+def test_step_is_read_in_the_words_of_its_releases() -> None:
+    older = {name: value for name, value in STEP.items() if name not in OLDER} | {
+        "num_attention_groups": 4,
+        "moe_num_experts": 16,
+        "moe_layers_enum": "3,4",
+        "attention_other_setting": {"num_attention_heads": 12},
+    }
+    older["layer_types"] = [*STEP["layer_types"], *["sliding_attention"] * 3]
+    assert read(older).blocks == read(STEP).blocks
+    assert read(older).pattern == read(STEP).pattern
+
+
+def test_a_head_of_step_has_one_gate() -> None:
+    model = read(STEP)
+    program = compile_program(model, Plan(), Pass(1.0, 128.0), format_named("bf16"))
+    ops = {n.name: n for n in program.blocks[1].forward if isinstance(n, Op)}
+    assert work(ops["attention.gate"]).flop == 2.0 * 128 * 512 * 12
+    with pytest.raises(BadConfig, match="4 key/value heads do not divide 9 heads"):
+        read(STEP | {"num_sliding_attention_heads": 9})

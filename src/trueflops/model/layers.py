@@ -78,6 +78,12 @@ class Attention:
     indexer: Indexer | None = None  # beside a latent, or over pooled keys
     pooled: Pooled | None = None
     gated: bool = False  # what a head answers is multiplied by a gate of its own
+    one_gate: bool = False  # the gate is one number for each head, not one for each value
+
+    @property
+    def gate_dim(self) -> int:
+        """Numbers of a head's gate."""
+        return 1 if self.one_gate else self.value_dim
 
     @property
     def cache_width(self) -> int:

@@ -57,7 +57,8 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
         out,
     ]
     if a.gated:
-        parts.append(linear("attention.gate", (q_heads, value), h, a.qkv_bias))
+        gate = ("value_dim", a.gate_dim)
+        parts.append(linear("attention.gate", (q_heads, gate), h, a.qkv_bias))
     if a.qk_norm == "head":
         parts += [Parameter("attention.q_norm", (wide,)), Parameter("attention.k_norm", (wide,))]
     elif a.qk_norm == "width":

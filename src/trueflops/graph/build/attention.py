@@ -46,13 +46,15 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
     k = at.tensor("k", ("kv_heads", a.kv_heads), ("head_dim", a.head_dim), bits=bits)
     v = at.tensor("v", ("kv_heads", a.kv_heads), ("value_dim", a.value_dim), bits=bits)
     one = {"packed": 1.0} if a.packed else {}
-    gate = at.tensor("gate", ("heads", a.heads), ("value_dim", a.value_dim), bits=bits)
+    gate = at.tensor("gate", ("heads", a.heads), ("value_dim", a.gate_dim), bits=bits)
     names, made = ["attention.q", "attention.k", "attention.v"], [q, k, v]
     if a.keys_as_values:
         names, made = names[:2], made[:2]
-    if a.gated:  # one product, as queries and gate are one weight (Qwen3NextAttention, q_proj)
+    if a.gated and not a.one_gate:  # queries and gate are one weight (Qwen3NextAttention, q_proj)
         names, made = [*names, "attention.gate"], [*made, gate]
     at.linear(names, x, made, **one)
+    if a.one_gate:  # a product of its own (Step3p7Attention, g_proj)
+        at.linear(["attention.gate"], x, [gate])
     if a.value_norm:
         normed = _like(v, "normed")
         own = k if a.keys_as_values else v

@@ -7,9 +7,10 @@ hybrid.py linear attention beside full: Qwen3-Next, Qwen3.5, Kimi Linear, MiniMa
 mamba.py  state spaces: Mamba, Nemotron-H, Granite 4.0, Falcon-H1, Jamba, Bamba
 mla.py    latent attention: DeepSeek-V2/V3/R1, Kimi-K2, GLM-5
 pooled.py pooled keys: DeepSeek-V4
+step.py   more heads in layers of a window: Step-3.7-Flash
 searched.py  layers that differ one by one: Llama-Nemotron
 registry.py  the table of readers, and what they share
 """
 
-from trueflops.model.families import gpt, hybrid, llama, mamba, mla, moe, pooled, searched  # noqa: F401  (they register)
+from trueflops.model.families import gpt, hybrid, llama, mamba, mla, moe, pooled, searched, step  # noqa: F401  (they register)
 from trueflops.model.families.registry import READERS as READERS
