@@ -16,7 +16,7 @@ SLIDING, SPARSE = "sliding_attention", "sparse"
 
 @reads("step3p7", "step3p5")
 def step(c: Config, name: str) -> Model:
-    """Step3p7TextConfig and Step3p7Attention of transformers (its name of the text part is step3p5),
+    """Step3p7TextConfig and Step3p7Attention of transformers, whose text part is called step3p5,
     and the spellings of the releases that these read.
     """
     layers, hidden = c.layers("num_hidden_layers"), c.size("hidden_size")
