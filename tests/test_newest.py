@@ -11,8 +11,10 @@ import transformers
 from trueflops.catalog.models import model_record
 from trueflops.errors import BadConfig
 from trueflops.graph import Op, Pass, compile_program
+from trueflops.graph.build import SparseKernel
 from trueflops.graph.formats import format_named
 from trueflops.graph.rules import work
+from trueflops.graph.shapes import attention_shape
 from trueflops.model import Model
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
@@ -156,3 +158,43 @@ def test_a_head_of_step_has_one_gate() -> None:
     assert work(ops["attention.gate"]).flop == 2.0 * 128 * 512 * 12
     with pytest.raises(BadConfig, match="4 key/value heads do not divide 9 heads"):
         read(STEP | {"num_sliding_attention_heads": 9})
+
+
+M3: dict[str, Any] = {
+    "model_type": "minimax_m3_vl_text", "hidden_size": 512, "num_hidden_layers": 4,
+    "vocab_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64,
+    "intermediate_size": 256, "dense_intermediate_size": 1024, "shared_intermediate_size": 256,
+    "num_local_experts": 8, "num_experts_per_tok": 4, "moe_layer_freq": [0, 1, 1, 1],
+    "sparse_attention_config": {
+        "sparse_attention_freq": [0, 1, 1, 1], "sparse_block_size": 128, "sparse_index_dim": 32,
+        "sparse_num_index_heads": 4, "sparse_topk_blocks": 16, "sparse_local_block": 1,
+    },
+}  # fmt: skip
+
+
+def test_minimax_m3_has_the_parameters_of_transformers() -> None:
+    family = transformers.models.minimax_m3_vl
+    with torch.device("meta"):
+        theirs = family.modeling_minimax_m3_vl.MiniMaxM3VLTextModel(
+            family.MiniMaxM3VLTextConfig(**M3)
+        )
+    counts = sum(p.numel() for p in theirs.parameters()) + 1024 * 512
+    assert read(M3).parameter_count == counts
+
+
+def test_a_text_part_may_leave_its_type_to_the_whole() -> None:
+    inner = {name: value for name, value in M3.items() if name != "model_type"}
+    assert read({"model_type": "minimax_m3_vl", "text_config": inner}).blocks == read(M3).blocks
+
+
+def test_blocks_of_keys_are_chosen_for_each_head_of_keys() -> None:
+    """16 blocks of 128 keys, of all 10,000; each of 4 ranks scores for its own head."""
+    model = read(M3)
+    run = Pass(1.0, 1.0, 9999.0, training=False, decoding=True, sparse=SparseKernel())
+    program = compile_program(model, Plan(tp=4), run, format_named("bf16"))
+    layers = [{n.name: n for n in g.forward if isinstance(n, Op)} for g in program.blocks]
+    assert [attention_shape(ops["attention.core"]).seen for ops in layers] == [10_000.0, 2048.0]
+    scores = attention_shape(layers[1]["attention.index_scores"])
+    assert (scores.heads, scores.seen, scores.head_dim) == (1.0, 10_000.0, 32.0)
+    kinds = Cache.of(model, Plan(), engine_of("vllm"), 16.0).kinds
+    assert {(k.token_bytes, k.layers) for k in kinds} == {(1024.0, 1), (1024.0 + 64.0, 3)}

@@ -156,13 +156,18 @@ def attention_shape(op: Op) -> AttentionShape:
     return AttentionShape(
         batch=size["batch"],
         queries=size["seq"],
-        heads=_run_heads(op, size["heads"]) if "heads" in size else size["index_heads"],
+        heads=_run_heads(op, size["heads"]) if "heads" in size else _index_heads(size),
         kv_heads=dict(k.dims).get("kv_heads", 1.0),
         keys=op.facts["keys"],
         seen=op.facts["seen"],
         head_dim=size["head_dim"] if "head_dim" in size else size["index_dim"],
         value_dim=dict(v.dims)["value_dim"],
     )
+
+
+def _index_heads(size: dict[str, Size]) -> Size:
+    """Of an indexer: its own on every rank, or one for each head of keys."""
+    return size["index_heads"] if "index_heads" in size else size["kv_heads"]
 
 
 def _run_heads(op: Op, heads: Size) -> Size:

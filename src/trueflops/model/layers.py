@@ -31,6 +31,7 @@ class Indexer:
     head_dim: int
     top: int
     shared: bool = False  # its keys are those that the last layer with an indexer chose
+    block: int = 1  # keys that are chosen together, by the highest score of any
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Attention:
     keys_as_values: bool = False  # values are keys before their norm: no projection of their own
     sinks: bool = False
     latent: Latent | None = None
-    indexer: Indexer | None = None  # beside a latent, or over pooled keys
+    indexer: Indexer | None = None  # beside a latent, over pooled keys, or for each head of keys
     pooled: Pooled | None = None
     gated: bool = False  # what a head answers is multiplied by a gate of its own
     one_gate: bool = False  # the gate is one number for each head, not one for each value

@@ -68,6 +68,14 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
         ]
     if a.sinks:
         parts.append(Parameter("attention.sinks", (q_heads,)))
+    if a.indexer:  # as many queries as heads of keys, split with them; one key (MiniMaxM3VLIndexer)
+        narrow = ("index_dim", a.indexer.head_dim)
+        parts += [
+            Parameter("attention.index_q", (("kv_heads", a.indexer.heads), narrow, h)),
+            Parameter("attention.index_k", (narrow, h)),
+            Parameter("attention.index_q_norm", (narrow,)),
+            Parameter("attention.index_norm", (narrow,)),
+        ]
     return parts
 
 

@@ -55,6 +55,10 @@ def model_from(config: Config, name: str) -> Model:
     whole = config
     if config.has("text_config") and not config.has("hidden_size", "n_embd", "d_model"):
         config = config.nested("text_config").besides(whole, "tie_word_embeddings")
+        if not config.has("model_type") and whole.has("model_type"):
+            # A text part may leave its type to the whole (MiniMax-M3: minimax_m3_vl).
+            kind = whole.text("model_type") + "_text"
+            config = Config({**config.fields, "model_type": kind}, config.where)
     kind = config.text("model_type")
     reader = READERS.get(kind)
     if reader is None:

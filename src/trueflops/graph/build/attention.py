@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from trueflops.graph.build.core import core, write_cache
-from trueflops.graph.build.indexing import choose_keys
+from trueflops.graph.build.core import Keys, core, write_cache
+from trueflops.graph.build.indexing import choose_blocks, choose_keys
 from trueflops.graph.build.layout import Layout, Pass
 from trueflops.graph.build.pooled import attend_pooled
 from trueflops.graph.ir import Tensor
@@ -29,10 +29,18 @@ def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
     else:
         q, k, v, gate = _projections(at, a, x)
         write_cache(at, k, v)
-        mixed = core(at, block, q, k, v)
+        mixed = core(at, block, q, k, v, _chosen_blocks(at.run, a))
         if a.gated:
             mixed = at.op(Kind.MULTIPLY, "attention.gating", [mixed, gate], [_like(mixed, "gated")])
     return at.linear(["attention.out"], mixed, [at.branch("attention.out.y", mixed)])
+
+
+def _chosen_blocks(run: Pass, a: Attention) -> Keys | None:
+    """The keys in blocks that were chosen, of all that prompts read; None where all are seen."""
+    if a.indexer is None or run.sparse is None:
+        return None
+    read = np.minimum(run.keys, run.seq * a.indexer.top)
+    return Keys(run.keys, read, run.keys_seen(a.indexer.top))
 
 
 def _like(t: Tensor, name: str) -> Tensor:
@@ -52,7 +60,14 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
         names, made = names[:2], made[:2]
     if a.gated and not a.one_gate:  # queries and gate are one weight (Qwen3NextAttention, q_proj)
         names, made = [*names, "attention.gate"], [*made, gate]
+    if a.indexer:  # in the same product (vLLM's models/minimax_m3/nvidia/model.py)
+        narrow = ("index_dim", a.indexer.head_dim)
+        asks = at.tensor("index.q", ("kv_heads", a.indexer.heads), narrow, bits=bits)
+        key = at.tensor("index.k", narrow, bits=bits)
+        names, made = [*names, "attention.index_q", "attention.index_k"], [*made, asks, key]
     at.linear(names, x, made, **one)
+    if a.indexer:
+        choose_blocks(at, a.indexer, *made[-2:])
     if a.one_gate:  # a product of its own (Step3p7Attention, g_proj)
         at.linear(["attention.gate"], x, [gate])
     if a.value_norm:

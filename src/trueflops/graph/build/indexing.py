@@ -16,6 +16,7 @@ from trueflops.graph.kinds import Kind, Role
 from trueflops.model import Indexer
 
 KEY_BITS: Final = 8.0
+BLOCK_BITS: Final = 16.0  # of a key by which blocks are chosen (vLLM's indexer_kv_dtype: bf16)
 SCALE_BYTES: Final = 4.0  # one fp32 scale for a key (vLLM's indexer_k_quant_and_cache)
 _WIDE_BITS: Final = 32.0  # of scores, and of the places of the chosen
 
@@ -26,6 +27,8 @@ def index_key_bytes(indexer: Indexer) -> float:
     """
     if indexer.shared:
         return 0.0
+    if indexer.block > 1:
+        return indexer.head_dim * BLOCK_BITS / 8.0
     return indexer.head_dim * KEY_BITS / 8.0 + SCALE_BYTES
 
 
@@ -67,5 +70,40 @@ def choose_keys(
         cache_bytes=run.batch * run.keys / rate * index_key_bytes(indexer),
     )
     places = (*at.tokens, ("keys", indexer.top))
+    chosen = Tensor("index.chosen", places, _WIDE_BITS, role=Role.INDEX)
+    at.op(Kind.STREAM, "attention.index_top", [scores], [chosen])
+
+
+def choose_blocks(at: Layout, indexer: Indexer, q: Tensor, k: Tensor) -> None:
+    """Which blocks of keys each head of keys is asked for, by the highest score of any key in them.
+
+    MiniMax-M3 (MiniMaxM3VLIndexer of transformers; vLLM's models/minimax_m3/common/indexer.py,
+    whose index keys have 16 bits unless asked otherwise).
+    """
+    run = at.run
+    q, k = at.norm("attention.index_q_norm", q), at.norm("attention.index_norm", k)
+    turned = Tensor("index.q.rotated", q.dims, q.bits), Tensor("index.k.rotated", k.dims, k.bits)
+    at.op(Kind.ROPE, "attention.index_rope", [q, k], turned, flop_per_element=3.0)
+    if run.training:
+        return
+    kept = Tensor("index.k.cached", k.dims, run.bits, role=Role.INDEX)
+    at.op(Kind.CACHE, "attention.index_cache", [turned[1]], [kept])
+    if run.sparse is None:
+        return
+    heads = ("kv_heads", indexer.heads)
+    scored = (*at.tokens, heads, ("keys", run.keys / indexer.block))
+    scores = Tensor("index.scores", scored, _WIDE_BITS)
+    none = Tensor("index.v", (("value_dim", 0.0),), run.bits)
+    at.op(
+        Kind.ATTENTION_DECODE if run.decoding else Kind.ATTENTION,
+        "attention.index_scores",
+        [*turned, none],
+        [scores],
+        keys=run.keys,
+        seen=run.keys_seen(0),
+        key_bits=run.bits,
+        cache_bytes=run.batch * run.keys * indexer.head_dim * run.bits / 8.0,
+    )
+    places = (*at.tokens, heads, ("keys", indexer.top / indexer.block))
     chosen = Tensor("index.chosen", places, _WIDE_BITS, role=Role.INDEX)
     at.op(Kind.STREAM, "attention.index_top", [scores], [chosen])

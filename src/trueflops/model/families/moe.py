@@ -16,7 +16,7 @@ from trueflops.model.families.registry import (
     one_a_layer,
     reads,
 )
-from trueflops.model.layers import Attention, Experts, Ffn
+from trueflops.model.layers import Attention, Experts, Ffn, Indexer
 
 
 @reads("mixtral", "granitemoe")
@@ -34,6 +34,44 @@ def minimax_m2(c: Config, name: str) -> Model:
     )
     use_norm = c.flag("use_qk_norm", default=True)
     return _uniform(c, name, Traits(qk_norm="width" if use_norm else "none"), experts)
+
+
+@reads("minimax_m3", "minimax_m3_vl_text")
+def minimax_m3(c: Config, name: str) -> Model:
+    """MiniMax-M3: for each head of keys an indexer chooses blocks of them.
+
+    MiniMaxM3VLTextConfig of transformers, and `sparse_attention_config` as releases have it.
+    """
+    layers, heads = c.layers("num_hidden_layers"), c.size("num_attention_heads")
+    hidden, kv = c.size("hidden_size"), kv_heads(c, heads, "num_key_value_heads")
+    dim = head_dim(c, hidden, heads)
+    own = c.nested("sparse_attention_config") if c.has("sparse_attention_config") else c
+    block = own.size("sparse_block_size", "index_block_size", default=128)
+    chooses = Indexer(
+        own.size("sparse_num_index_heads", "index_n_heads", default=kv),
+        own.size("sparse_index_dim", "index_head_dim", default=128, most=65536),
+        block * own.size("sparse_topk_blocks", "index_topk_blocks", default=16),
+        block=block,
+    )
+    full = Attention(heads, kv, dim, dim, qk_norm="head")
+    sparse = replace(full, indexer=chooses)
+    marks = Config({**c.fields, **own.fields}, c.where)
+    chosen = _marked(
+        marks, "sparse_attention_freq", "layer_types", "minimax_m3_sparse", [False] * layers
+    )
+    routes = _marked(c, "moe_layer_freq", "mlp_layer_types", "sparse", [True] * layers)
+    experts = Experts(
+        c.size("num_local_experts"),
+        c.size("num_experts_per_tok"),
+        c.size("intermediate_size"),
+        shared_width=c.size("shared_intermediate_size", default=3072, least=0),
+    )
+    dense = Ffn(c.size("dense_intermediate_size", default=12288), gated=True)
+    blocks = [
+        Block(sparse if few else full, None if routed else dense, experts if routed else None)
+        for few, routed in zip(chosen, routes, strict=True)
+    ]
+    return _finish(c, name, blocks, hidden)
 
 
 @reads("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text")

@@ -161,7 +161,8 @@ def _token_bytes(attention: Attention, tp: int, bits: float, engine: Engine) -> 
     if attention.pooled:  # of the window
         return key_bytes(attention.head_dim, attention.pooled.rope_dim, bits)
     heads = max(ceil(attention.kv_heads / tp), 1)
-    return heads * (attention.head_dim + attention.value_dim) * bits / 8.0
+    beside = index_key_bytes(attention.indexer) if attention.indexer else 0.0
+    return heads * (attention.head_dim + attention.value_dim) * bits / 8.0 + beside
 
 
 def _sparse_bytes(latent: Latent, bits: float) -> float:
