@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from trueflops.catalog import accelerator
 from trueflops.catalog.models import model_record
 from trueflops.errors import BadConfig
 from trueflops.graph import Op, Pass, compile_program
@@ -19,6 +20,7 @@ from trueflops.model import Model, prediction_module, read_model
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.plan import Plan
+from trueflops.predict.released import served_weights
 from trueflops.predict.serving.cache import Cache
 from trueflops.profile.engines import engine_of
 
@@ -162,3 +164,11 @@ def test_experts_are_released_narrower_than_the_rest() -> None:
 def test_what_is_not_known_is_refused_in_words(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(BadConfig, match=said):
         read(**fields)
+
+
+@pytest.mark.parametrize(
+    ("chip", "weights"),
+    [("H200-SXM-141GB", "mxfp4-experts-fp8"), ("A100-SXM4-80GB", "mxfp4-experts-w8a16")],
+)
+def test_a_chip_without_fp8_keeps_the_rest_in_eight_bits(chip: str, weights: str) -> None:
+    assert served_weights(read_model("DeepSeek-V4-Flash"), accelerator(chip)).name == weights

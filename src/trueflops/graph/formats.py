@@ -63,6 +63,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("nvfp4-weights", 4.5),
             Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
             Format("mxfp4-experts-fp8", 4.25, dense="fp8_block"),  # DeepSeek-V4 as released
+            Format("mxfp4-experts-w8a16", 4.25, dense="w8a16"),
             # GGUF: blocks of 32, or of 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some
             # projections wider, and all below 8 bits keep the head at q6_k. Bits of the layers
             # follow from the whole files of Llama-3.1-8B (llama.cpp tools/quantize/README.md).

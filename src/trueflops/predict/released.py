@@ -49,9 +49,12 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
             )
             return Weights(WIDE, say("taken as 16 bits, since {said} says better", said=said))
         return Weights(WIDE, say("{name} is released in 16 bits", name=model.name))
-    compute = format_named(released.format).compute
+    own = format_named(released.format)
+    compute = format_named(own.dense).compute if own.dense else own.compute
     if compute and not chip.computes(compute):
         narrow = _WEIGHTS_ONLY[compute]
+        if own.dense:  # experts are multiplied in 16 bits as it is
+            narrow = f"{own.kernels}-experts-{narrow}"
         why = say(
             "{name} is released in {format}, and {chip} has no {compute}",
             name=model.name,
