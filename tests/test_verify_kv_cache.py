@@ -196,4 +196,7 @@ def test_what_a_plan_has_no_word_for_is_refused(judge: Judge) -> None:
     row = "a,log,vllm,0.18,Qwen3-8B,bf16,auto,H200,141,8,1,,,0.9,,,,,,,,,,1000000,,{0}"
     assert judge(row.format("")).rows
     found = judge(row.format("decode-context-parallel 4"))
-    assert not found.rows
+    assert "decode context parallelism" in found.refused[0].reason
+    narrow = row.replace("Qwen3-8B,bf16", "Qwen3.5-27B,{1}")
+    assert judge(narrow.format("", "bf16")).rows
+    assert "leaves wide" in judge(narrow.format("", "gptq")).refused[0].reason

@@ -14,6 +14,7 @@ from typing import Final
 
 from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, TrueflopsError, UnknownName
+from trueflops.graph.formats import format_named
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs
@@ -53,6 +54,7 @@ UNDATED: Final = "0.11"
 """vLLM's release where a row gives neither one nor a day: of autumn 2025, between the oldest and
 the newest of published logs."""
 _EIGHT: Final = re.compile(r"int8|8bit", re.IGNORECASE)
+EIGHT: Final = 8.0  # bits: checkpoints of so many narrow every product alike
 _SPLIT: Final = re.compile(r"decode[- ]context[- ]parallel|\bdcp\b", re.IGNORECASE)
 # Rows whose notes say that something else than the engine's rule decided.
 _APART: Final = re.compile(
@@ -167,6 +169,8 @@ class _Start:
         weights = weight_format(said, "", model, chip)
         if not said or said == "auto":
             weights = served_weights(model, chip).name
+        if model.recurrences and format_named(weights).weight_bits < EIGHT:
+            raise BadInput("which layers a narrow checkpoint of a hybrid leaves wide is unknown")
         cluster = cluster_of_cut(chip, layout.devices)
         length = whole(row, "max_model_len") or model.max_positions or CHUNKED_FROM
         engine = _engine(row, name, chip, length, _in_chunks(model, tower, chip, length), tower)
