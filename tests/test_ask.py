@@ -116,7 +116,7 @@ def test_a_config_may_be_a_path(tmp_path: Path) -> None:
     [
         ({"tpp": 8}, "did you mean tp?"),
         ({"tp": "eight"}, "tp: "),
-        ({"zero": 7}, "zero: 7 is no choice; write "),
+        ({"zero": 7}, "zero: 7 is no stage of ZeRO; write "),
         ({"tokens": object()}, "tokens: a object cannot be typed"),
         ({"explain": True}, "explain only changes how one answer looks"),
         ({"emit": "megatron"}, "emit writes files: ask trueflops train … --emit"),

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from trueflops.catalog.names import fold, known
 from trueflops.cli.arguments import Parser, parser
-from trueflops.cli.arguments.several import ANY, OneOrMore
+from trueflops.cli.arguments.several import ANY, LAST_STAGE, OneOrMore, zero_stages
 from trueflops.cli.arguments.software import ENGINES, FRAMEWORKS
 from trueflops.cli.arguments.speculation import METHODS
 from trueflops.language import columns, lines, say
@@ -122,6 +122,8 @@ def _values(command: str, action: argparse.Action, last: str) -> Candidates:
     if action.choices:
         choices = (Candidate(str(choice)) for choice in action.choices)
         return Candidates(_alike(choices, last))
+    if chosen is zero_stages:
+        return Candidates(_alike((Candidate(str(n)) for n in range(LAST_STAGE + 1)), last))
     if isinstance(chosen, OneOrMore):
         return Candidates(_listed((*chosen.choices, ANY), last))
     metavar = action.metavar[0] if isinstance(action.metavar, tuple) else action.metavar or ""
