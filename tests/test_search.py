@@ -100,8 +100,8 @@ def test_nothing_better_was_passed_over(
     expected = sorted(kinds.values())[:3]
     assert [float(step.step.value) for step in found.best] == pytest.approx(expected, rel=1e-12)
     for step in found.front:
-        # Alone, a plan's bytes are added up in another order than among many.
-        within = seconds[memory <= float(step.memory.value) * (1.0 + 1e-12)]
+        # Its own among all: alone, a plan's bytes are added up in another order.
+        within = seconds[memory <= memory[plans.index(step.plan)]]
         assert float(step.step.value) == pytest.approx(within.min(), rel=1e-12)
     assert found.legal == len(plans) == found.too_large + found.slower + found.fitting
     assert found.complete

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from trueflops.cli.arguments import parser
 from trueflops.errors import BadInput
@@ -15,12 +15,9 @@ def typed_flags(options: argparse.Namespace) -> dict[str, str]:
     return {
         action.dest: action.option_strings[0]
         for action in parser().command(options.command).arguments()
-        if action.option_strings and getattr(options, action.dest, None) not in _unsaid(action)
+        if action.option_strings
+        and getattr(options, action.dest, None) not in (None, action.default)
     }
-
-
-def _unsaid(action: argparse.Action) -> Iterable[object]:
-    return (None, action.default)
 
 
 def refuse_unread(

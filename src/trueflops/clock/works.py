@@ -330,7 +330,9 @@ def stream_kind(op: Op) -> str:
 
 
 _COMPUTING: Final = frozenset({Kind.CHUNKED, Kind.SCANNED})
-PASSED_TOGETHER: Final = 1024.0  # numbers of a state that one block passes on
+PASSED_TOGETHER: Final = (
+    1024.0  # numbers of a state a block (benchmarks/state_space.py, chunk_pass)
+)
 _OWN_BACKWARD: Final = (Kind.NORM, Kind.SOFTMAX, Kind.ACTIVATION, Kind.CROSS_ENTROPY)
 _COSTLIEST: Final = (
     Kind.OPTIMIZER,

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trueflops.errors import BadConfig
-from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.mla import latent_attention
-from trueflops.model.families.registry import assemble, head_dim, kv_heads, one_a_layer, reads
+from trueflops.model.families.registry import (
+    assemble,
+    head_dim,
+    kv_heads,
+    one_a_layer,
+    reads,
+    refuse_fields,
+    refuse_unknown,
+)
 from trueflops.model.layers import Attention, Experts, Ffn, Recurrent
 
 LINEAR, FULL = "linear_attention", "full_attention"
@@ -59,16 +65,7 @@ def layer_kinds(c: Config, usual: Sequence[str]) -> list[str]:
     """What each layer is: as `layer_types` says, else as is usual in the family."""
     kinds = list(c.texts("layer_types") or usual)
     one_a_layer(c, "layer_types", kinds, len(usual))
-    if other := next((kind for kind in kinds if kind not in (LINEAR, FULL)), ""):
-        raise BadConfig(
-            say(
-                "{where}: layer_types has {other!r}; known are {linear} and {full}",
-                where=c.where,
-                other=other[:40],
-                linear=LINEAR,
-                full=FULL,
-            )
-        )
+    refuse_unknown(c, "layer_types", kinds, (LINEAR, FULL).__contains__, (LINEAR, FULL))
     return kinds
 
 
@@ -101,9 +98,7 @@ def kimi_linear(c: Config, name: str) -> Model:
     writes them (configuration_kimi_linear.py).
     """
     hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
-    for field in ("attn_res_block_size", "routed_expert_hidden_size"):  # Kimi K3's
-        if c.has(field):
-            raise BadConfig(say("{where}: {field} is not read yet", where=c.where, field=field))
+    refuse_fields(c, "attn_res_block_size", "routed_expert_hidden_size")  # Kimi K3's
     of = c.nested("linear_attn_config") if c.has("linear_attn_config") else c
     side = of.size("head_dim" if of is not c else "linear_head_dim", default=128, most=65536)
     heads = of.size("num_heads" if of is not c else "linear_num_heads", default=32)

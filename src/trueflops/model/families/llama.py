@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trueflops.errors import BadConfig
-from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
-from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
+from trueflops.model.families.registry import (
+    assemble,
+    head_dim,
+    kv_heads,
+    layer_windows,
+    reads,
+    refuse_fields,
+)
 from trueflops.model.layers import Attention, Ffn, NormPlacement
 
 
@@ -146,9 +151,7 @@ def gemma4(c: Config, name: str) -> Model:
     """Gemma 4, dense: layers that see all have heads of their own width, whose keys are values too
     (transformers models/gemma4/modeling_gemma4.py, Gemma4TextAttention).
     """
-    for field in ("enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers"):
-        if c.fields.get(field):
-            raise BadConfig(say("{where}: {field} is not read yet", where=c.where, field=field))
+    refuse_fields(c, "enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers")
     hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
     heads, bias = c.size("num_attention_heads"), c.flag("attention_bias", default=False)
     shared = c.flag("attention_k_eq_v", default=False)
@@ -161,7 +164,8 @@ def gemma4(c: Config, name: str) -> Model:
         activation=c.text("hidden_activation", default="gelu_pytorch_tanh"),
     )
     blocks = []
-    for window in layer_windows(c, layers, lambda i: (i + 1) % 6 != 0, "sliding_window"):
+    local = _local_rule(c, Traits(local="five of six"))
+    for window in layer_windows(c, layers, local, "sliding_window"):
         dim = near if window else far
         attention = Attention(
             heads, kv if window else few, dim, dim, window=window, qkv_bias=bias, out_bias=bias,

@@ -14,7 +14,14 @@ from trueflops.errors import BadConfig
 from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
-from trueflops.model.families.registry import assemble, head_dim, kv_heads, one_a_layer, reads
+from trueflops.model.families.registry import (
+    assemble,
+    head_dim,
+    kv_heads,
+    one_a_layer,
+    reads,
+    refuse_unknown,
+)
 from trueflops.model.layers import Attention, Experts, Ffn, Recurrent
 
 STATE, FULL, DENSE, ROUTED = "mamba", "attention", "mlp", "moe"
@@ -215,18 +222,10 @@ def _every(c: Config, what: str, period: int, offset: int) -> Callable[[int], bo
 
 def _kinds(c: Config, field: str, said: Sequence[str], known: set[str]) -> list[str]:
     """What each layer is, one word or sign for each."""
-    kinds = [_WORDS.get(word, "") for word in said]
-    if other := next((w for w, k in zip(said, kinds, strict=True) if k not in known), ""):
-        raise BadConfig(
-            say(
-                "{where}: {field} has {other!r}; known are {known}",
-                where=c.where,
-                field=field,
-                other=other[:40],
-                known=", ".join(word for word, kind in _WORDS.items() if kind in known),
-            )
-        )
-    return kinds
+    kinds = {word: _WORDS.get(word, "") for word in said}
+    names = [word for word, kind in _WORDS.items() if kind in known]
+    refuse_unknown(c, field, said, lambda word: kinds[word] in known, names)
+    return [kinds[word] for word in said]
 
 
 def _attention(c: Config, hidden: int, rope: bool = True) -> Attention:

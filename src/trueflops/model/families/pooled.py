@@ -10,7 +10,7 @@ from trueflops.language import say
 from trueflops.model.architecture import Model
 from trueflops.model.config import Config
 from trueflops.model.families.moe import dense_first
-from trueflops.model.families.registry import assemble, one_a_layer, reads
+from trueflops.model.families.registry import assemble, one_a_layer, reads, refuse_unknown
 from trueflops.model.layers import Attention, Indexer, Pooled
 
 SLIDING, SPARSE, HEAVY = (
@@ -48,16 +48,8 @@ def _kinds(c: Config, layers: int) -> list[str]:
         kinds = [by_rate.get(rate, str(rate)) for rate in c.sizes(field)]
     kinds = kinds[:layers]
     one_a_layer(c, field, kinds, layers)
-    if other := next((kind for kind in kinds if kind not in (SLIDING, SPARSE, HEAVY)), ""):
-        raise BadConfig(
-            say(
-                "{where}: {field} has {other!r}; known are {known}",
-                where=c.where,
-                field=field,
-                other=other[:40],
-                known=", ".join(map(str, by_rate if field == "compress_ratios" else RATES)),
-            )
-        )
+    known = by_rate if field == "compress_ratios" else RATES
+    refuse_unknown(c, field, kinds, (SLIDING, SPARSE, HEAVY).__contains__, known)
     return kinds
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from trueflops.errors import BadConfig
@@ -105,6 +105,29 @@ def one_a_layer(c: Config, field: str, entries: Sequence[object], layers: int) -
                 field=field,
                 number=len(entries),
                 layers=layers,
+            )
+        )
+
+
+def refuse_fields(c: Config, *fields: str) -> None:
+    """Refuse a config that asks for what no layer of ours does."""
+    for field in fields:
+        if c.fields.get(field):
+            raise BadConfig(say("{where}: {field} is not read yet", where=c.where, field=field))
+
+
+def refuse_unknown(
+    c: Config, field: str, said: Sequence[str], fine: Callable[[str], bool], known: Iterable[object]
+) -> None:
+    """Refuse a list of layers in which a word is none of the known ones."""
+    if other := next((word for word in said if not fine(word)), ""):
+        raise BadConfig(
+            say(
+                "{where}: {field} has {other!r}; known are {known}",
+                where=c.where,
+                field=field,
+                other=other[:40],
+                known=", ".join(map(str, known)),
             )
         )
 

@@ -8,7 +8,13 @@ from trueflops.errors import BadConfig
 from trueflops.language import say
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
-from trueflops.model.families.registry import assemble, head_dim, one_a_layer, reads
+from trueflops.model.families.registry import (
+    assemble,
+    head_dim,
+    one_a_layer,
+    reads,
+    refuse_fields,
+)
 from trueflops.model.layers import Attention, Ffn
 
 WIDTHS: Final = 256  # an FFN's width is rounded up to a multiple of it
@@ -66,7 +72,5 @@ def _half(layer: Config, name: str) -> Config | None:
     own = layer.nested(name)
     if own.flag("no_op", default=False):
         return None
-    for field in UNREAD:
-        if own.fields.get(field):
-            raise BadConfig(say("{where}: {field} is not read yet", where=own.where, field=field))
+    refuse_fields(own, *UNREAD)
     return own
