@@ -156,6 +156,11 @@ CAUSAL: Final = (
     "GPT-3-6.7B", "OPT-1.3B", "Pythia-6.9B", "StarCoder2-3B", "Phi-4-mini", "OLMo-2-7B",
     "Granite-3.1-2B", "Nemotron-4-15B", "Mixtral-8x7B", "Qwen3-30B-A3B", "Qwen2-57B-A14B",
     "GLM-4.5-Air", "MiniMax-M2", "DeepSeek-V2-Lite", "DeepSeek-V3", "Kimi-K2", "GLM-4.7-Flash",
+    "AFM-4.5B", "Apertus-8B", "Command-R7B", "Aya-23-8B", "Ministral-3-3B", "ERNIE-4.5-0.3B",
+    "ERNIE-4.5-21B-A3B", "EXAONE-4.0-32B", "GLM-4-9B-0414", "Gemma-2B", "Granite-3.1-1B-A400M",
+    "Hunyuan-A13B", "Hy3-295B-A21B", "LFM2-350M", "LFM2-8B-A1B", "MiniCPM3-4B", "OLMoE-1B-7B",
+    "Olmo-3-7B", "Phi-2", "Seed-OSS-36B", "SmolLM3-3B", "Solar-Open-100B", "StableLM-2-1.6B",
+    "StarCoderBase-1B", "dots.llm1",
 )  # fmt: skip
 """Models that tell their attention kernel no more than that it is causal."""
 MASKED: Final = ("Gemma-3-1B", "Gemma-4-31B", "Phi-3-mini")
@@ -170,6 +175,16 @@ ELSE: Final = {
     "llama4_text": "transformers sends every token through every expert: that many times the flop",
     "deepseek_v32": "an indexer scores every key: built for servers, not for a training step",
     "glm_moe_dsa": "the same",
+    "deepseek": "transformers has no class of its own for it",
+    "exaone": "the same",
+    "internlm2": "the same",
+    "internlm3": "the same",
+    "bailing_moe_v2": "the same",
+    "mimo": "the same",
+    "minicpm": "the same",
+    "step3p5": "the same",
+    "phimoe": "its router mixes a plain float into tensors, which has no layout on a device",
+    "afmoe": "hands a mask over even where no key lies outside of its window: twice the flop",
     "mimo_v2_flash": "transformers has no fused attention for it but FlashAttention 4",
     "deepseek_v4": "transformers has eager attention alone for it, over masks of every key",
     "mamba2": "without its kernels transformers reads a prompt by plain calls, which are others",

@@ -15,7 +15,7 @@ from trueflops.catalog.links import links
 from trueflops.catalog.lookup import known_names, look_up
 from trueflops.catalog.models import model_names
 from trueflops.catalog.names import fold, index
-from trueflops.catalog.nodes import nodes
+from trueflops.catalog.nodes import default_node, nodes
 from trueflops.catalog.peaks import DEPARTURES, computed_peak
 from trueflops.cli import main
 from trueflops.errors import BadCatalog, BadInput, MissingFact, UnknownName
@@ -33,6 +33,15 @@ def test_everything_is_there() -> None:
     assert len(model_names()) >= 45
     assert len(read_toml(DATA / "prices.toml")["rent"]) == 269
     assert len(read_toml(DATA / "errata.toml")["erratum"]) >= 16
+
+
+def test_every_default_node_is_of_a_chip_of_that_very_name() -> None:
+    """A default under an alias is never found: look-ups are by a chip's own name."""
+    for name in read_toml(DATA / "nodes" / "defaults.toml"):
+        assert accelerator(name).name == name
+        host = default_node(accelerator(name))
+        assert host
+        assert host.accelerator.name == name
 
 
 def test_every_name_can_be_looked_up() -> None:
@@ -242,6 +251,18 @@ def test_a_cluster_file_changes_what_differs(tmp_path: Path) -> None:
     assert mine.accelerator.facts["memory.capacity"].origin == "assumed"
     assert mine.tiers[-1].bandwidth == 100e9 / 8
     assert mine.usd_per_hour == 1.5
+
+
+def test_servers_of_v100s_are_counted_in_servers() -> None:
+    for text, chips in (("4xDGX-2", 64), ("DGX-2", 16), ("2xDGX-1", 16)):
+        assert cluster(text).count == chips, text
+
+
+def test_a_node_may_let_its_chips_draw_less() -> None:
+    alone, four = cluster("GH200").accelerator, cluster("1xAlps-GH200").accelerator
+    assert alone.name == four.name
+    assert (alone.get("power.tdp"), four.get("power.tdp")) == (1000.0, 680.0)
+    assert four.facts["power.tdp"].source == "fz-juelich-jupiter"
 
 
 @pytest.mark.parametrize(

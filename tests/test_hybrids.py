@@ -13,6 +13,9 @@ import transformers
 import trueflops as tf
 from trueflops.errors import BadConfig
 from trueflops.graph import Op, Pass, compile_program
+from trueflops.graph.formats import format_named
+from trueflops.graph.kinds import Kind
+from trueflops.graph.rules import work
 from trueflops.model import Model
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
@@ -151,7 +154,7 @@ def test_vllm_prints_tokens_of_a_hybrid_by_its_groups() -> None:
     """Of Qwen3.5-27B it printed 290,864 tokens, and 33.04 requests of 32,768."""
     older, newer = (
         Cache.of(model_of("Qwen3.5-27B"), Plan(), engine_of("vllm", release), 16.0)
-        for release in ("0.17.0", "")
+        for release in ("0.17.0", "0.25.1")
     )
     pool = 1487 * older.block_bytes
     assert older.tokens(pool, 32768) == 290_864
@@ -195,3 +198,15 @@ def test_a_decode_step_takes_what_an_h200_took() -> None:
         assert isinstance(step, Op)
         (priced,) = of.clock.price_ops([step])
         assert 1e6 * float(priced.seconds) == pytest.approx(float(row["latency_us"]), rel=0.15), row
+
+
+def test_a_short_filter_keeps_two_tokens_and_no_state() -> None:
+    """LFM2-1.2B: ten layers of a filter of three taps, six of attention."""
+    model = model_of("LFM2-1.2B")
+    cache = Cache.of(model, Plan(), engine_of("tgi"), 16.0)
+    assert cache.token_bytes == 6 * 2 * 8 * 64 * 2.0
+    assert cache.state_bytes == 10 * 2 * 2048 * 2.0
+    program = compile_program(model, Plan(), Pass(1.0, 256.0), format_named("bf16"))
+    ops = {n.name: n for n in program.blocks[0].forward if isinstance(n, Op)}
+    assert work(ops["recurrent.q"]).flop == 2.0 * 256 * 3 * 2048 * 2048
+    assert not any(n.kind is Kind.ATTENTION for n in ops.values())

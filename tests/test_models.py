@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +25,44 @@ CLASSES = {
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
 }
-TYPES = {"kimi_k2": "deepseek_v3"}
+# Of the same layers: transformers has no class of these names.
+TYPES = {
+    "kimi_k2": "deepseek_v3", "mimo": "qwen2", "internlm2": "llama", "internlm3": "llama",
+    "minicpm": "llama", "exaone": "llama", "deepseek": "glm4_moe", "bailing_moe_v2": "dots1",
+}  # fmt: skip
+RENAMED = {"bailing_moe_v2": {"num_experts": "n_routed_experts",
+                              "num_shared_experts": "n_shared_experts"},
+           "exaone": {"num_layers": "num_hidden_layers"}}  # fmt: skip
+
+
+# transformers has these without their heads, which are none of the embedding.
+HEADLESS = {
+    "step3p5": ("step3p7", "Step3p7TextModel"),
+    "deepseek_ocr2_text": ("deepseek_ocr2", "DeepseekOcr2TextModel"),
+}
 
 
 def transformers_count(config: dict[str, Any]) -> int:
     """Build the model on the meta device and count what it calls parameters."""
     fields = {k: v for k, v in config.items() if k not in ("model_type", "architectures")}
     kind = config["model_type"]
-    if kind == "deepseek_v2" and "q_lora_rank" not in fields:
+    fields = {RENAMED.get(kind, {}).get(name, name): value for name, value in fields.items()}
+    if kind in ("deepseek_v2", "deepseek_v3") and "q_lora_rank" not in fields:
         fields["q_lora_rank"] = None  # TOML has no null; the class's default is not null
     if kind == "mistral" and "sliding_window" not in fields:
         fields["sliding_window"] = None
     settings = transformers.AutoConfig.for_model(TYPES.get(kind, kind), **fields)
     with torch.device("meta"):
-        if kind in CLASSES:
+        if kind in HEADLESS:
+            module, bare = HEADLESS[kind]
+            code = import_module(f"transformers.models.{module}.modeling_{module}")
+            model = getattr(code, bare)(settings)
+        elif kind in CLASSES:
             model = getattr(transformers, CLASSES[kind])(settings)
         else:
             model = transformers.AutoModelForCausalLM.from_config(settings)
-    return sum(p.numel() for p in model.parameters())
+    head = settings.vocab_size * settings.hidden_size if kind in HEADLESS else 0
+    return sum(p.numel() for p in model.parameters()) + head
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -57,6 +78,11 @@ SMALL = {
     "max_position_embeddings": 8192,
 }  # fmt: skip
 ROUTED = {"num_experts_per_tok": 2, "moe_intermediate_size": 128}
+LOW_RANK = {
+    "q_lora_rank": 64, "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+    "v_head_dim": 32,
+}  # fmt: skip
+CONVS = {"layer_types": ["conv", "conv", "full_attention", "conv"]}
 OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("arcee", {}), ("arcee", {"mlp_bias": True}),
     ("cohere", {}), ("cohere", {"use_qk_norm": True, "attention_bias": True}),
@@ -73,6 +99,16 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("olmoe", ROUTED | {"num_experts": 8}),
     ("dots1", ROUTED | {"n_routed_experts": 8, "n_shared_experts": 2, "first_k_dense_replace": 1}),
     ("ernie4_5_moe", ROUTED | {"moe_num_experts": 8, "moe_k": 2, "moe_layer_start_index": 1}),
+    ("apertus", {}), ("phi", {}),
+    ("gpt_bigcode", {"n_embd": 512, "n_head": 8, "n_layer": 4}),
+    ("gpt_bigcode", {"n_embd": 512, "n_head": 8, "n_layer": 4, "multi_query": False}),
+    ("hy_v3", ROUTED | {"num_experts": 8}), ("exaone_moe", ROUTED | {"num_experts": 8}),
+    ("afmoe", ROUTED | {"num_experts": 8, "num_shared_experts": 1, "num_dense_layers": 2}),
+    ("solar_open", ROUTED | {"n_routed_experts": 8}),
+    ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 2}),
+    ("minicpm3", LOW_RANK), ("youtu", LOW_RANK),
+    ("lfm2", CONVS), ("lfm2", CONVS | {"conv_bias": True, "block_auto_adjust_ff_dim": False}),
+    ("lfm2_moe", CONVS | ROUTED | {"num_experts": 8, "num_dense_layers": 1}),
 ]  # fmt: skip
 
 
@@ -84,6 +120,33 @@ def test_families_beyond_the_catalog_are_counted_alike(kind: str, own: dict[str,
     fields = settings.to_dict()
     counted = sum(p.numel() for p in model.parameters())
     assert model_from(Config(fields, kind), kind).parameter_count == counted
+
+
+def test_the_decoder_of_deepseek_ocr_is_counted_alike() -> None:
+    """In transformers' words, and in those of the release, which keeps it beside its encoder."""
+    own: dict[str, Any] = {k: v for k, v in SMALL.items() if k != "head_dim"} | ROUTED
+    own |= {"n_routed_experts": 8, "n_shared_experts": 2}
+    own["mlp_layer_types"] = ["dense", *["sparse"] * 3]
+    counted = transformers_count(own | {"model_type": "deepseek_ocr2_text"})
+    beside = {"kv_lora_rank": None, "v_head_dim": 0, "use_mla": False, "first_k_dense_replace": 1}
+    whole = {"model_type": "deepseek_vl_v2",
+             "language_config": own | beside | {"model_type": "deepseek_v2"}}  # fmt: skip
+    assert model_from(Config(whole, "config.json"), "ocr").parameter_count == counted
+    alone = own | beside | {"model_type": "deepseek_ocr2_text"}
+    assert model_from(Config(alone, "config.json"), "ocr").parameter_count == counted
+
+
+def test_a_list_that_says_the_same_of_every_layer_is_a_number() -> None:
+    """As the config.json of Hunyuan-A13B has it; another list is refused."""
+    own: dict[str, Any] = {k: v for k, v in SMALL.items() if v is not None}
+    own |= {"model_type": "hunyuan_v1_moe"}
+    own |= {"num_experts": 8, "moe_topk": [2] * 4, "num_shared_expert": [1] * 4,
+            "moe_intermediate_size": [128] * 4}  # fmt: skip
+    experts = model_from(Config(own, "config.json"), "hunyuan").blocks[0].experts
+    assert experts is not None
+    assert (experts.per_token, experts.width, experts.shared_width) == (2, 128, 128)
+    with pytest.raises(BadConfig, match="moe_topk"):
+        model_from(Config(own | {"moe_topk": [1, 2, 2, 2]}, "config.json"), "hunyuan")
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -113,9 +176,6 @@ def test_gemma_4_sees_far_with_wider_heads() -> None:
         False,
     )
     assert (far.window, far.head_dim, far.kv_heads, far.keys_as_values) == (0, 512, 4, True)
-    fields = dict(model_record("Gemma-4-31B")["config"]) | {"enable_moe_block": True}
-    with pytest.raises(BadConfig, match="enable_moe_block is not read yet"):
-        model_from(Config(fields, "config.json"), "a mixture")
 
 
 def test_python_writes_infinity(tmp_path: Path) -> None:
@@ -178,6 +238,13 @@ def test_models_are_found_however_they_are_spelt(name: str) -> None:
         ("meta-llama/Meta-Llama-3-8B", "Llama-3-8B"),
         ("Meta-Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
         ("mistralai/Mistral-7B-v0.1", "Mistral-7B"),
+        ("mistralai/Mistral-Nemo-Instruct-2407", "Mistral-Nemo-12B"),
+        ("mistralai/Mistral-Large-Instruct-2407", "Mistral-Large-123B"),
+        ("mistralai/Codestral-22B-v0.1", "Mistral-Small-22B"),
+        ("deepseek-ai/DeepSeek-Math-V2", "DeepSeek-V3.2"),
+        ("deepseek-ai/DeepSeek-OCR-2", "DeepSeek-OCR"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "Qwen2.5-7B"),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507", "Qwen3-30B-A3B"),
         ("DeepSeek-V2", "DeepSeek-V2"),  # no release of "deepseek", which is short for V3
     ],
 )

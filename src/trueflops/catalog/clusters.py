@@ -145,6 +145,12 @@ def cluster_measured(chip: Accelerator, count: int) -> Cluster:
     )
 
 
+def node_of_installation(name: str) -> Node | None:
+    """The node of a named installation; None where no such one is known."""
+    path = find("clusters", name)
+    return node(read_toml(path)["node"]) if path else None
+
+
 def _named(text: str) -> Cluster:
     """A named installation, a node, or a single accelerator."""
     if path := find("clusters", text):

@@ -12,7 +12,9 @@ from trueflops.errors import UnknownName
 
 _ORGANISATION = re.compile(r"^(?:[\w.-]+/)?(?:Meta-(?=Llama))?", re.IGNORECASE)
 _RELEASE = re.compile(r"(?<=\dB)[-_ ]v\d{1,2}(?:\.\d{1,2})?$", re.IGNORECASE)  # after a size only
-_TUNED = re.compile(r"[-_ ]?(instruct|chat|hf|it|base)([-_ ]?(hf|v?\d+(\.\d+)*))?$", re.IGNORECASE)
+_TUNED = re.compile(
+    r"[-_ ]?(instruct|chat|hf|it|base|thinking)([-_ ]?(hf|v?\d+(\.\d+)*))?$", re.IGNORECASE
+)
 
 
 def fold(name: str) -> str:

@@ -7,7 +7,7 @@ hosts with a `domain` larger than the host; `count` is in packages, as published
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from trueflops.errors import BadCatalog
 
 TABLES: Final = ("accelerators", "scale_up", "scale_out", "host", "power")
 _DIMENSIONS: Final = {
+    "accelerators.power": "watts",
     "scale_up.bandwidth": "bytes_per_second",
     "scale_out.bandwidth": "bytes_per_second",
     "host.memory": "bytes",
@@ -139,9 +140,14 @@ def decode(raw: Mapping[str, Any], where: str) -> Node:
             link(fact.text)
         elif path == "scale_up.topology" and fact.text not in TOPOLOGIES:
             raise BadCatalog(f"{where}: topology {fact.text!r} is none of {', '.join(TOPOLOGIES)}")
+    chip = accelerator(raw["accelerator"])
+    if "accelerators.power" in values:  # what this host lets each of them draw
+        facts_of_chip = {**chip.facts, "power.tdp": facts["accelerators.power"]}
+        limit = {**chip.values, "power.tdp": values["accelerators.power"]}
+        chip = replace(chip, facts=facts_of_chip, values=limit)
     return Node(
         raw["name"],
-        accelerator(raw["accelerator"]),
+        chip,
         tuple(raw.get("aliases", ())),
         tuple(raw.get("notes", ())),
         facts,

@@ -28,6 +28,7 @@ class Format:
     head_bits: float = 0.0  # 0: the head stays wide
     dense_bits: float = 0.0  # of weights outside routed experts; 0: the same, inf: those stay wide
     dense: str = ""  # the format of these, where it is another altogether
+    wide: tuple[str, ...] = ()  # how names of products begin that stay wide
 
     @property
     def kernels(self) -> str:
@@ -49,6 +50,9 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("fp16", 16.0),
             Format("fp8", 8.0, compute="fp8", input_bits=8.0),
             Format("fp8_block", 8.002, compute="fp8", input_bits=8.25),
+            # Meta's own narrow checkpoints (arXiv 2407.21783 §6.2; of the first and the last layer,
+            # which stay wide as a whole, nothing is known here)
+            Format("fp8-ffn", 8.0, compute="fp8", input_bits=8.0, wide=("attention.",)),
             Format("int8", 8.0, compute="int8", input_bits=8.0),
             Format("w8a16", 8.0),
             # 2:4 sparsity keeps two of four weights, and two bits each that say which (PTX ISA,

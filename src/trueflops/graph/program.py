@@ -196,7 +196,8 @@ def _lower(
             graph,
             flash=plan.flash,
             chains=plan.fused and not written,
-            loss=plan.loss != "plain",
+            loss=plan.loss in ("fused", "chunked"),
+            narrow_loss=plan.loss == "narrow",
             experts=not run.training,
             decoding=run.decoding,
         )

@@ -14,10 +14,13 @@ families/        one reader per model_type
 read.py          a catalog name, a config.json or a folder as a Model
 """
 
+from trueflops.model.adapters import ADDED as ADDED
+from trueflops.model.adapters import SCALED as SCALED
 from trueflops.model.adapters import adapted_together as adapted_together
 from trueflops.model.adapters import adapter_count as adapter_count
 from trueflops.model.adapters import adapter_parameters as adapter_parameters
 from trueflops.model.adapters import is_adapter as is_adapter
+from trueflops.model.adapters import is_adapting as is_adapting
 from trueflops.model.adapters import is_target as is_target
 from trueflops.model.adapters import read_targets as read_targets
 from trueflops.model.architecture import Block as Block

@@ -19,6 +19,7 @@ ALL_LINEAR: Final = "all-linear"  # PEFT's word: every linear layer but the head
 _OF_ATTENTION: Final = ("q", "k", "v", "o")
 JOINED: Final = "qkv"
 _DOWN, _UP = ".lora_a", ".lora_b"
+SCALED, ADDED = ".lora_scale", ".lora_add"
 TARGETS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "q": ("attention.q", "attention.q_down", "attention.q_up"),
@@ -67,6 +68,11 @@ def is_target(name: str, targets: tuple[str, ...]) -> bool:
 def is_adapter(name: str) -> bool:
     """Whether a weight is one of an adapter's."""
     return name.endswith((_DOWN, _UP))
+
+
+def is_adapting(name: str) -> bool:
+    """Whether an op scales what an adapter made, or adds it to what its layer made."""
+    return name.endswith((SCALED, ADDED))
 
 
 def adapted_together(names: Sequence[str], targets: tuple[str, ...]) -> list[tuple[str, ...]]:

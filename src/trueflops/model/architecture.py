@@ -14,6 +14,7 @@ from trueflops.model.layers import Attention, Experts, Ffn, NormPlacement, Recur
 from trueflops.model.parameters import (
     Parameter,
     attention_parameters,
+    beside_parameters,
     expert_parameters,
     ffn_parameters,
     join_parameters,
@@ -21,6 +22,7 @@ from trueflops.model.parameters import (
     mixing_parameter,
     norm_parameter,
     norm_parameters,
+    own_parameters,
     recurrent_parameters,
 )
 from trueflops.model.quantization import Released
@@ -28,7 +30,7 @@ from trueflops.model.quantization import Released
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer around a residual stream: what mixes tokens, then a dense FFN or experts.
+    """One layer around a residual stream: what mixes tokens, then a dense FFN, experts, or both.
 
     Tokens are mixed by attention, by a recurrence, or by both side by side, which read one normed
     input and whose results are added (Falcon-H1). Layers of some hybrids mix, or widen, alone
@@ -52,6 +54,9 @@ class Block:
     # over all of them, which mix (manifold-constrained hyper-connections, DeepseekV4HyperConnection
     # of transformers).
     streams: int = 1
+    # Width of an input that the layer is given of its own, beside the stream (Gemma 4's per-layer
+    # embeddings, Gemma4TextDecoderLayer of transformers).
+    own: int = 0
 
     @property
     def mixer(self) -> str:
@@ -82,6 +87,10 @@ class Block:
             parts += ffn_parameters("ffn", self.ffn, hidden)
         if self.experts:
             parts += expert_parameters(self.experts, hidden)
+        if self.ffn and self.experts:
+            parts += beside_parameters(hidden)
+        if self.own:
+            parts += own_parameters(self.own, hidden)
         return tuple(parts)
 
 
@@ -106,6 +115,7 @@ class Model:
     learned_positions: int = 0
     embedding_dim: int = 0  # OPT-350M embeds narrower than hidden; 0: the same
     embedding_norm: bool = False
+    own_rows: int = 0  # of a second table, from which each layer has an input of its own
     final_norm: bool = True
     head_bias: bool = False
     modules: int = 0  # of the last layers, those that predict further tokens, each by the head
@@ -131,6 +141,14 @@ class Model:
             parts.append(Parameter("embedding.project", (h, width)))
         if self.embedding_norm:
             parts.append(norm_parameter("embedding.norm", self.hidden, self.blocks[0].norm_bias))
+        if self.own_rows:
+            one = self.blocks[0].own
+            wide = ("own", one * self.layers)
+            parts += [
+                Parameter("embedding.own", (("vocab", self.own_rows), wide)),
+                Parameter("embedding.own_project", (wide, h)),
+                Parameter("embedding.own_norm", (("own_width", one),)),
+            ]
         return parts
 
     def head_parameters(self) -> list[Parameter]:
@@ -188,3 +206,8 @@ class Model:
     def is_moe(self) -> bool:
         """Whether any layer routes tokens to experts."""
         return any(b.experts for b in self.blocks)
+
+    @property
+    def has_latent(self) -> bool:
+        """Whether any layer keeps latents instead of keys and values."""
+        return any(attention.latent for attention in self.attentions)

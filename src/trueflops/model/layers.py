@@ -74,6 +74,7 @@ class Attention:
     qk_norm: Literal["none", "head", "width", "unweighted"] = "none"
     value_norm: bool = False  # values are normed, too, without a gain (Gemma 4)
     keys_as_values: bool = False  # values are keys before their norm: no projection of their own
+    borrows: bool = False  # keys and values are an earlier layer's: no projections, no cache
     sinks: bool = False
     latent: Latent | None = None
     indexer: Indexer | None = None  # beside a latent, over pooled keys, or for each head of keys
@@ -98,7 +99,7 @@ class Attention:
         return self.kv_heads * (self.head_dim + self.value_dim)
 
 
-Rule = Literal["delta", "decay", "scan"]
+Rule = Literal["delta", "decay", "scan", "filter"]
 """How a token changes a recurrent layer's state S, α being what is kept of it:
 delta  S ← α·S + β·(v − α·S·k)·kᵀ: what stands under a key is corrected (the gated delta rule, Yang
        et al. 2024, arXiv 2412.06464; with an α for each channel of a key, Kimi Delta Attention,
@@ -106,7 +107,9 @@ delta  S ← α·S + β·(v − α·S·k)·kᵀ: what stands under a key is corr
 decay  S ← α·S + v·kᵀ (Mamba-2, Dao and Gu 2024, arXiv 2405.21060; lightning attention, whose α are
        fixed, arXiv 2501.08313);
 scan   the same with an α for each number of the state, so that tokens of a prompt cannot be taken
-       together as products (Mamba, Gu and Dao 2023, arXiv 2312.00752).
+       together as products (Mamba, Gu and Dao 2023, arXiv 2312.00752);
+filter there is no S: a short causal filter of v·k, whose result is multiplied by q (LFM2, arXiv
+       2511.23404; Lfm2ShortConv of transformers).
 """
 
 
@@ -145,6 +148,7 @@ class Ffn:
     gated: bool
     bias: bool = False
     activation: str = "silu"
+    learned: int = 0  # numbers that the activation has learned (xIELU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +166,4 @@ class Experts:
     activation: str = "silu"
     copies: int = 0  # of popular ones, which a server adds to keep its ranks even
     latent: int = 0  # width in which routed experts work, where it is not the model's
+    scaled: bool = False  # the router has an own scale of its input, and one for each expert

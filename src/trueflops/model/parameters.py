@@ -47,6 +47,9 @@ def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:
         return _pooled_parameters(a, a.pooled, hidden)
     bias = (h,) if a.out_bias else ()
     out = Parameter("attention.out", (h, q_heads, value), bias=bias, inputs=2)
+    if a.borrows:
+        own = [Parameter("attention.q_norm", (wide,))] if a.qk_norm == "head" else []
+        return [linear("attention.q", (q_heads, wide), h, a.qkv_bias), *own, out]
     if a.latent:
         chooses = _indexer_parameters(a.indexer, a.latent.q_rank, hidden) if a.indexer else []
         return [*_latent_parameters(a, hidden), *chooses, out]
@@ -175,6 +178,8 @@ def recurrent_parameters(r: Recurrent, hidden: int) -> list[Parameter]:
     """Of a layer that keeps a state: projections, filters, rates, what each head has learned."""
     h, heads = ("hidden", hidden), ("heads", r.heads)
     values = (heads, ("value_dim", r.value_dim))
+    if r.rule == "filter":
+        return _gated_filter(r, hidden)
     parts = [linear("recurrent.v", values, h, r.bias)]
     parts += _scanned(r) if r.rule == "scan" else _keyed(r, hidden)
     if r.rule == "delta" and r.rank:
@@ -190,6 +195,17 @@ def recurrent_parameters(r: Recurrent, hidden: int) -> list[Parameter]:
         parts.append(Parameter("recurrent.out_norm", values[1:] if r.norm == "head" else values))
     bias = (h,) if r.out_bias else ()
     return [*parts, Parameter("recurrent.out", (h, *values), bias=bias, inputs=2)]
+
+
+def _gated_filter(r: Recurrent, hidden: int) -> list[Parameter]:
+    """Values, what they are multiplied by before and behind their filter, and the filter."""
+    h, values = ("hidden", hidden), (("heads", r.heads), ("value_dim", r.value_dim))
+    bias = (h,) if r.out_bias else ()
+    return [
+        *(linear(f"recurrent.{name}", values, h, r.bias) for name in "qkv"),
+        _filter("recurrent.conv_v", values, r),
+        Parameter("recurrent.out", (h, *values), bias=bias, inputs=2),
+    ]
 
 
 def _keyed(r: Recurrent, hidden: int) -> list[Parameter]:
@@ -237,9 +253,11 @@ def _filter(name: str, channels: Dims, r: Recurrent) -> Parameter:
 def ffn_parameters(name: str, ffn: Ffn, hidden: int) -> list[Parameter]:
     """A dense FFN: (gate and) up, then down."""
     h, wide = ("hidden", hidden), ("ffn", ffn.width)
-    gate = [linear(f"{name}.gate", (wide,), h, ffn.bias)] if ffn.gated else []
+    own = [linear(f"{name}.gate", (wide,), h, ffn.bias)] if ffn.gated else []
+    if ffn.learned:
+        own.append(Parameter(f"{name}.act", (("learned", ffn.learned),)))
     return [
-        *gate,
+        *own,
         linear(f"{name}.up", (wide,), h, ffn.bias),
         linear(f"{name}.down", (h,), wide, ffn.bias),
     ]
@@ -255,6 +273,8 @@ def expert_parameters(e: Experts, hidden: int) -> list[Parameter]:
         return Parameter(f"experts.{name}", (count, out, into), bias=bias, routed=True)
 
     parts = [linear("experts.router", (("choices", e.count),), h, e.router_bias)]
+    if e.scaled:
+        parts += [Parameter("experts.scale", (h,)), Parameter("experts.each", (("each", e.count),))]
     if e.gated:
         parts.append(routed("gate", wide, seen))
     parts += [routed("up", wide, seen), routed("down", seen, wide)]
@@ -281,6 +301,22 @@ def norm_parameters(
     if placement == "sandwich":
         names += [f"{part}.post_norm" for part in parts]
     return [norm_parameter(name, hidden, bias) for name in names]
+
+
+def beside_parameters(hidden: int) -> list[Parameter]:
+    """Of a dense FFN beside experts: the norm before these, and one behind each."""
+    h = (("hidden", hidden),)
+    return [Parameter(name, h) for name in ("ffn.made_norm", "experts.norm", "experts.made_norm")]
+
+
+def own_parameters(width: int, hidden: int) -> list[Parameter]:
+    """Of a layer with an input of its own: into that width and out of it, and the norm behind."""
+    h, own = ("hidden", hidden), ("own", width)
+    return [
+        Parameter("own.gate", (own, h)),
+        Parameter("own.out", (h, own)),
+        Parameter("own.norm", (h,)),
+    ]
 
 
 def join_parameters(hidden: int, *, apart: bool = False) -> list[Parameter]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from trueflops.catalog import model_config
 from trueflops.catalog.names import find
@@ -50,11 +51,20 @@ def _from_catalog(text: str) -> Model:
     return model_from(Config(fields, f"catalog model {name}"), name)
 
 
+# What the part that reads and writes is called: by most; DeepSeek-VL2 and OCR; InternVL; Omni.
+_TEXT_PARTS: Final = ("text_config", "language_config", "llm_config", "thinker_config")
+
+
+def _text_part(config: Config) -> str:
+    """The field in which a model that sees or hears keeps its text part; empty where none is."""
+    return next((name for name in _TEXT_PARTS if config.has(name)), "")
+
+
 def model_from(config: Config, name: str) -> Model:
     """Turn a config into a Model by its model_type; multimodal ones give their text part."""
     whole = config
-    if config.has("text_config") and not config.has("hidden_size", "n_embd", "d_model"):
-        config = config.nested("text_config").besides(whole, "tie_word_embeddings")
+    while not config.has("hidden_size", "n_embd", "d_model") and (part := _text_part(config)):
+        config = config.nested(part).besides(config, "tie_word_embeddings")
         if not config.has("model_type") and whole.has("model_type"):
             # A text part may leave its type to the whole (MiniMax-M3: minimax_m3_vl).
             kind = whole.text("model_type") + "_text"

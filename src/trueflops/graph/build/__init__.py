@@ -7,6 +7,7 @@ core.py          what all kinds of attention share
 indexing.py      which keys a query of sparse attention sees
 pooled.py        attention over a window and pooled keys
 streams.py       several residual streams that mix
+own.py           inputs that layers are given of their own
 recurrent.py     linear attention and state spaces: a state instead of a cache
 chunks.py        how a prompt passes such a layer
 feed_forward.py  dense FFN and routed experts

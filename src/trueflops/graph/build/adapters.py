@@ -16,7 +16,14 @@ from typing import Final
 
 from trueflops.graph.ir import Op, Tensor
 from trueflops.graph.kinds import Kind, Role
-from trueflops.model import Parameter, adapted_together, adapter_parameters, is_target
+from trueflops.model import (
+    ADDED,
+    SCALED,
+    Parameter,
+    adapted_together,
+    adapter_parameters,
+    is_target,
+)
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,6 @@ def adapter_ops(
     term = [replace(t, name=f"{t.name}.lora", bits=bits) for t in results]
     scaled = [replace(t, name=f"{t.name}.lora_scaled", bits=bits) for t in results]
     product(ups, [low], term)
-    op(f"{name}.lora_scale", Kind.SCALE, term, scaled)
-    op(f"{name}.lora_add", Kind.ADD, [*made, *scaled], results)
+    op(f"{name}{SCALED}", Kind.SCALE, term, scaled)
+    op(f"{name}{ADDED}", Kind.ADD, [*made, *scaled], results)
     return ops

@@ -28,7 +28,8 @@ def attend(at: Layout, block: Block, x: Tensor) -> Tensor:
         mixed = core(at, block, *_latent(at, a, a.latent, x))
     else:
         q, k, v, gate = _projections(at, a, x)
-        write_cache(at, k, v)
+        if not a.borrows:
+            write_cache(at, k, v)
         mixed = core(at, block, q, k, v, _chosen_blocks(at.run, a))
         if a.gated:
             mixed = at.op(Kind.MULTIPLY, "attention.gating", [mixed, gate], [_like(mixed, "gated")])
@@ -49,6 +50,8 @@ def _like(t: Tensor, name: str) -> Tensor:
 
 def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, keys, values and, where heads have one, their gate."""
+    if a.borrows:
+        return _with_borrowed_keys(at, a, x)
     bits = at.made_bits(x)
     q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim), bits=bits)
     k = at.tensor("k", ("kv_heads", a.kv_heads), ("head_dim", a.head_dim), bits=bits)
@@ -81,6 +84,26 @@ def _projections(at: Layout, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
         at.op(Kind.ROPE, "attention.rope", [q, k], turned, flop_per_element=3.0)
         q, k = turned
     return q, k, v, gate
+
+
+def _with_borrowed_keys(
+    at: Layout, a: Attention, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries of this layer; keys and values as an earlier layer made them. Their gradient is left
+    to that layer: what the two ways into it are summed by is not counted.
+    """
+    bits = at.made_bits(x)
+    q = at.tensor("q", ("heads", a.heads), ("head_dim", a.head_dim), bits=bits)
+    given = (*at.tokens, ("kv_heads", a.kv_heads))
+    k = Tensor("k.borrowed", (*given, ("head_dim", a.head_dim)), bits, role=Role.INDEX)
+    v = Tensor("v.borrowed", (*given, ("value_dim", a.value_dim)), bits, role=Role.INDEX)
+    at.linear(["attention.q"], x, [q])
+    if a.qk_norm != "none":
+        q = at.norm("attention.q_norm", q)
+    if a.rope:
+        turned = Tensor("q.rotated", q.dims, q.bits)
+        q = at.op(Kind.ROPE, "attention.rope", [q], [turned], flop_per_element=3.0)
+    return q, k, v, q
 
 
 def _latent(at: Layout, a: Attention, low: Latent, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

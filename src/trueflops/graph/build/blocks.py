@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from trueflops.graph.build.adapters import TRAIN_ALL, Tuning
 from trueflops.graph.build.attention import attend
-from trueflops.graph.build.feed_forward import feed_forward
+from trueflops.graph.build.feed_forward import feed_forward, side_by_side
 from trueflops.graph.build.layout import Layout, Pass
+from trueflops.graph.build.own import add_own, make_own
 from trueflops.graph.build.recurrent import recur
 from trueflops.graph.build.streams import collapse, join_several, spread
 from trueflops.graph.ir import Graph, Tensor
@@ -28,15 +29,22 @@ def build_block(
     out = x
     for part, end in zip(block.parts, _ends(block), strict=True):
         read, mixes = collapse(at, part, out) if block.streams > 1 else (out, None)
-        made = _sublayer(at, block, part, _normed(at, block, part, read))
+        normed = _normed(at, block, part, read)
+        if part == "ffn" and block.ffn and block.experts:
+            made = side_by_side(at, block, normed, read)
+        else:
+            made = _sublayer(at, block, part, normed)
         made = _close(at, block, part, made)
         out = spread(at, part, out, made, mixes, at.stream(end))
+    if block.own:
+        out = add_own(at, block.own, out)
     return at.graph(name, out)
 
 
 def _ends(block: Block) -> tuple[str, ...]:
     """What the residual stream is called behind each part."""
-    return ("block.mid", "block.out")[-len(block.parts) :]
+    last = "block.wide" if block.own else "block.out"
+    return ("block.mid", last)[-len(block.parts) :]
 
 
 def _normed(at: Layout, block: Block, part: str, x: Tensor) -> Tensor:
@@ -120,6 +128,8 @@ def build_embedding(model: Model, run: Pass, tuning: Tuning = TRAIN_ALL) -> Grap
     if model.embedding_norm:
         x = at.norm("embedding.norm", x)
     x = at.dropout("embedding.dropout", x, model.blocks[0].dropout)
+    if model.own_rows:
+        make_own(at, model, ids, x)
     if model.streams > 1:  # all begin alike
         at.streams = model.streams
         x = at.op(Kind.STREAM, "embedding.spread", [x], [at.stream("spread")])

@@ -1,4 +1,4 @@
-"""The second half of a layer: a dense FFN, or a router with its experts and a shared one."""
+"""The second half of a layer: a dense FFN, a router with its experts and a shared one, or both."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ def feed_forward(at: Layout, block: Block, x: Tensor) -> Tensor:
         return _ffn(at, "ffn", x, gated=block.ffn.gated, width=block.ffn.width, act=act)
     assert block.experts is not None
     return _experts(at, block.experts, x)
+
+
+def side_by_side(at: Layout, block: Block, normed: Tensor, stream: Tensor) -> Tensor:
+    """A dense FFN and experts of one stream, each normed before and behind, and added (Gemma 4)."""
+    assert block.experts is not None
+    dense = at.norm("ffn.made_norm", feed_forward(at, block, normed))
+    scaled = Tensor("experts.scaled", stream.dims, stream.bits)
+    at.op(Kind.NORM, "experts.scale", [stream], [scaled], at.weights("experts.scale"),
+          part="norm", flop_per_element=6.0)  # fmt: skip
+    read = at.norm("experts.norm", stream)
+    routed = at.norm("experts.made_norm", _experts(at, block.experts, read, scaled))
+    return at.op(Kind.ADD, "ffn.beside", [dense, routed], [at.branch("ffn.both", normed)])
 
 
 def _ffn(
@@ -43,19 +55,22 @@ def _project_up(
     """act(x·Wᵤ), or act(x·W_g) ⊙ x·Wᵤ for the gated kinds."""
     if not gated:
         up, acted = at.linear([f"{name}.up"], x, [wide("up_out")], **facts), wide("acted")
+        learned = at.weights(f"{name}.act") if f"{name}.act" in at.parameters else ()
         return at.op(
-            Kind.ACTIVATION, f"{name}.act", [up], [acted], variant=act, flop_per_element=8.0
-        )
+            Kind.ACTIVATION, f"{name}.act", [up], [acted], learned, variant=act,
+            flop_per_element=8.0,
+        )  # fmt: skip
     gate, up = wide("gate_out"), wide("up_out")
     at.linear([f"{name}.gate", f"{name}.up"], x, [gate, up], **facts)
     acted = at.op(Kind.ACTIVATION, f"{name}.act", [gate], [wide("acted")], flop_per_element=5.0)
     return at.op(Kind.MULTIPLY, f"{name}.multiply", [acted, up], [wide("gated")])
 
 
-def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
+def _experts(at: Layout, e: Experts, x: Tensor, judged: Tensor | None = None) -> Tensor:
     """Route each token to `per_token` of the experts, weigh what they answer, add the shared one.
 
-    The `routed` dimension counts token copies; sharding decides how many reach one rank.
+    `judged` is what the router reads, where that is not what the experts do. The `routed`
+    dimension counts token copies; sharding decides how many reach one rank.
     """
     routed = ("routed", at.run.batch * at.run.seq * e.per_token)
 
@@ -64,9 +79,10 @@ def _experts(at: Layout, e: Experts, x: Tensor) -> Tensor:
 
     seen, low = ("hidden", e.latent or at.hidden), ("latent", e.latent)
     logits = at.tensor("experts.logits", ("choices", e.count), bits=STATISTIC_BITS)
-    at.linear(["experts.router"], x, [logits])
+    at.linear(["experts.router"], judged or x, [logits])
     chosen = at.tensor("experts.chosen", ("per_token", e.per_token), bits=STATISTIC_BITS)
-    at.op(Kind.ROUTE, "experts.route", [logits], [chosen], flop_per_element=5.0)
+    each = at.weights("experts.each") if e.scaled else ()
+    at.op(Kind.ROUTE, "experts.route", [logits], [chosen], each, flop_per_element=5.0)
     rows = Tensor("experts.rows", (routed,), INDEX_BITS, role=Role.INDEX)
     into = x
     if e.latent:

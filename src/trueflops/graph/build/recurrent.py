@@ -22,7 +22,7 @@ from trueflops.model.layers import Recurrent, Rule
 
 Channels = tuple[tuple[str, float], ...]
 # Of a number of the state: forgotten, looked up under the key, corrected, added to, asked.
-STEP_FLOP: Final[dict[Rule, float]] = {"delta": 6.0, "decay": 5.0, "scan": 6.0}
+STEP_FLOP: Final[dict[Rule, float]] = {"delta": 6.0, "decay": 5.0, "scan": 6.0, "filter": 0.0}
 
 
 class Made(NamedTuple):
@@ -37,6 +37,8 @@ class Made(NamedTuple):
 
 def recur(at: Layout, r: Recurrent, x: Tensor) -> Tensor:
     """From the normed residual stream to the output projection."""
+    if r.rule == "filter":
+        return _gated_filter(at, r, x)
     made = _scanned(at, r, x) if r.rule == "scan" else _projected(at, r, x)
     mix = _one_token if at.run.decoding else read_in_chunks
     gates = (made.gate,) if r.rule == "scan" else ()  # its kernels multiply by the gate themselves
@@ -44,6 +46,21 @@ def recur(at: Layout, r: Recurrent, x: Tensor) -> Tensor:
     if r.rule != "scan":
         mixed = _gated(at, r, mixed, made.gate)
     return at.linear(["recurrent.out"], mixed, [at.branch("recurrent.out.y", mixed)])
+
+
+def _gated_filter(at: Layout, r: Recurrent, x: Tensor) -> Tensor:
+    """LFM2's: one product makes all three (vLLM's layers/mamba/short_conv.py, in_proj)."""
+    _, value = _dims(r)
+    q, k, v = (at.tensor(f"state.{name}", *value) for name in "qkv")
+    at.linear(["recurrent.q", "recurrent.k", "recurrent.v"], x, [q, k, v])
+    before = at.op(
+        Kind.MULTIPLY, "recurrent.before", [k, v], [Tensor("state.v.gated", v.dims, v.bits)]
+    )
+    (kept,) = _filter(at, r, "recurrent.conv", (before.renamed("state.v"),))
+    behind = at.op(
+        Kind.MULTIPLY, "recurrent.gating", [q, kept], [Tensor("state.gated", v.dims, v.bits)]
+    )
+    return at.linear(["recurrent.out"], behind, [at.branch("recurrent.out.y", behind)])
 
 
 def _dims(r: Recurrent) -> tuple[Channels, Channels]:

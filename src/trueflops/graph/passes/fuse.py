@@ -3,7 +3,8 @@
 experts: what a served layer of experts does between two collectives becomes one kernel.
 flash: scores, softmax, dropout and context become one attention that never writes the s×s matrix
 (FlashAttention-2, arXiv 2307.08691). chains: neighbouring pointwise ops become one kernel that
-reads its inputs and writes its outputs once. loss: a compiled cross-entropy lifts the logits to
+reads its inputs and writes its outputs once. narrow_loss: nobody lifts the logits that PyTorch's
+cross-entropy reads. loss: a compiled cross-entropy lifts the logits to
 fp32 only in registers, and keeps them as they came beside each row's normaliser.
 """
 
@@ -34,6 +35,7 @@ def fuse(
     flash: bool,
     chains: bool,
     loss: bool = False,
+    narrow_loss: bool = False,
     experts: bool = False,
     decoding: bool = False,
 ) -> Graph:
@@ -45,6 +47,8 @@ def fuse(
         nodes = _fuse_attention(nodes, decoding)
     if loss:
         nodes = [_fused_loss(node) for node in nodes]
+    if narrow_loss:
+        nodes = [_narrow_loss(node) for node in nodes]
     if chains:
         nodes = _fuse_chains(nodes, graph.result)
     return replace(graph, forward=tuple(nodes))
@@ -100,6 +104,14 @@ def _fused_loss(node: Node) -> Node:
     loss = node.outputs[0]
     normaliser = Tensor("loss.logsumexp", loss.dims, STATISTIC_BITS, role=Role.INDEX)
     return node.changed(kind=Kind.FUSED_CROSS_ENTROPY, outputs=(loss, normaliser))
+
+
+def _narrow_loss(node: Node) -> Node:
+    """What the cross-entropy keeps is as wide as its logits."""
+    if not (isinstance(node, Op) and node.kind is _CROSS_ENTROPY):
+        return node
+    loss, softmax = node.outputs
+    return node.changed(outputs=(loss, replace(softmax, bits=node.inputs[0].bits)))
 
 
 _EXPERT_KINDS: Final = frozenset(

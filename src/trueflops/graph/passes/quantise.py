@@ -48,6 +48,9 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
             continue
         routed = any(w.has("experts") for w in node.weights)
         to = experts if routed else dense
+        if to.wide and node.name.startswith(to.wide):
+            nodes.append(node)
+            continue
         bits = to.weight_bits
         if to.dense_bits and not routed:
             bits = to.dense_bits

@@ -130,13 +130,16 @@ def _rotation(op: Op) -> list[Op]:
 
 
 def _loss(op: Op) -> list[Op]:
-    """Logits are widened, turned into logarithms of probabilities, and one of each row is picked.
+    """Logits are widened, unless the loss is as narrow as they are, turned into logarithms of
+    probabilities, and one of each row is picked.
 
     A compiler's fused loss stays one op.
     """
     logits, (loss, softmax) = op.inputs[0], op.outputs
     code = _Code(op)
-    wide = code("widen", WIDEN, Function.CAST, (logits,), named(logits, "wide", STATISTIC_BITS))
+    wide = logits
+    if softmax.bits > logits.bits:
+        wide = code("widen", WIDEN, Function.CAST, (logits,), named(logits, "wide", STATISTIC_BITS))
     code("log_softmax", EagerKernel.SOFTMAX, Function.LOG_SOFTMAX, (wide,), softmax)
     picked = Tensor(softmax.name, loss.dims, softmax.bits, Role.INDEX)
     code("pick", EagerKernel.LOSS, None, (picked,), loss)

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
-from trueflops.model.families.registry import assemble, head_dim, kv_heads, layer_windows, reads
+from trueflops.model.families.registry import (
+    assemble,
+    head_dim,
+    kv_heads,
+    layer_windows,
+    reads,
+    refuse_fields,
+)
 from trueflops.model.layers import Attention, Ffn
 
 
 @reads("gpt2")
 def gpt2(c: Config, name: str) -> Model:
+    """Attention and FFN with biases, learned positions, one packed projection."""
+    return _gpt2(c, name, one_key=False, activation="gelu_new")
+
+
+def _gpt2(c: Config, name: str, *, one_key: bool, activation: str) -> Model:
+    """GPT-2's blocks; `one_key` that all heads of queries share."""
     hidden, heads = c.size("n_embd", "hidden_size"), c.size("n_head", "num_attention_heads")
-    dim = head_dim(c, hidden, heads)
+    dim, kv = head_dim(c, hidden, heads), 1 if one_key else heads
     block = Block(
-        Attention(heads, heads, dim, dim, rope=False, qkv_bias=True, out_bias=True, packed=True),
+        Attention(heads, kv, dim, dim, rope=False, qkv_bias=True, out_bias=True, packed=True),
         Ffn(
             c.size("n_inner", default=4 * hidden),
             gated=False,
             bias=True,
-            activation=c.text("activation_function", default="gelu_new"),
+            activation=c.text("activation_function", default=activation),
         ),
         None,
         norm="layer",
@@ -261,3 +274,31 @@ def nemotron(c: Config, name: str) -> Model:
         hidden,
         tied=False,
     )
+
+
+@reads("phi")
+def phi(c: Config, name: str) -> Model:
+    """Phi-1, 1.5 and 2: attention and FFN read one normed input; biases everywhere."""
+    refuse_fields(c, "qk_layernorm")
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    kv, dim = kv_heads(c, heads, "num_key_value_heads"), head_dim(c, hidden, heads)
+    block = Block(
+        Attention(heads, kv, dim, dim, qkv_bias=True, out_bias=True),
+        Ffn(c.size("intermediate_size"), gated=False, bias=True, activation="gelu_new"),
+        None,
+        norm="layer",
+        norm_bias=True,
+        parallel=True,
+        shared_norm=True,
+        dropout=c.number("resid_pdrop", default=0.0),
+        attention_dropout=c.number("attention_dropout", default=0.0),
+    )
+    blocks = [block] * c.layers("num_hidden_layers")
+    return assemble(c, name, blocks, hidden, tied=False, most_positions=2048, head_bias=True)
+
+
+@reads("gpt_bigcode")
+def gpt_bigcode(c: Config, name: str) -> Model:
+    """StarCoder and SantaCoder: GPT-2 with one key for all heads."""
+    shared = c.flag("multi_query", default=True)
+    return _gpt2(c, name, one_key=shared, activation="gelu_pytorch_tanh")

@@ -18,7 +18,7 @@ from trueflops.model.families.registry import (
 )
 from trueflops.model.layers import Attention, Experts, Ffn, Recurrent
 
-LINEAR, FULL = "linear_attention", "full_attention"
+LINEAR, FULL, CONV = "linear_attention", "full_attention", "conv"
 MOE = ("qwen3_next", "qwen3_5_moe_text")
 
 
@@ -156,3 +156,48 @@ def minimax(c: Config, name: str) -> Model:
     one_a_layer(c, "attn_type_list", usual, layers)
     blocks = [_mixing(kind, full, linear, None, experts) for kind in layer_kinds(c, usual)]
     return assemble(c, name, blocks, hidden, tied=False, most_positions=131072)
+
+
+@reads("lfm2", "lfm2_moe")
+def lfm2(c: Config, name: str) -> Model:
+    """LFM2: short filters, gated before and behind, in most layers; attention in some.
+
+    Lfm2Config, Lfm2MLP and Lfm2MoeSparseMoeBlock of transformers.
+    """
+    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
+    heads = c.size("num_attention_heads")
+    dim, bias = head_dim(c, hidden, heads), c.flag("conv_bias", default=False)
+    full = Attention(heads, kv_heads(c, heads, "num_key_value_heads"), dim, dim, qk_norm="head")
+    near = Recurrent(
+        "filter", hidden // dim, hidden // dim, dim, dim, norm="none", bias=bias, out_bias=bias,
+        conv=c.size("conv_L_cache", default=3, most=1024), conv_bias=bias,
+    )  # fmt: skip
+    whole = set(c.sizes("full_attn_idxs"))
+    usual = [FULL if i in whole or not c.has("full_attn_idxs") else CONV for i in range(layers)]
+    kinds = list(c.texts("layer_types") or usual)
+    one_a_layer(c, "layer_types", kinds, layers)
+    refuse_unknown(c, "layer_types", kinds, (CONV, FULL).__contains__, (CONV, FULL))
+    routed = c.text("model_type") == "lfm2_moe"
+    ffn = Ffn(c.size("intermediate_size") if routed else _lfm2_width(c), gated=True)
+    first = c.size("num_dense_layers", default=2, least=0) if routed else layers
+    experts = None
+    if routed:
+        experts = Experts(
+            c.size("num_experts"), c.size("num_experts_per_tok"), c.size("moe_intermediate_size")
+        )
+    blocks = [
+        Block(full if kind == FULL else None, None if i >= first else ffn,
+              experts if i >= first else None, near if kind == CONV else None)
+        for i, kind in enumerate(kinds)
+    ]  # fmt: skip
+    return assemble(c, name, blocks, hidden, tied=True, most_positions=128000)
+
+
+def _lfm2_width(c: Config) -> int:
+    """Two thirds of what is said, rounded up, unless it is said to be exact."""
+    width = c.size("block_ff_dim", "intermediate_size")
+    if not c.flag("block_auto_adjust_ff_dim", default=True):
+        return width
+    times = c.number("block_ffn_dim_multiplier", default=1.0, most=1024.0)
+    every = c.size("block_multiple_of", default=256)
+    return -(-int(times * int(2 * width / 3)) // every) * every

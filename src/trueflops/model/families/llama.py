@@ -13,7 +13,6 @@ from trueflops.model.families.registry import (
     kv_heads,
     layer_windows,
     reads,
-    refuse_fields,
 )
 from trueflops.model.layers import Attention, Ffn, NormPlacement
 
@@ -47,6 +46,12 @@ TRAITS = {
     "phi3": Traits(),
     "mimo": Traits(qkv_bias=True, out_bias="", local="after max_window_layers"),  # Qwen2's layers
     "qwen2": Traits(qkv_bias=True, out_bias="", local="after max_window_layers"),
+    # Text parts of models that see and hear, Qwen2's layers; before transformers 4.52 the fields of
+    # these lie beside the others in one config.json.
+    **dict.fromkeys(
+        ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"),
+        Traits(qkv_bias=True, out_bias="", local="after max_window_layers"),
+    ),
     "qwen3": Traits(qk_norm="head", local="after max_window_layers"),
     "qwen3_vl_text": Traits(qk_norm="head"),
     "gemma": Traits(tied=True),
@@ -57,7 +62,14 @@ TRAITS = {
     "smollm3": Traits(),
     "helium": Traits(),
     "arcee": Traits(gated=False),
+    "apertus": Traits(qk_norm="head", gated=False),
+    # LLaMA's layers under names of their own (vLLM's models/registry.py, models/internlm2.py).
+    "internlm2": Traits(),
+    "internlm3": Traits(),
+    "minicpm": Traits(tied=True),
+    "exaone": Traits(),
     "glm": Traits(out_bias=""),
+    "glm4v_text": Traits(attention_bias=True, out_bias="", norms="sandwich"),
     "glm4": Traits(out_bias="", norms="sandwich"),
     "seed_oss": Traits(attention_bias=True, out_bias="attention_out_bias"),
     "ernie4_5": Traits(tied=True),
@@ -72,13 +84,16 @@ TRAITS = {
 @reads(*TRAITS)
 def llama_like(c: Config, name: str) -> Model:
     traits = TRAITS[c.text("model_type")]
-    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
+    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers", "num_layers")
     parallel = c.flag("use_parallel_residual", default=traits.parallel)
+    usual = "xielu" if c.text("model_type") == "apertus" else "silu"
+    activation = c.text("hidden_act", "hidden_activation", default=usual)
     ffn = Ffn(
         c.size("intermediate_size"),
         gated=traits.gated,
         bias=c.flag("mlp_bias", "use_bias", default=False),
-        activation=c.text("hidden_act", "hidden_activation", default="silu"),
+        activation=activation,
+        learned=2 if activation == "xielu" else 0,  # alpha_p, alpha_n (arXiv 2411.13010)
     )
     blocks = [
         Block(
@@ -112,7 +127,7 @@ def attentions(c: Config, traits: Traits, hidden: int, layers: int) -> list[Atte
     bias = c.flag("attention_bias", "use_qkv_bias", "use_bias", default=traits.attention_bias)
     last = traits.out_bias and c.flag(traits.out_bias, "use_bias", default=False)
     asked = traits.qk_norm_field and c.flag(traits.qk_norm_field, default=False)
-    windows = layer_windows(c, layers, _local_rule(c, traits), "sliding_window")
+    windows = layer_windows(c, layers, local_rule(c, traits), "sliding_window")
     if c.has("use_sliding_window") and not c.flag("use_sliding_window", default=False):
         windows = [0] * layers
     return [
@@ -130,7 +145,7 @@ def attentions(c: Config, traits: Traits, hidden: int, layers: int) -> list[Atte
     ]
 
 
-def _local_rule(c: Config, traits: Traits):  # type: ignore[no-untyped-def]
+def local_rule(c: Config, traits: Traits):  # type: ignore[no-untyped-def]
     if traits.local == "alternate":
         return lambda layer: layer % 2 == 0
     if traits.local in ("three of four", "five of six"):
@@ -144,32 +159,3 @@ def _local_rule(c: Config, traits: Traits):  # type: ignore[no-untyped-def]
         first = c.size("max_window_layers", default=28, least=0)
         return lambda layer: layer >= first
     return lambda layer: True
-
-
-@reads("gemma4_text")
-def gemma4(c: Config, name: str) -> Model:
-    """Gemma 4, dense: layers that see all have heads of their own width, whose keys are values too
-    (transformers models/gemma4/modeling_gemma4.py, Gemma4TextAttention).
-    """
-    refuse_fields(c, "enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers")
-    hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
-    heads, bias = c.size("num_attention_heads"), c.flag("attention_bias", default=False)
-    shared = c.flag("attention_k_eq_v", default=False)
-    near, far = c.size("head_dim", default=256), c.size("global_head_dim", default=512)
-    kv = kv_heads(c, heads, "num_key_value_heads")
-    few = kv_heads(c, heads, "num_global_key_value_heads", "num_key_value_heads") if shared else kv
-    ffn = Ffn(
-        c.size("intermediate_size"),
-        gated=True,
-        activation=c.text("hidden_activation", default="gelu_pytorch_tanh"),
-    )
-    blocks = []
-    local = _local_rule(c, Traits(local="five of six"))
-    for window in layer_windows(c, layers, local, "sliding_window"):
-        dim = near if window else far
-        attention = Attention(
-            heads, kv if window else few, dim, dim, window=window, qkv_bias=bias, out_bias=bias,
-            qk_norm="head", value_norm=True, keys_as_values=shared and not window,
-        )  # fmt: skip
-        blocks.append(Block(attention, ffn, None, norms="sandwich"))
-    return assemble(c, name, blocks, hidden, tied=True, most_positions=131072)

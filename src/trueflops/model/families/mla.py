@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from trueflops.errors import BadConfig
 from trueflops.language import say
-from trueflops.model.architecture import Model
+from trueflops.model.architecture import Block, Model
 from trueflops.model.config import Config
 from trueflops.model.families.moe import dense_first
-from trueflops.model.families.registry import assemble, one_a_layer, reads
-from trueflops.model.layers import Attention, Indexer, Latent
+from trueflops.model.families.registry import assemble, head_dim, kv_heads, one_a_layer, reads
+from trueflops.model.layers import Attention, Ffn, Indexer, Latent
 
 FULL, SHARED = "full", "shared"
 
@@ -18,7 +18,7 @@ FULL, SHARED = "full", "shared"
 @reads("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa")
 def deepseek(c: Config, name: str) -> Model:
     layers = c.layers("num_hidden_layers")
-    attention = latent_attention(c)
+    attention = latent_attention(c) if c.flag("use_mla", default=True) else _whole_attention(c)
     indexers = _indexers(c, layers) if c.has("index_topk") else [None] * layers
     return assemble(
         c,
@@ -27,6 +27,29 @@ def deepseek(c: Config, name: str) -> Model:
         c.size("hidden_size"),
         tied=False,
     )
+
+
+@reads("deepseek", "deepseek_ocr2_text")
+def deepseek_moe(c: Config, name: str) -> Model:
+    """DeepSeek-MoE (arXiv 2401.06066), and the decoder of DeepSeek-OCR: keys and values in full."""
+    layers = [_whole_attention(c)] * c.layers("num_hidden_layers")
+    return assemble(c, name, dense_first(c, layers), c.size("hidden_size"), tied=False)
+
+
+@reads("minicpm3", "youtu")
+def dense_latent(c: Config, name: str) -> Model:
+    """Latent attention without experts: MiniCPM3, Youtu-LLM."""
+    ffn = Ffn(c.size("intermediate_size"), gated=True, bias=c.flag("mlp_bias", default=False))
+    layers = [Block(latent_attention(c), ffn, None)] * c.layers("num_hidden_layers")
+    return assemble(c, name, layers, c.size("hidden_size"), tied=True)
+
+
+def _whole_attention(c: Config) -> Attention:
+    """Of a family with latent attention, where a release has none (`use_mla`: DeepSeek-OCR)."""
+    heads, bias = c.size("num_attention_heads"), c.flag("attention_bias", default=False)
+    dim = head_dim(c, c.size("hidden_size"), heads)
+    keys = kv_heads(c, heads, "num_key_value_heads")
+    return Attention(heads, keys, dim, dim, qkv_bias=bias, out_bias=bias)
 
 
 def latent_attention(c: Config) -> Attention:

@@ -74,7 +74,7 @@ def minimax_m3(c: Config, name: str) -> Model:
     return _finish(c, name, blocks, hidden)
 
 
-@reads("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text")
+@reads("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
 def qwen_moe(c: Config, name: str) -> Model:
     second = c.text("model_type") == "qwen2_moe"
     hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
@@ -211,7 +211,7 @@ def gpt_oss(c: Config, name: str) -> Model:
     return _finish(c, name, blocks, hidden)
 
 
-@reads("glm4_moe")
+@reads("glm4_moe", "glm4v_moe_text", "solar_open")
 def glm4_moe(c: Config, name: str) -> Model:
     hidden, layers = c.size("hidden_size"), c.layers("num_hidden_layers")
     heads = c.size("num_attention_heads")
@@ -221,7 +221,8 @@ def glm4_moe(c: Config, name: str) -> Model:
         kv,
         dim,
         dim,
-        qkv_bias=c.flag("attention_bias", default=False),
+        # Glm4vMoeTextConfig of transformers has a bias where it is silent.
+        qkv_bias=c.flag("attention_bias", default=c.text("model_type") == "glm4v_moe_text"),
         qk_norm="head" if c.flag("use_qk_norm", default=False) else "none",
     )
     return _finish(c, name, dense_first(c, [attention] * layers), hidden)
