@@ -15,8 +15,9 @@ from typing import Final, Literal
 
 import torch.distributed as dist
 
+from patience import HUNG
+
 State = Literal["whole", "broken"]
-HUNG: Final = 600.0  # seconds after which a rank is taken for hung
 SIZES: Final = tuple(4**power for power in range(5, 11))  # 1 KiB to 1 MiB
 TICK: Final = 1.0  # seconds of the budget that one row takes, by a clock that counts rows
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from patience import HUNG
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.run.as_run import as_run
@@ -25,7 +26,6 @@ from trueflops.run.ran import Ran
 from trueflops.workload import Training
 
 SMALL: Final = Training(seq=16, global_batch=8, tokens=1e4)
-HUNG: Final = 120.0  # seconds after which ranks are taken for hung
 SIZES: Final = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64, "tie_word_embeddings": False,

@@ -14,9 +14,12 @@ import pytest
 
 from accuracy import (
     GATHERED,
+    LAST,
     PUBLISHED,
+    UNSEEN,
     Judged,
     gathered,
+    judge_unseen,
     judge_without_source,
     tables_of_others,
     truth_folder,
@@ -32,7 +35,7 @@ from trueflops.verify.regimes import REGIMES, TABLES, Regime
 from trueflops.verify.score import overall, summary
 
 ROOT = Path(__file__).parent.parent
-UNSEEN = sorted((ROOT / "truth" / "h200_unseen").glob("*.csv"))
+MEASURED = sorted((ROOT / "truth" / "h200_unseen").glob("*.csv"))
 
 
 @cache
@@ -50,8 +53,10 @@ def judged() -> Judged:
     paths += tables_of_others(truth_folder())
     paths += gathered(truth_folder())
     found = [verified(path) for path in paths if reader_of(read_table(path))]
-    measured = judge_measured(map(read_table, UNSEEN), "H200-SXM-141GB")
-    return Judged(Findings().extend([*found, measured]), judge_without_source())
+    measured = judge_measured(map(read_table, MEASURED), "H200-SXM-141GB")
+    known = Findings().extend([*found, measured])
+    since = (judge_unseen(tables) for tables in (UNSEEN, LAST))
+    return Judged(known, judge_without_source(), *since)
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)
@@ -86,8 +91,8 @@ def test_intervals_cover_sources_that_nobody_has_seen(quantity: str) -> None:
 
 
 def test_a_measured_profile_is_sharper_than_what_is_shipped() -> None:
-    assert len(UNSEEN) == 3
-    for path in UNSEEN:
+    assert len(MEASURED) == 3
+    for path in MEASURED:
         own = judge_measured([read_table(path)], "H200")
         assert overall(own)[0].median < overall(verified(path))[0].median
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import HUNG
 from trueflops.catalog.names import known
 from trueflops.cli import main
 from trueflops.cli.arguments import parser
@@ -56,8 +57,9 @@ class TestWhatMayStand:
 
     def test_values(self) -> None:
         assert words("train", "X", "--zero", "") == ["0", "1", "2", "3"]
-        assert words("train", "X", "--framework=megatron-") == ["--framework=megatron-deepspeed"]
-        assert words("train", "X", "--framework", "=", "megatron-") == ["megatron-deepspeed"]
+        assert words("train", "X", "--framework=megatron-d") == ["--framework=megatron-deepspeed"]
+        both = ["megatron-deepspeed", "megatron-core"]
+        assert words("train", "X", "--framework", "=", "megatron-") == both
         assert "bf16,fp8" in words("train", "X", "--compute", "bf16,")
         assert "bf16,bf16" not in words("train", "X", "--compute", "bf16,")
         assert words("infer", "X", "--engine", "vl") == ["vllm", "vllm-0.2"]
@@ -112,7 +114,7 @@ def shell(name: str, script: str, where: dict[str, str]) -> str:
         pytest.skip(f"{name} is not here")
     done = subprocess.run(
         [name, *(["--norc"] if name == "bash" else ["-f"] if name == "zsh" else ["--no-config"]),
-         "-c", script], capture_output=True, text=True, env=where, cwd=where["HOME"], timeout=60,
+         "-c", script], capture_output=True, text=True, env=where, cwd=where["HOME"], timeout=HUNG,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -173,9 +175,9 @@ def test_tab_at_a_terminal(name: str, where: dict[str, str]) -> None:
             os.close(ours)
 
 
-def until(terminal: int, mark: str, seconds: float = 20.0) -> str:
+def until(terminal: int, mark: str) -> str:
     """What a terminal shows until a mark does."""
-    seen, end = b"", time.monotonic() + seconds
+    seen, end = b"", time.monotonic() + HUNG
     while time.monotonic() < end:
         if select.select([terminal], [], [], 0.2)[0]:
             seen += os.read(terminal, 65536)

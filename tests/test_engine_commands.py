@@ -40,6 +40,7 @@ def _deployed(tool: str, engine: str, cut: tuple[int, int, int, int]) -> Deploye
         engine, tp=tp, pp=pp, dp=dp, ep=ep, cache=cache,
         memory_share=0.85 if pooled else None, max_model_len=8192,
         block_size=32 if pooled else None, max_num_seqs=64, max_num_batched_tokens=4096,
+        enforce_eager=1 if engine in ("vllm", "sglang") else None,
     )  # fmt: skip
 
 

@@ -197,3 +197,51 @@ def test_exllama_looks_tokens_up_on_the_host_and_has_buffers_of_its_own() -> Non
     )
     assert whole["weights"] - held["weights"] == pytest.approx(table / 4, rel=1e-6)
     assert held["communication buffers"] == 0.0 < whole["communication buffers"]
+
+
+def test_a_servers_memory_is_no_surer_than_the_whole_of_a_training_steps() -> None:
+    """Weights follow from the model, what an engine holds beside them does not."""
+    memory = _memory("exllamav3", "RTX 3090")
+    plan, passes = tf.Plan(), memory.passes
+    whole = memory.of(plan, passes.costs(plan, 1.0, 1024.0, 0.0), 1)[0].estimate
+    doubt = passes.profile.curve("allocator")["whole"]
+    assert doubt > 0.0
+    assert whole.low < whole.value * (1.0 - doubt) < whole.value * (1.0 + doubt) < whole.high
+
+
+def test_a_pass_that_is_not_compiled_holds_what_python_still_names() -> None:
+    """VLLM 0.6.4 prints 2.07 and 2.99 GiB for prompts of 20,000 and 29,000 tokens (issue 10517)."""
+    model, plan = tf.read_model("Llama-3.1-8B"), tf.Plan()
+    for tokens, gib in ((20000, 2.07), (29000, 2.99)):
+        engine = engine_on("vllm", tf.accelerator("RTX 3090"), "0.6.4").but(step_tokens=tokens)
+        held = trial_bytes(model, plan, engine)
+        assert held == tokens * 2 * 3 * (4096 + 14336)
+        assert held / GIBI == pytest.approx(gib, rel=0.01)
+        assert trial_bytes(model, plan, engine.but(eager=False)) < held
+
+
+@pytest.mark.parametrize(
+    ("release", "counted"),
+    [
+        ("0.2.4", set()),
+        ("0.3.3", {"communication buffers", "context"}),
+        ("0.6.3", {"communication buffers", "libraries"}),
+        ("0.6.4", {"communication buffers", "context"}),
+        ("0.6.5", {"communication buffers", "libraries"}),
+        ("0.9.2", {"communication buffers", "libraries"}),
+    ],
+)
+def test_releases_of_vllm_count_less_or_more_of_what_is_taken(
+    release: str, counted: set[str]
+) -> None:
+    memory, plan = _memory("vllm", "A100", release=release), tf.Plan()
+    parts = {part.name for part in memory.fixed(plan, memory.passes.costs(plan, 1.0, 1.0, 0.0))}
+    assert parts == {"weights", "working tensors"} | counted
+
+
+def test_a_hybrid_that_caches_prefixes_keeps_two_states() -> None:
+    """VLLM's MambaSpec.max_memory_usage_bytes: three groups of states, one block more each."""
+    before, since = (_cache("Qwen3.5-27B", release=release) for release in ("0.25.1", "0.26"))
+    more = since.longest_bytes(131072) - before.longest_bytes(131072)
+    assert more == pytest.approx(3 * since.block_bytes)
+    assert since.block == 784

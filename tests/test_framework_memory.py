@@ -14,6 +14,7 @@ from framework_memory import Row, cases, predicted, rows
 
 PEAK: Final = 0.05
 LASTING: Final = 0.01  # of the peak: what a part that lasts may be off by
+NAMING: Final = ("automodel", "prime-rl")  # both under fully_shard: the second's loop has the name
 SOME: Final = tuple(rows()[::5])
 
 
@@ -28,6 +29,18 @@ def test_peaks_are_those_of_the_frameworks(row: Row) -> None:
     assert ours["peak"] == pytest.approx(row.parts["peak"], rel=PEAK)
     for part in ("weights", "states"):
         assert ours[part] == pytest.approx(row.parts[part], abs=LASTING * row.parts["peak"])
+
+
+def test_a_loop_that_names_what_it_lifted_holds_a_wide_copy_of_the_logits() -> None:
+    """prime-rl's supervised trainer still has the model's output while the backward runs."""
+    model, cluster = tf.read_model("Qwen3-0.6B"), tf.cluster("1xH100")
+    plan = tf.Plan(recompute="full", parameter_dtype="fp32", mixed="engine", gradient_dtype="fp32")
+    asked = tf.Training(seq=8192, global_batch=2, tokens=16384.0)
+    peaks = [
+        float(tf.Trainer(model, asked, cluster, profile).predict_one(plan).peak("allocated").value)
+        for profile in (tf.profile_of(tf.accelerator("H100"), name) for name in NAMING)
+    ]
+    assert peaks[1] - peaks[0] == pytest.approx(8192 * model.vocab * 4.0, rel=0.01)
 
 
 def test_amd_had_no_expandable_segments() -> None:

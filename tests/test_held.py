@@ -7,9 +7,11 @@ import pytest
 import trueflops as tf
 
 
-def held(framework: str, plan: tf.Plan, model: str = "Llama-3.1-8B") -> dict[str, float]:
+def held(
+    framework: str, plan: tf.Plan, model: str = "Llama-3.1-8B", seq: int = 512
+) -> dict[str, float]:
     where = tf.cluster("4xB200")
-    asked = tf.Training(seq=512, global_batch=4, tokens=1e9)
+    asked = tf.Training(seq=seq, global_batch=4, tokens=1e9)
     profile = tf.profile_of(where.accelerator, framework)
     memory = tf.Trainer(tf.read_model(model), asked, where, profile).predict_one(plan).memory
     return {part.name: float(part.value) for part in memory.parts}
@@ -69,8 +71,10 @@ def test_megatron_fsdp_divides_weights_and_gradients() -> None:
     own = model.parameter_count / 4
     whole = held("megatron", tf.Plan(dp_shard=4, zero=1))
     shared = held("megatron", tf.Plan(dp_shard=4, zero=3))
+    assert whole["weights"] == pytest.approx(2.0 * model.parameter_count, rel=1e-3)
+    widened = 4.0 * own  # of this rank's share, in the optimizer's step
+    assert whole["gradients"] == pytest.approx(2.0 * model.parameter_count + widened, rel=1e-3)
     for part in ("weights", "gradients"):
-        assert whole[part] == pytest.approx(2.0 * model.parameter_count, rel=1e-3), part
         assert shared[part] == pytest.approx(2.0 * own, rel=1e-3), part
     # The ends, a layer and half a billion elements ahead; gradients of head and layer wait.
     ends = 2 * model.vocab * model.hidden
@@ -126,3 +130,58 @@ def test_paged_states_are_not_on_the_device() -> None:
     paged = tf.Plan(dp_replicate=4, optimizer="adamw-8bit-bf16", paged_states=True)
     assert held("plain", paged)["optimizer states"] == 0.0
     assert held("plain", paged.but(paged_states=False))["optimizer states"] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("plan", "own"), [(tf.Plan(dp_replicate=4), 1), (tf.Plan(dp_shard=4, zero=1), 4)]
+)
+def test_megatron_copies_narrow_gradients_to_fp32_for_its_step(plan: tf.Plan, own: int) -> None:
+    """Where nothing is kept for the backward, that is the fullest moment."""
+    few = plan.but(recompute="full")
+    all_of_them = tf.read_model("Llama-3.1-8B").parameter_count
+    narrow = held("megatron", few)["gradients"]
+    assert narrow == pytest.approx((2.0 + 4.0 / own) * all_of_them, rel=1e-3)
+    assert held("megatron", few.but(gradient_dtype="fp32"))["gradients"] == pytest.approx(
+        4.0 * all_of_them, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "megatron-deepspeed"])
+def test_deepspeed_without_zero_widens_all_gradients_twice(framework: str) -> None:
+    """FP16_Optimizer.step: p.grad.to(fp32) of all, which _flatten_dense_tensors then joins."""
+    found = held(framework, tf.Plan(dp_replicate=4, recompute="full"))
+    all_of_them = tf.read_model("Llama-3.1-8B").parameter_count
+    assert found["gradients"] == pytest.approx((2.0 + 4.0 + 4.0) * all_of_them, rel=1e-3)
+    assert found["communication buffers"] == 0.0
+
+
+def test_a_loop_of_ones_own_keeps_logits_and_no_buffer_of_gradients() -> None:
+    """Beside log-softmax, its gradient and theirs, all fp32, the 16-bit logits that it named."""
+    plan, model = tf.Plan(dp_replicate=4, optimizer="adamw-bf16"), tf.read_model("Llama-3.1-8B")
+    own, plain = (held(by, plan, seq=8192) for by in ("megatron-core", "plain"))
+    assert own["logits and loss"] - plain["logits and loss"] == 2.0 * 8192 * model.vocab
+    assert own["gradients"] < held("megatron", plan)["gradients"]
+    narrow, own = plan.but(compute="fp8"), held("megatron-core", plan)
+    more = held("megatron-core", narrow)["weights"] - own["weights"]
+    assert more == held("megatron", narrow)["weights"] - held("megatron", plan)["weights"] > 0.0
+
+
+@pytest.mark.parametrize("implementation", ["library", "eager"])
+def test_a_loss_over_narrow_logits_holds_three_of_them(implementation: str) -> None:
+    """log-softmax, its gradient and theirs, as wide as the logits: half of what fp32 takes."""
+    plan = tf.Plan(dp_replicate=4, optimizer="adamw-bf16", implementation=implementation)
+    narrow, plain = (
+        held("plain", plan.but(loss=loss), seq=8192)["logits and loss"]
+        for loss in ("narrow", "plain")
+    )
+    head = 2 * 8192 * 4096 * 2.0  # its inputs, before and after the norm
+    vocab = tf.read_model("Llama-3.1-8B").vocab
+    assert narrow == pytest.approx(3 * 2.0 * 8192 * vocab, abs=4.0 * head)
+    assert plain == pytest.approx(3 * 4.0 * 8192 * vocab, abs=4.0 * head)
+
+
+def test_apexs_optimizer_reads_narrow_gradients_as_they_are() -> None:
+    plan = tf.Plan(dp_shard=4, zero=1, recompute="full")
+    own = tf.read_model("Llama-3.1-8B").parameter_count / 4
+    gap = held("megatron", plan)["gradients"] - held("nemo", plan)["gradients"]
+    assert gap == pytest.approx(4.0 * own, rel=1e-3)

@@ -225,6 +225,45 @@ def test_each_expert_is_a_launch_and_a_hook_under_megatron() -> None:
         assert taken == pytest.approx(law["modules"] + 7 * law["launch"] + hooks)
 
 
+def test_megatron_bridge_adapts_all_experts_of_a_rank_at_once() -> None:
+    """One adapter for all experts; what scales its term and adds it are PyTorch's own calls."""
+    where = cluster("8xH100")
+    host = Clock(where, profile_of(where.accelerator, "megatron")).host
+    plan = Plan(adapters="lora", lora_targets="qkv,o,gate,up,down", adapter_dtype="bf16")
+    program = compile_program(read_model("Mixtral-8x7B"), plan, Pass(1.0, 4096.0))
+    taken = {
+        op.name: host.node_seconds(op, "forward")
+        for op in program.blocks[0]
+        if isinstance(op, Op) and op.name.startswith("experts.down") and op.of is None
+    }
+    module = host.law["modules"]
+    assert taken["experts.down.lora_a"] == taken["experts.down.lora_b"] == module
+    assert taken["experts.down"] > module
+    added = taken["experts.down.lora_scale+experts.down.lora_add"]
+    assert 0.0 < added < module / 3.0
+
+
+def test_a_checkpointed_part_costs_the_host_where_its_launch_does_not_hold_it() -> None:
+    chip, costs = cluster("H200").accelerator, {}
+    plan = Plan(recompute="full")
+    program = compile_program(read_model("Llama-3.1-8B"), plan, Pass(1.0, 4096.0))
+    graph = program.recomputing[0]
+    for framework in ("fsdp", "plain", "compiled", "maxtext", "megatron", "megatron-deepspeed"):
+        host = Clock(cluster("H200"), profile_of(chip, framework)).host
+        launches = sum(
+            float(host.node_seconds(node, phase))
+            for phase, node in graph.phases()
+            if phase == "recompute"
+        )
+        costs[framework] = float(host.graph_seconds(graph)["recompute"]) - launches
+    stored = host.law["checkpoint"]
+    assert costs["fsdp"] == pytest.approx(stored)
+    assert costs["plain"] == pytest.approx(stored)
+    # Megatron-DeepSpeed's launch was fitted to vTrain's runs, which recompute every layer.
+    others = [costs[name] for name in ("compiled", "maxtext", "megatron", "megatron-deepspeed")]
+    assert others == pytest.approx([0.0] * 4, abs=1e-9)
+
+
 def test_zero3_fetches_modules_and_reduces_weights() -> None:
     """GPT-2's layer has two norms and four projections, as queries, keys and values are one, each
     with a bias: twelve gradients, six modules.

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import trueflops
+from patience import HUNG
 from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.measure import stopping
@@ -38,7 +39,6 @@ from trueflops.measure.shapes import of_model, products  # noqa: E402
 from trueflops.measure.state import Meter  # noqa: E402
 
 SOURCE = Path(trueflops.__file__).parent
-HUNG = 600.0  # seconds after which a process is taken for hung
 WHOLE = ("schema_version", "name", "accelerator", "measured")
 
 

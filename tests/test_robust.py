@@ -17,6 +17,7 @@ import pytest
 
 from fuzz import fuzz
 from fuzz_inputs import CLASSES
+from patience import HUNG
 from trueflops.catalog.models import model_record
 from trueflops.cli import main
 from trueflops.errors import BadInput, BadQuantity
@@ -289,7 +290,7 @@ def python(code: str, *, close: bool = False) -> tuple[int, str, str]:
         if close:
             process.stdout.close()
             return process.wait(60), "", process.stderr.read()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HUNG)
         return process.returncode, out, err
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from patience import HUNG
 from run_ranks import job_of, model_of, run
 from trueflops.run import agent
 from trueflops.run.checkpoint import latest
@@ -82,12 +83,12 @@ def test_torchrun_restarts_a_killed_rank(tmp_path: Path) -> None:
     words += ["--steps", str(steps), "--checkpoint", str(kept), "--save-every", "5"]
     command = [sys.executable, "-m", "trueflops", "run", str(plan), *words, "--max-restarts", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 120.0
+    until = time.monotonic() + HUNG
     while latest(kept) is None and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
     victim = max(_ranks(process.pid))
     os.kill(victim, signal.SIGKILL)
-    out, error = process.communicate(timeout=120.0)
+    out, error = process.communicate(timeout=HUNG)
     assert process.returncode == 0, error
     answer = json.loads(out)
     assert answer["begun_at_step"] >= 5

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import trueflops as tf
+from patience import HUNG
 from run_ranks import job_of, model_of
 from trueflops.cli import main
 from trueflops.report.run_log import log_notes, step_line
@@ -21,8 +22,6 @@ from trueflops.run.checkpoint import latest
 from trueflops.run.expected import expect
 from trueflops.run.peak import Peak, peak_of
 from trueflops.run.ran import StepRan
-
-PATIENCE = 300.0  # seconds; what takes so long hangs
 
 
 def words(folder: Path, plan: dict[str, Any], *more: str) -> list[str]:
@@ -70,7 +69,7 @@ def test_who_says_what_the_peak_is() -> None:
 def test_a_trace_that_diagnose_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.json.gz"
     command = words(tmp_path, {}, "--steps", "7", "--trace", str(trace))
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=HUNG, check=True)
     assert ran.stderr.count("(traced: slower)") == 3
     assert "profiler_start" not in ran.stderr
     assert main(["diagnose", str(trace), "--on", "H100", "--json"]) == 0
@@ -100,7 +99,7 @@ def test_a_full_disk_loses_nothing_saved(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     plan = {"dp_shard": 2, "zero": 1}
     saving = ("--checkpoint", str(kept), "--save-every", "4")
-    subprocess.run(words(tmp_path, plan, *saving, "--steps", "4"), check=True, timeout=PATIENCE,
+    subprocess.run(words(tmp_path, plan, *saving, "--steps", "4"), check=True, timeout=HUNG,
                    capture_output=True)  # fmt: skip
     whole = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
     assert latest(kept) == kept / "step-4"
@@ -110,7 +109,7 @@ def test_a_full_disk_loses_nothing_saved(tmp_path: Path) -> None:
 
     again = words(tmp_path, plan, *saving, "--steps", "8")
     ran = subprocess.run(
-        again, preexec_fn=fill, capture_output=True, text=True, timeout=PATIENCE, check=False
+        again, preexec_fn=fill, capture_output=True, text=True, timeout=HUNG, check=False
     )
     assert ran.returncode == 1, ran.stderr
     assert "step 8 could not be saved" in ran.stderr
@@ -135,7 +134,7 @@ def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
             break
     os.killpg(process.pid, signal.SIGINT)
     rest = process.stderr.read()
-    assert process.wait(PATIENCE) == 130, rest
+    assert process.wait(HUNG) == 130, rest
     assert "stopped after step" in rest
     assert "Traceback" not in rest
     found = latest(kept)
@@ -143,5 +142,5 @@ def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
     assert int(found.name.partition("-")[2]) >= 5
     steps = str(int(found.name.partition("-")[2]) + 1)
     onward = words(tmp_path, {}, "--checkpoint", str(kept), "--steps", steps, "--json")
-    ran = subprocess.run(onward, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    ran = subprocess.run(onward, capture_output=True, text=True, timeout=HUNG, check=True)
     assert json.loads(ran.stdout)["begun_at_step"] == int(steps) - 1

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import trueflops as tf
+from patience import HUNG
 from run_ranks import job_of, model_of
 from trueflops.cli import main
 from trueflops.errors import BadInput
@@ -101,7 +102,7 @@ raise SystemExit(main(["run", sys.argv[1], "--model", sys.argv[2], "--device", "
 def test_out_of_memory_is_one_sentence(tmp_path: Path) -> None:
     model_of("llama", tmp_path)
     words = [sys.executable, "-c", FULL, str(written(tmp_path, {})), str(tmp_path / "llama")]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=HUNG)
     assert ran.returncode == 1
     assert "rank 0: out of memory;" in ran.stderr
     assert "of tensors were predicted" in ran.stderr

@@ -14,15 +14,19 @@ import trueflops as tf
 from trueflops.catalog import accelerator
 from trueflops.cli import main
 from trueflops.errors import BadInput
+from trueflops.plan import serving_plan
+from trueflops.predict import Server
 from trueflops.predict.serving import Speculation
 from trueflops.profile import Engine, engine_of, engine_on
 from trueflops.serve.front import Front
+from trueflops.serve.interval import queueing
 from trueflops.serve.load import Lengths, Requests, arrivals, draw_requests
-from trueflops.serve.outcome import outcome
+from trueflops.serve.outcome import Outcome, outcome
 from trueflops.serve.scheduler import serve
 from trueflops.serve.simulated import Deployed
 from trueflops.serve.step_clock import StepClock
 from trueflops.serve.trace_file import read_requests
+from trueflops.workload import Serving
 
 ROOM = 1e7
 
@@ -337,3 +341,28 @@ def test_a_load_that_is_none_is_refused(
 ) -> None:
     assert main([*ASK, *flags]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_queue_near_its_limit_is_known_less_well_than_its_steps() -> None:
+    """A server of M/D/1 kind at nine tenths of what it serves, and at a tenth."""
+    where = tf.cluster("1xH100")
+    server = Server(
+        tf.read_model("Llama-3.1-8B"), Serving(1024, 1, 1), where, tf.profile_of(where.accelerator)
+    )
+    point = server.predict(serving_plan(server.model, server.dtype))
+    alone = float(point.prefill.value)
+
+    def far(rate: float) -> tuple[float, float]:
+        requests = draw_requests(3000, Lengths(1024.0), Lengths(1.0), rate=rate)
+        deployed = Deployed(server, point.plan, server.engine.but(most_sequences=1))
+
+        def at_pace(pace: float) -> Outcome:
+            return outcome(deployed.serve(requests, pace))
+
+        return queueing(at_pace(1.0), requests, point, at_pace).queueing
+
+    crowded, idle = far(0.9 / alone), far(0.1 / alone)
+    assert crowded[1] > 0.7
+    assert crowded[0] > 0.3
+    assert max(idle) < 0.2
+    assert far(np.inf) == (0.0, 0.0), "a burst waits as long as its steps take"

@@ -53,7 +53,10 @@ class TestSoftware:
             (["infer", "GPT-2", "--engine", "fsdp"], "fsdp trains; write --engine with one of"),
             (["infer", "GPT-2", "--engine", "vlm"], "did you mean vllm"),
             (["infer", "GPT-2", "--engine", "megatrn"], "unknown engine 'megatrn'; known: exllama"),
-            (["train", "GPT-2", "--framework", "torchtitn"], "torchtitan or torchtune? [UNK"),
+            (
+                ["train", "GPT-2", "--framework", "torchtitn"],
+                "did you mean torchtitan, torchtune or torchtitan-eager? [UNK",
+            ),
         ],
     )
     def test_the_other_kind_is_refused(self, capsys: Capture, words: list[str], says: str) -> None:
@@ -90,6 +93,14 @@ class TestSoftware:
         for name in frameworks():
             assert any(runs_on(name, vendor) for vendor in vendors)
             assert set(lacking(name)) <= {field.name for field in fields(Plan)}
+
+    def test_what_a_framework_keeps_its_weights_in_is_taken_unless_another_is_given(
+        self, capsys: Capture
+    ) -> None:
+        words = ("train", "GPT-2", "--on", "8xH100", "--dp", "8", "--framework", "prime-rl")
+        assert "--parameter-dtype fp32" in ask(capsys, *words)["plan_flags"]
+        narrow = ask(capsys, *words, "--parameter-dtype", "bf16")["plan_flags"]
+        assert "--parameter-dtype" not in narrow
 
     def test_the_default_is_named(self, capsys: Capture) -> None:
         words = ("train", "GPT-2", "--on", "8xH100", "--dp", "8")

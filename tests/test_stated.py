@@ -152,6 +152,26 @@ class TestLayouts:
         degrees = [(other["tp"], other["pp"], other["dp_shard"]) for other in guess.others]
         assert degrees == [(16, 2, 2), (8, 4, 2), (4, 2, 8), (8, 1, 8)]
 
+    def test_a_micro_batch_that_nobody_states_fills_the_chip(self) -> None:
+        row = {
+            "id": "a", "source_key": "somewhere", "year": "2025", "model": "GPT-2",
+            "seq_len": "1024", "accelerator": "RTX 4090", "n_devices": "2", "dtype": "amp_bf16",
+            "zero_or_fsdp": "DDP", "global_batch": "512", "step_time_s": "2.8", "recompute": "none",
+            "framework": "PyTorch DDP + torch.compile", "flash_attention": "y",
+        }  # fmt: skip
+        predictor = Predictor(best_known)
+        filled, one, piped = (
+            predictor.predict(read_case({**row, **cells}, "a"))
+            for cells in ({}, {"micro_batch": "1"}, {"pp": "2", "framework": "Megatron-LM"})
+        )
+        assert filled.plan.micro_batch > 8
+        assert filled.memory.value <= filled.capacity_bytes
+        assert filled.step.value < 0.7 * one.step.value
+        assert piped.plan.micro_batch == one.plan.micro_batch == 1
+        case = read_case(row, "a")
+        said = [str(guess) for guess in predictor.guesses(case, filled.plan)]
+        assert any("as many sequences as the chip holds" in guess for guess in said)
+
     def test_a_model_is_spread_until_it_fits(self) -> None:
         row = {
             "id": "a", "source_key": "somewhere", "year": "2023", "model": "GPT3-175B",

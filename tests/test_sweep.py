@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from patience import HUNG
 from trueflops.cli import main
 from trueflops.cli import sweep as command
 from trueflops.cli.arguments import parse
@@ -368,7 +369,7 @@ class TestJournal:
         table, program = tmp_path / "t.csv", tmp_path / "killed.py"
         program.write_text(KILLED)
         words = ["sweep", str(spec), "-o", str(table), "--jobs", "2"]
-        done = subprocess.run([sys.executable, str(program), *words], check=False, timeout=600)
+        done = subprocess.run([sys.executable, str(program), *words], check=False, timeout=HUNG)
         assert done.returncode == -signal.SIGKILL
         assert not table.exists()
         journal = journal_of(table)

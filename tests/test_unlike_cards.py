@@ -380,3 +380,9 @@ def test_any_format_is_one_that_all_cards_have(capsys: Capture) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["weights"] in ("bf16", "int4")
     assert found["kv_cache_bits"] == 16.0
+
+
+def test_cards_that_differ_run_without_captured_graphs(capsys: pytest.CaptureFixture[str]) -> None:
+    on = ["infer", "Llama-3.1-8B", "--on", "RTX-4090+RTX-3090", "--engine", "vllm"]
+    assert main([*on, "--enforce-eager"]) == 0
+    assert "no step is a captured graph" in capsys.readouterr().out

@@ -230,6 +230,14 @@ class TestTraining:
         assert [row.quantity for row in found] == ["step_seconds", "peak_bytes"]
         assert found[1].measured == 47.65 * 2**30
 
+    def test_memory_alone_needs_no_name_of_a_chip(self) -> None:
+        memory = {"tokens_per_s_per_gpu": "", "peak_mem_gb_measured": "30"}
+        unnamed, named = (
+            read_case(run_of(**memory, accelerator=chip), "a") for chip in ("", "A100-80GB")
+        )
+        assert unnamed.cluster.accelerator == named.cluster.accelerator
+        assert (unnamed.plan, unnamed.cluster.count) == (named.plan, named.cluster.count)
+
 
 class TestReading:
     def test_times_come_from_the_best_cell(self) -> None:
@@ -344,11 +352,34 @@ class TestReading:
             assert read_case(row, "a").attention == kernel, framework
             assert read_case({**row, "attention": "sdpa"}, "a").attention == "", framework
 
+    def test_a_named_release_of_transformers_says_whether_it_writes_scores_out(self) -> None:
+        for framework, flash in (
+            ("HF Trainer, transformers 4.31.0", False),
+            ("HF Trainer, transformers==4.36", True),
+            ("HF Trainer", True),
+        ):
+            assert read_case(run_of(framework=framework, year="2024"), "a").plan.flash is flash
+        asked = run_of(framework="HF Trainer, transformers 4.34", flash_attention="y")
+        assert read_case(asked, "a").plan.flash
+
     def test_a_loss_inside_of_a_compiled_model_is_fused(self) -> None:
         row = run_of(framework="PyTorch DDP + torch.compile", loss_kernel="plain")
         assert read_case(row, "a").plan.loss == "plain"
         row |= {"source": "KellerJordan/modded-nanogpt records/x", "notes": "autocast bf16"}
         assert read_case(row, "a").plan.loss == "fused"
+
+    def test_nanogpt_trains_without_dropout_and_compiles_its_loss(self) -> None:
+        row = run_of(
+            model="GPT-2", layers="", hidden="", heads="", kv_heads="", ffn="", vocab="",
+            params_b="", framework="nanoGPT (torch.compile)", source="karpathy/nanoGPT README.md",
+        )  # fmt: skip
+        case = read_case(row, "a")
+        assert case.plan.loss == "fused"
+        assert case.model.blocks[0].dropout == case.model.blocks[0].attention_dropout == 0.0
+        eager = read_case({**row, "framework": "nanoGPT", "compiled": "n"}, "a")
+        assert (eager.framework, eager.plan.loss) == ("plain", "plain")
+        other = read_case({**row, "source": "", "framework": "PyTorch DDP"}, "a")
+        assert other.model.blocks[0].dropout
 
     def test_torchtitan_compiles_its_loss_in_some_releases(self) -> None:
         page = "torchao docs/source/workflows/training.md @36027d82d1"
@@ -402,6 +433,15 @@ class TestReading:
         assert read_case(run_of(), "a").cluster.accelerator.name == "H100-SXM5-96GB-HBM2e"
         other = read_case(run_of(framework="Megatron-LM"), "a")
         assert other.cluster.accelerator.name == "H100-SXM5-80GB"
+        rented = read_case(run_of(notes="4 x p5.48xlarge"), "a")
+        assert rented.cluster.accelerator.name == "H100-SXM5-80GB"
+
+    def test_maxtext_trains_without_dropout(self) -> None:
+        """A GPT's config.json leaves it to a library's default, which MaxText does not have."""
+        gpt = {"model": "GPT-3-175B"}
+        assert read_run_model(gpt, "megatron").blocks[0].attention_dropout
+        kept = read_run_model(gpt, "maxtext").blocks[0]
+        assert kept.dropout == kept.attention_dropout == 0.0
 
     def test_structure_follows_from_the_parameter_count(self) -> None:
         shape = {"model": "x", "layers": "32", "hidden": "4096", "heads": "32", "vocab": "32000"}

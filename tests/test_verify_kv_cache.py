@@ -200,3 +200,74 @@ def test_what_a_plan_has_no_word_for_is_refused(judge: Judge) -> None:
     narrow = row.replace("Qwen3-8B,bf16", "Qwen3.5-27B,{1}")
     assert judge(narrow.format("", "bf16")).rows
     assert "leaves wide" in judge(narrow.format("", "gptq")).refused[0].reason
+
+
+def test_notes_say_which_engine_ran_and_how(judge: Judge) -> None:
+    row = "a,log (2026-08-01),vllm,{0},{1},bf16,auto,{2},{3},1,1,,,0.9,{4},,,,,,30.0,{5},,{6},,{7}"
+
+    def bytes_of(*cells: str) -> float:
+        return float(_of(judge(row.format(*cells)), "kv_bytes").predicted)
+
+    plain = ("0.27.1", "Llama-3.1-8B", "A100-80GB", "80", "8192", "", "400000")
+    graphs = bytes_of(*plain, "--enforce-eager") - bytes_of(*plain, "")
+    assert graphs == pytest.approx(0.64e9)  # the sampler decides, not what is uncompiled
+    blocks = ("0.7.0", "Llama-3.1-8B", "A100-80GB", "80", "32768", "9000", "")
+    assert bytes_of(*blocks, "V1 engine") > bytes_of(*blocks, "")  # no whole prompt is tried
+    hybrid = ("0.24.0", "Qwen3.5-27B", "H200", "141", "131072", "", "800000")
+    kept = [
+        _of(judge(row.format(*hybrid, notes)), "kv_tokens").predicted
+        for notes in ("", "--enable-prefix-caching", "--no-enable-prefix-caching")
+    ]
+    assert kept[0] == kept[2] > kept[1]
+
+
+def test_vllm_prints_tokens_by_requests_since_0_20_1(judge: Judge) -> None:
+    row = "a,log,vllm,{0},gemma-4-12b,bf16,auto,H100,80,1,1,,,0.9,131072,,,,,,,,,400000,,"
+    by_block, by_request, later = (
+        float(_of(judge(row.format(release)), "kv_tokens").predicted)
+        for release in ("0.20.0", "0.20.1", "0.21.0")
+    )
+    # Layers with windows keep far less of a long request than their share of the blocks.
+    assert by_request == later > 4.0 * by_block
+
+
+def test_a_build_without_a_number_is_told_by_its_day(judge: Judge) -> None:
+    row = "a,log ({0}),vllm,{1},Qwen3.5-27B,bf16,auto,H200,141,1,1,,,0.9,131072,,,,,,,,,800000,,"
+    built = _of(judge(row.format("2026-08-17", "0.1.dev1+g4d2a68d64")), "kv_tokens")
+    assert built.predicted == _of(judge(row.format("2026-08-17", "0.27.1")), "kv_tokens").predicted
+    assert built.predicted != _of(judge(row.format("2026-06-01", "")), "kv_tokens").predicted
+
+
+def test_a_card_without_a_name_is_of_the_vendor_that_is_said(judge: Judge) -> None:
+    row = "a,log,vllm,0.11.0,gemma-3-27b,bf16,auto,{0},192,1,1,,,0.9,4096,,,,,,109.86,,,,,"
+    amd, other = (
+        float(_of(judge(row.format(said)), "kv_bytes").predicted)
+        for said in ("AMD GPU (ROCm)", "192GB GPU")
+    )
+    assert amd > other  # an MI300X shows more of its 192 GB than a B200
+
+
+def test_a_length_that_nobody_states_is_one_that_fits(judge: Judge) -> None:
+    """VLLM's first engine tried whole prompts: the longest that has room, where the own has not."""
+    row = "a,log,vllm,0.7.3,Mistral-7B,fp16,auto,A10G,24,1,1,,,0.9,{0},,,,,,,2050,16,,,"
+    unstated, own, fits = (
+        float(_of(judge(row.format(length)), "kv_tokens").predicted)
+        for length in ("", 32768, 16384)
+    )
+    assert own < 32768
+    assert own < unstated < fits
+
+
+def test_engines_call_a_checkpoint_by_its_config_and_load_experts_as_they_are(judge: Judge) -> None:
+    """DeepSeek-V4 says fp8, and its experts have four bits."""
+    row = "a,x,sglang,,deepseek-ai/DeepSeek-V4-Pro,{},auto,H200,141,8,1,,,0.9,,,,100,,,,,,,,"
+    said, released = judge(row.format("fp8"), row.format("auto")).rows
+    assert said.predicted == released.predicted < 0.6 * 1.573e12 / 8
+
+
+def test_metas_narrow_checkpoints_leave_attention_wide(judge: Judge) -> None:
+    row = "a,x,vllm,0.6.0,{}Llama-3.1-405B-Instruct-FP8,fp8,auto,H100,80,8,1,,,,,,,57,,,,,,,,"
+    theirs, others = judge(row.format("meta-llama/"), row.format("neuralmagic/")).rows
+    attention = 126 * 16384 * (2 * 16384 + 2 * 1024) / 8
+    gap = theirs.predicted - others.predicted
+    assert gap == pytest.approx(attention, rel=0.01)

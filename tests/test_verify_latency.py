@@ -17,6 +17,7 @@ from trueflops.serve.simulated import TEMPLATE
 from trueflops.verify.conversations import LEAST, LONGEST, conversations
 from trueflops.verify.findings import Findings, ServerRow
 from trueflops.verify.harness import harness_of, repeated
+from trueflops.verify.latency import _run
 from trueflops.verify.profiles import profiles_from
 from trueflops.verify.recognise import verify_tables
 from trueflops.verify.sent import sent_requests
@@ -271,3 +272,38 @@ def test_one_release_of_vllm_parses_the_chat_template_of_every_message(
     found = verify_tables([read_table(file)], profiles_from(None))
     more = predicted(found, "a", "ttft_seconds") - predicted(found, "b", "ttft_seconds")
     assert more == pytest.approx(200 * TEMPLATE * parsed, abs=0.1)
+
+
+@pytest.mark.parametrize(("source", "notes", "release"), [
+    ("a repository @abc (2026-09-14)", "", ""),
+    ("a repository @abc (2024-09-18)", "", "0.6.2rc"),
+    ("a repository runs/2025-07-22-long/a.json @abc (2026-09-14)", "", "0.10rc"),
+    ("a repository @abc (2026-09-14)", "date 20250722-101112", "0.10rc"),
+])  # fmt: skip
+def test_a_run_without_a_release_is_of_its_day(source: str, notes: str, release: str) -> None:
+    run = {
+        "engine": "vllm", "model": "Qwen/Qwen3-8B", "accelerator": "A100",
+        "source": source, "notes": notes,
+    }  # fmt: skip
+    expected = engine_on("vllm", accelerator("A100"), release)
+    assert _run(run).engine == expected
+
+
+@pytest.mark.parametrize(("release", "flags", "tokens"), [
+    ("0.5.4", "--max-model-len 8000", 8000),
+    ("0.5.4", "--max-model-len 1024", 2048),
+    ("0.5.4", "--max-model-len 8000 --max-num-batched-tokens 4096", 4096),
+    ("0.5.4", "--max-model-len 100000", 2048),
+    ("0.5.4", "", 2048),
+    ("0.10.0", "--max-model-len 16000", 8192),
+])  # fmt: skip
+def test_the_first_engine_of_vllm_reads_as_many_tokens_as_a_request_may_have(
+    release: str, flags: str, tokens: int
+) -> None:
+    run = {
+        "engine": "vllm", "engine_version": release, "model": "Qwen/Qwen3-8B",
+        "accelerator": "H100", "flags": flags,
+    }  # fmt: skip
+    engine = _run(run).engine
+    assert engine is not None
+    assert engine.step_tokens == tokens

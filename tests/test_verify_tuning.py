@@ -8,7 +8,8 @@ from trueflops.plan import Plan
 from trueflops.plan.guesses import unstated
 from trueflops.verify.cells import Missing
 from trueflops.verify.run_plan import stated_fields
-from trueflops.verify.run_tuning import read_tuning
+from trueflops.verify.run_scripts import scripted_plan
+from trueflops.verify.run_tuning import read_tuning, usual_recomputation
 
 FMS = "HF Trainer/TRL (fms-hf-tuning), torch 2.4, FA2"
 
@@ -33,11 +34,26 @@ def test_a_run_without_adapters_trains_everything() -> None:
         ("core_r0.8.0; r: 32; lora_target=all", 32, "all-linear"),
         ("LoRA on attention and MLP, r=8", 8, "all-linear"),
         ("query_key_value, rank 4", 4, "qkv"),
+        ("LoRA rank 8 on linear_qkv and linear_proj", 8, "qkv,o"),
+        ("LoRA rank 8 on linear_q_down_proj, linear_kv_up_proj, linear_proj", 8, "q,v,o"),
+        ("rank 32 on linear_qkv, linear_fc1, linear_fc2", 32, "qkv,gate,up,down"),
     ],
 )
 def test_rank_and_layers(notes: str, rank: int, targets: str) -> None:
     plan = Plan(**read_tuning(row(notes=notes), 0))
     assert (plan.adapters, plan.lora_rank, plan.lora_targets) == ("lora", rank, targets)
+
+
+def test_soup_loads_frozen_weights_in_fp32() -> None:
+    soup = {
+        "framework": "Soup (transformers Trainer, PEFT)",
+        "source": "MakazhanAlpamys/Soup benchmarks/gate-h100-validation.md {} @2428453",
+    }
+    trained = row(**soup, notes="LoRA r=16")
+    for step, kept in (("STEP 17", {"parameter_dtype": "fp32"}), ("STEP 14", {})):
+        assert scripted_plan({**trained, "source": soup["source"].format(step)}) == kept
+    fields = read_tuning(trained, 0)
+    assert (fields["lora_targets"], fields["lora_dropout"]) == ("q,v", 0.05)
 
 
 def test_what_is_not_stated_is_a_guess() -> None:
@@ -110,6 +126,8 @@ def test_what_is_no_lora_is_not_taken_for_a_full_fine_tune() -> None:
         ("litgpt", 8, "q,v", 0.05),
         ("LLaMA-Factory 0.9", 8, "all-linear", 0.0),
         ("Unsloth", 16, "q,k,v,o,gate,up,down", 0.0),
+        ("Megatron-Bridge", 32, "qkv,o,gate,up,down", 0.0),
+        ("Megatron-Bridge / Megatron-Core 26.06 NeMo Container", 16, "qkv", 0.0),
     ],
 )
 def test_defaults_of_frameworks(framework: str, rank: int, targets: str, dropout: float) -> None:
@@ -117,3 +135,33 @@ def test_defaults_of_frameworks(framework: str, rank: int, targets: str, dropout
     assert (plan.lora_rank, plan.lora_targets, plan.lora_dropout) == (rank, targets, dropout)
     stated = Plan(**read_tuning(row(framework=framework, notes="r=4 on q, dropout 0.2"), 0))
     assert (stated.lora_rank, stated.lora_targets, stated.lora_dropout) == (4, "q", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("framework", "peft", "kind"),
+    [
+        ("LLaMA-Factory (HF Trainer)", "lora", "full"),
+        ("LLaMA-Factory", "", "full"),
+        ("Unsloth", "qlora", "full"),
+        ("HF Trainer/TRL, PEFT", "qlora", "full"),  # prepare_model_for_kbit_training
+        ("HF Trainer/TRL, PEFT", "lora", "none"),
+        ("LitGPT (Fabric)", "qlora", "none"),
+    ],
+)
+def test_who_recomputes_by_default(framework: str, peft: str, kind: str) -> None:
+    said = row(framework=framework, peft=peft)
+    assert usual_recomputation(said) == kind
+
+
+@pytest.mark.parametrize(
+    ("framework", "stream"),
+    [
+        ("HF Trainer/TRL, PEFT", "fp32"),
+        ("LLaMA-Factory", "bf16"),
+        ("Unsloth", "bf16"),
+        ("Axolotl (HF Trainer)", "bf16"),
+    ],
+)
+def test_who_lifts_what_lies_beside_packed_weights(framework: str, stream: str) -> None:
+    plan = Plan(**read_tuning(row(framework=framework, peft="qlora"), 0))
+    assert plan.stream_dtype == stream

@@ -45,13 +45,18 @@ class TestChips:
             ("H100s", "H100-SXM5-80GB"),
             ("V100-16GB NVLink", "V100-SXM2-16GB"),
             ("V100S", "V100S-PCIe-32GB"),
-            ("DGX-2 (V100 32GB)", "V100-SXM2-32GB"),
             ("TPU v5p-128", "TPU v5p"),
             ("Cloud TPU v5e-256", "TPU v5e"),
             ("v5litepod-256", "TPU v5e"),
             ("H100 80GB (PCIe)", "H100-PCIe-80GB"),
             ("MI250X GCD", "MI250X"),
             ("NVIDIA DGX Spark", "GB10"),
+            ("NVIDIA_L40S", "L40S"),
+            ("4xNVIDIA_L40S", "L40S"),
+            ("A100×2 (a2-ultragpu-2g)", "A100-SXM4-80GB"),
+            ("H200*8", "H200-SXM-141GB"),
+            ("gpu A40, 46Gi, single gpu", "A40"),
+            ("single H100 NVL node with 95GB VRAM", "H100-NVL-94GB"),
         ],
     )
     def test_free_texts(self, said: str, name: str) -> None:
@@ -73,6 +78,19 @@ class TestChips:
             ({"accelerator": "Atlas 800T A2 (910B)"}, "Ascend 910B", "Atlas-800T-A2"),
             ({"notes": "on p4de.24xlarge"}, "A100-SXM4-80GB", "p4de.24xlarge"),
             ({"notes": "as fast as on p5.48xlarge"}, "A100-SXM4-80GB", "DGX-A100-80GB"),
+            (
+                {"accelerator": "V100-32GB", "n_devices": "16", "notes": "1 DGX-2 node"}
+                | {"dtype": "fp16", "global_batch": "16"},
+                "V100-SXM2-32GB",
+                "DGX-2",
+            ),
+            (
+                {"accelerator": "DGX-2 (V100 32GB)", "n_devices": "16", "global_batch": "16"},
+                "V100-SXM2-32GB",
+                "DGX-2",
+            ),
+            ({"accelerator": "GH200-96GB", "notes": "Alps"}, "GH200-96GB", "Alps-GH200"),
+            ({"accelerator": "GH200-96GB", "notes": "not an alp"}, "GH200-96GB", "GH200-x1"),
         ],
     )
     def test_the_machine_that_a_row_names(
@@ -80,6 +98,13 @@ class TestChips:
     ) -> None:
         where = case(**cells).cluster
         assert (where.accelerator.name, where.node_name) == (name, node)
+
+    def test_modules_of_four_a_node_have_less_power(self) -> None:
+        watts = [
+            case(accelerator="GH200-96GB", notes=notes).cluster.accelerator.get("power.tdp")
+            for notes in ("Alps", "")
+        ]
+        assert watts == [680.0, 1000.0]
 
     def test_nothing_of_something(self) -> None:
         with pytest.raises(Missing, match="n_devices is empty"):
@@ -114,9 +139,11 @@ class TestModels:
 
     def test_a_number_more_is_another_model(self) -> None:
         """These were taken for Qwen2-7B, Qwen2-57B-A14B, Gemma-2-2B and StarCoder2-15B."""
-        for said in ("Qwen-7B", "Qwen-14B", "gemma-2b", "StarCoder"):
+        for said in ("Qwen-7B", "Qwen-14B"):
             with pytest.raises(Missing, match="layers is empty"):
                 read_run_model({"model": said, "seq_len": "1024"})
+        for said, own in (("gemma-2b", "Gemma-2B"), ("StarCoder", "StarCoder-15B")):
+            assert read_run_model({"model": said, "seq_len": "1024"}).name == own
 
 
 class TestFrameworks:
@@ -148,6 +175,35 @@ class TestFrameworks:
         assert framework_key(said) == key
         assert knows_framework(said)
 
+    def test_torchtitan_that_is_said_not_to_compile_runs_function_by_function(self) -> None:
+        for compiled, key, written in (
+            ("n", "torchtitan-eager", ("eager", "plain")),
+            ("y", "torchtitan", ("library", "fused")),
+            ("", "torchtitan", ("library", "fused")),
+        ):
+            found = case(framework="torchtitan", compiled=compiled)
+            assert found.framework == key
+            assert fields(found, "implementation", "loss") == written
+
+    def test_prime_rl_keeps_all_weights_in_fp32_and_its_trainers_have_losses_of_their_own(
+        self,
+    ) -> None:
+        said = {"framework": "prime-rl trainer (torchtitan-like, FSDP2)", "zero_or_fsdp": "FSDP2"}
+        for notes, peft, loss in (
+            ("SFT Full", "", "plain"),
+            ("RL Full; RL loss without its rollout", "", "chunked"),
+            ("RL LoRA(r=16); RL loss without its rollout", "lora", "chunked"),
+        ):
+            found = case(**said, notes=notes, peft=peft, dtype="bf16")
+            assert found.framework == "prime-rl"
+            assert fields(found, "parameter_dtype", "mixed", "loss") == ("fp32", "engine", loss)
+            assert not peft or found.plan.lora_targets == "q,k,v,o,gate,up,down"
+        assert case(framework="torchtitan", peft="lora").plan.parameter_dtype == "bf16"
+
+    def test_nanogpt_keeps_wide_weights(self) -> None:
+        for framework, weights in (("nanoGPT", "fp32"), ("PyTorch DDP", "bf16")):
+            assert case(framework=framework, zero_or_fsdp="DDP").plan.parameter_dtype == weights
+
     def test_torchtune_trains_in_one_dtype(self) -> None:
         names = ("parameter_dtype", "gradient_dtype", "optimizer", "zero")
         assert fields(case(), *names) == ("bf16", "bf16", "adamw-bf16", 3)
@@ -165,6 +221,38 @@ class TestFrameworks:
         ):
             found = case(framework=framework, model=model).plan.implementation
             assert found == implementation, (framework, model)
+
+    def test_norms_of_flash_attn_are_a_librarys(self) -> None:
+        notes = "FlashAttention 2, fused RMSNorm and rotary of flash-attn"
+        for cells, written in (
+            ({"framework": "HF Trainer", "notes": notes}, ("library", False)),
+            ({"framework": "HF Trainer", "notes": "fused AdamW"}, ("eager", True)),
+            ({"framework": "Megatron-Core", "notes": ""}, ("library", True)),
+            ({"framework": "Megatron-Core", "notes": "no bias fusion"}, ("library", False)),
+        ):
+            found = fields(case(zero_or_fsdp="", **cells), "implementation", "fused")
+            assert found == written, cells
+
+    def test_scores_laid_out_by_plain_pytorch_are_functions(self) -> None:
+        for framework, flash, written in (
+            ("PyTorch (own code)", "y", "eager"),
+            ("PyTorch", "n", "eager"),
+            ("PyTorch", "y", "library"),
+            ("PyTorch, torch.compile", "n", "library"),  # a compiler fuses what was written
+        ):
+            cells = {"framework": framework, "flash_attention": flash, "zero_or_fsdp": "DDP"}
+            assert case(**cells).plan.implementation == written, cells
+
+    def test_stages_of_zero_under_hugging_face_are_deepspeeds(self) -> None:
+        for sharing, key in (
+            ("ZeRO-2", "deepspeed"),
+            ("ZeRO-3", "deepspeed"),
+            ("ZeRO-3 (FSDP)", "transformers"),
+            ("FSDP", "transformers"),
+            ("", "transformers"),
+        ):
+            assert framework_key("HF Trainer", sharing=sharing) == key, sharing
+        assert framework_key("Megatron-LM", sharing="ZeRO-1") == "megatron"
 
     def test_fsdp2_and_olmo_core_shard_wide_weights(self) -> None:
         for framework in ("PyTorch FSDP2", "PyTorch FSDP2 compiled"):
@@ -202,6 +290,7 @@ class TestFrameworks:
         [
             ("torchtune", "PagedAdamW8bit", "adamw-8bit-bf16", 2.0),
             ("DeepSpeed", "optim adamw_8bit", "adamw-8bit", 6.0),
+            ("DeepSpeed", "optimizer adamw_torch_8bit", "adamw-8bit", 6.0),
             ("torchtune", "8-bit weights", "adamw-bf16", 4.0),
         ],
     )
@@ -511,3 +600,19 @@ class TestWords:
         assert case(flash_attention="FA2").attention == "fa2"
         assert not case(flash_attention="eager").plan.flash
         assert case(flash_attention="y").plan.flash
+
+
+@pytest.mark.parametrize(
+    ("said", "compiled", "key"),
+    [
+        ("torchtitan", "", "torchtitan"),
+        ("torchtitan", "y", "torchtitan"),
+        ("torchtitan", "n", "torchtitan-eager"),
+        ("Megatron-Core (GPTModel; own loop, torch AdamW)", "n", "megatron-core"),
+        ("Megatron-Core 0.14", "n", "megatron"),
+    ],
+)
+def test_who_did_not_compile_and_who_wrote_the_loop_ran_otherwise(
+    said: str, compiled: str, key: str
+) -> None:
+    assert framework_key(said, "", compiled) == key

@@ -24,6 +24,7 @@ import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, Phase, settings
 
+from patience import HUNG
 from trueflops.cli.web import commands
 from trueflops.web.app import application
 from trueflops.web.openapi import document
@@ -32,7 +33,6 @@ from trueflops.web.safety import LOOPBACK
 from trueflops.web.serve import bind
 
 EXAMPLES: Final = 8  # of each operation and way to be wrong
-PATIENCE_SECONDS: Final = 300.0
 
 
 class Running:
@@ -55,7 +55,7 @@ def running() -> Iterator[Running]:
     made.thread.start()
     yield made
     made.server.should_exit = True
-    made.thread.join(PATIENCE_SECONDS)
+    made.thread.join(HUNG)
 
 
 api = schemathesis.openapi.from_dict(document(commands().forms))
@@ -71,22 +71,20 @@ api = schemathesis.openapi.from_dict(document(commands().forms))
 )
 def test_replies_are_as_documented(case: Any, running: Running) -> None:
     refused = schemathesis.checks.CHECKS.get_one("positive_data_acceptance")
-    case.call_and_validate(
-        base_url=running.address, excluded_checks=[refused], timeout=PATIENCE_SECONDS
-    )
+    case.call_and_validate(base_url=running.address, excluded_checks=[refused], timeout=HUNG)
 
 
 def test_a_long_answer_arrives_whole(running: Running) -> None:
     """Whichever event loop reads the pipe of a worker: it holds less than such an answer."""
     asked = Request(f"{running.address}/api/compare", b'{"all": true}')
-    with urlopen(asked, timeout=PATIENCE_SECONDS) as reply:
+    with urlopen(asked, timeout=HUNG) as reply:
         raw = reply.read()
     assert len(raw) > 2**16
     assert json.loads(raw)["exit_code"] == 0
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + HUNG
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -15,7 +15,8 @@ correcting.py  --calibrate and --log of run
 replies.py    where an answer goes: to stdout, or to who asked from Python
 One command each: train.py, infer.py, run.py, sweep.py, compare.py, catalog.py, explain.py, ops.py,
 capture.py, guard.py, diagnose.py, collective.py, stragglers.py, web.py, measure.py, calibrate.py,
-verify.py and completion.py, whose words completing.py finds. run_compare.py is run's --compare.
+verify.py and completion.py, whose words completing.py finds. run_compare.py is run's --compare,
+run_rank.py one rank of it.
 Modules that need numpy or rich are imported by the command that runs, so that --help is instant.
 """
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trueflops.catalog import Accelerator
 from trueflops.cli.launching import write_files
-from trueflops.errors import BadInput, printable, shorten
+from trueflops.errors import BadInput, join_or, printable, shorten
 from trueflops.files import is_file, own_path
 from trueflops.interop.engines import (
     Deployed,
@@ -16,12 +16,14 @@ from trueflops.interop.engines import (
     read_deployment,
     write_deployment,
 )
+from trueflops.interop.engines.deployed import VOCABULARIES
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
 from trueflops.language import ENGLISH, say, speaking
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving.splitting import split_words
 from trueflops.profile import Engine, engine_on
+from trueflops.profile.frameworks import SERVING
 from trueflops.report.serving import describe_replicas
 from trueflops.units import GIBI, read_number
 from trueflops.workload import Serving
@@ -60,11 +62,35 @@ def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Eng
             )
     given |= {"policy": options.policy, "two_batches": options.two_batch_overlap}
     engine = engine.but(**{key: value for key, value in given.items() if value is not None})
+    if options.enforce_eager:
+        if name not in (SERVING, *_UNCAPTURED):
+            raise BadInput(
+                say(
+                    "{flag}: {engine} has no such setting; write --engine {speaks}",
+                    flag="--enforce-eager",
+                    engine=name,
+                    speaks=join_or(_UNCAPTURED),
+                )
+            )
+        engine = engine.uncaptured()
     if options.memory_share is None:
         return engine
     return engine.but(memory_share=_share(options.memory_share), shares=())
 
 
+def engine_notes(options: argparse.Namespace) -> list[str]:
+    """How the engine is not as it comes, where its own line does not say it."""
+    notes = []
+    if options.release:
+        notes.append(say("the engine as of release {release}", release=options.release))
+    if options.enforce_eager:
+        notes.append(say("no step is a captured graph: --enforce-eager"))
+    return notes
+
+
+_UNCAPTURED: Final = tuple(
+    n for n, spoken in VOCABULARIES.items() if "enforce_eager" in spoken.flags
+)
 _FLAGS: Final = {
     "block": "--block-size",
     "most_sequences": "--max-num-seqs",
@@ -228,6 +254,7 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
         max_num_seqs=engine.most_sequences if pooled else point.running,
         max_num_batched_tokens=engine.step_tokens,
         tensor_split=split_words(engine, [stage.layers for stage in point.stages]) or None,
+        enforce_eager=None if engine.captured else 1,
         redundant_experts=options.redundant_experts if engine.name == "sglang" else None,
         gpu_layers=_gpu_layers(point) if engine.offloads == "layers" else None,
         cpu_offload_gb=point.offload.weight_bytes / GIBI or None if point.offload else None,

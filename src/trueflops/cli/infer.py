@@ -19,7 +19,7 @@ from trueflops.cli.choosing import (
     formats_of,
     show_pools,
 )
-from trueflops.cli.deploying import Deployment, engine_for, length_for
+from trueflops.cli.deploying import Deployment, engine_for, engine_notes, length_for
 from trueflops.cli.loading import (
     load_of,
     percentile_of,
@@ -263,6 +263,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
         )
     name = weights[0].name if len(weights) == 1 else "any"
     notes += [say("weights {name}: {why}", name=name, why=why), software.note("engine")]
+    notes += engine_notes(options)
     for chip in dict.fromkeys(where.cards or (where.accelerator,)):
         notes += power_note(options, chip)
     notes += speculation_notes(speculation, model, software.name)

@@ -17,6 +17,7 @@ from trueflops.model import Model
 from trueflops.predict import Server, ServingPoint
 from trueflops.profile import Engine
 from trueflops.search import Limits
+from trueflops.serve.interval import queueing
 from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.serve.outcome import Outcome, outcome
 from trueflops.serve.scheduler import Served
@@ -164,19 +165,29 @@ def simulate(
     percentile: float,
 ) -> Simulation:
     """The first of these cuts that keeps its limits, else the first."""
-    first: Simulation | None = None
+    first: tuple[Simulation, Deployed] | None = None
     for point in points:
         if not point.most_requests:
             continue
-        served = Deployed(server, point.plan).serve(requests)
+        deployed = Deployed(server, point.plan)
+        served = deployed.serve(requests)
         seen = outcome(served)
         in_time = seen.keeps(limits.ttft_seconds, limits.tpot_seconds, percentile)
         found = Simulation(point, served, seen, in_time)
         if in_time:
-            return found
-        first = first or found
+            return _ranged(found, deployed, requests)
+        first = first or (found, deployed)
     assert first is not None, "a cut without room for a request was to be simulated"
-    return first
+    return _ranged(*first, requests)
+
+
+def _ranged(found: Simulation, deployed: Deployed, requests: Requests) -> Simulation:
+    """With how far its queues may be off."""
+
+    def at_pace(pace: float) -> Outcome:
+        return outcome(deployed.serve(requests, pace))
+
+    return found._replace(seen=queueing(found.seen, requests, found.point, at_pace))
 
 
 def _said(options: argparse.Namespace, name: str, usual: int) -> int:

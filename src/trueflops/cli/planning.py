@@ -97,6 +97,8 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         given["implementation"], given["mixed"] = usual.implementation, usual.mixed
         if usual.gradient_dtype:
             given["gradient_dtype"] = usual.gradient_dtype
+        if usual.stored:
+            given["parameter_dtype"] = usual.stored
         options.zero = usual.zero if options.zero is None else options.zero
         several = isinstance(options.zero, Several)  # a search weighs stages that overlap
         given["overlap"] = usual.overlap if several else usual.overlaps(options.zero)

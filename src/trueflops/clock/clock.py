@@ -45,6 +45,7 @@ from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.passes.beside import BESIDE
 from trueflops.graph.rules import Work, model_flop, work
 from trueflops.profile import Curve, CurveKey, Profile
+from trueflops.profile.keys import BETWEEN
 from trueflops.sizes import Array, Size
 from trueflops.tables import on_rows
 
@@ -85,6 +86,8 @@ class Priced:
     kernels: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     host: Mapping[str, Size] = field(default_factory=dict)
     """Seconds that the host needs to issue them."""
+    host_of_pieces: Mapping[str, Size] = field(default_factory=dict)
+    """The same where all between two attentions is a captured graph."""
     links: dict[tuple[str, int], Size] = field(default_factory=lambda: defaultdict(float))
     """Seconds for which a tier's links are busy, by (phase, tier), whatever runs beside."""
 
@@ -105,6 +108,8 @@ class Clock:
         self.silicon = Silicon.of(self.chip)
         self.power = PowerLaw(self.chip, profile.curve("power"))
         self.host = HostLaw(profile, itself=self.chip.is_cpu)
+        inside = [tier.reach for tier in cluster.tiers if not tier.network]
+        self._node_reach = max(inside, default=1.0)
         self._pads = bool(profile.curve("framework")["pads_vocabulary"])
 
     def price(self, graphs: Sequence[Graph], placement: Placement) -> list[Priced]:
@@ -191,13 +196,29 @@ class Clock:
         self, kind: CollectiveKind, group: Size, payload: Size, stride: Size, copies: float = 0.0,
         library: str = "",
     ) -> Transfer:  # fmt: skip
-        """A collective among `group` ranks that stand `stride` apart."""
-        law = self.profile.curve(CurveKey("collective", operation=kind, kernel=library))
+        """A collective among `group` ranks that stand `stride` apart.
+
+        An engine's own all-reduce reads its peers' memory and serves one node; ranks on several
+        run the vendor's (vLLM's and SGLang's device_communicators/custom_all_reduce.py:
+        in_the_same_node_as).
+        """
+        usual = CurveKey("collective", operation=kind, kernel=library)
+        far = CurveKey("collective", operation=kind, kernel=BETWEEN)
+        tiers = self.cluster.tiers
+
+        def by(key: CurveKey, group: Size, payload: Size, stride: Size) -> Transfer:
+            law = self.profile.curve(key)
+            return collective_transfer(kind, group, payload, stride, tiers, law, copies)
 
         def taken(group: Size, payload: Size, stride: Size) -> tuple[Size, tuple[Size, ...]]:
-            tiers = self.cluster.tiers
-            sent = collective_transfer(kind, group, payload, stride, tiers, law, copies)
-            return sent.seconds, sent.links
+            sent = by(usual, group, payload, stride)
+            leaves = np.greater(group * stride, self._node_reach)
+            if library or far not in self.profile.curves or not np.any(leaves):
+                return sent.seconds, sent.links
+            other = by(far, group, payload, stride)
+            pairs = zip(other.links, sent.links, strict=True)
+            links = tuple(np.where(leaves, *pair)[()] for pair in pairs)
+            return np.where(leaves, other.seconds, sent.seconds)[()], links
 
         return Transfer(*on_rows(taken, group, payload, stride))
 
@@ -257,7 +278,9 @@ class Clock:
     def _sum(
         self, graph: Graph, ops: dict[int, PricedOp], transfers: dict[int, Transfer]
     ) -> Priced:
-        priced = Priced(host=self.host.graph_seconds(graph))
+        priced = Priced(
+            host=self.host.graph_seconds(graph), host_of_pieces=self.host.pieces_seconds(graph)
+        )
         beside: dict[str, Size] = defaultdict(float)
         core: dict[str, Size] = defaultdict(float)
         for phase, node in graph.phases():

@@ -17,6 +17,7 @@ import numpy as np
 
 from trueflops.graph.ir import Collective, Graph, Node, Op, Phase
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
+from trueflops.model import is_adapter, is_adapting
 from trueflops.profile import Profile
 from trueflops.sizes import Size
 
@@ -25,6 +26,12 @@ SHARPNESS: Final = 8.0  # of the smooth maximum of host and device
 VIEWS_A_CALL: Final = 0.97  # as counted in a step of Hugging Face's Llama: 1,325 of 1,364 calls
 VIEWS_AGAIN: Final = 1.8  # in a checkpointed part, whose inputs are detached and laid out again
 LISTED_A_WEIGHT: Final = 13.0  # places of a weight and its moments in the lists of a foreach AdamW
+SPLITTING: Final = frozenset({
+    Kind.ATTENTION, Kind.ATTENTION_DECODE, Kind.RECURRENCE, Kind.CHUNKED, Kind.SCANNED,
+})  # fmt: skip
+"""At which an engine that captures pieces splits a pass: vLLM's splitting_ops (config/
+compilation.py: unified_attention, sparse_attn_indexer, mamba_mixer, short_conv, gdn_attention_core
+and their kin)."""
 LISTS: Final = ("_foreach_", "_fused_")  # ops that walk over lists of tensors
 
 
@@ -90,11 +97,12 @@ class HostLaw:
         TransformerEngine's GroupedLinear has a weight for each expert (weight0, weight1 …) and
         launches a product for each (pytorch/module/grouped_linear.py; common/gemm/cublaslt_gemm.cu,
         multi_stream_cublas_gemm); megatron-core's DistributedDataParallel hangs a hook on the
-        gradient of every one of them.
+        gradient of every one of them. An adapter is one for all experts of a rank
+        (Megatron-Bridge, src/megatron/bridge/peft/lora.py: share_expert_adapters).
         """
         weights = (op.of or op).weights
         experts = dict(weights[0].dims).get("experts") if weights else None
-        if experts is None:
+        if experts is None or is_adapter(weights[0].name):
             return 0.0
         hooks = experts * self.law["ddp"] if op.kind is Kind.WGRAD else 0.0
         return (experts - 1.0) * self.law["launch"] + hooks
@@ -105,10 +113,13 @@ class HostLaw:
             return self.between_calls(VIEWS_A_CALL, 0.0)
         if not (self.by_calls or self.by_generated or self.by_modules):
             launch = self.framework["launch"]
+            if isinstance(node, Op) and node.kind is Kind.EXPERTS:
+                launch *= self.framework["launches_of_experts"]
         elif self.by_generated:
             launch = self.law["generated"]
         elif self.by_modules:
-            launch = self.law["modules"]
+            beside = _beside_modules(node)
+            launch = self.call_seconds(beside, VIEWS_A_CALL) if beside else self.law["modules"]
         else:
             views = VIEWS_AGAIN if phase == "recompute" else VIEWS_A_CALL
             launch = self.call_seconds([node] if isinstance(node, Op) else [], views)
@@ -119,11 +130,24 @@ class HostLaw:
         found: dict[str, Size] = {}
         for phase, node in graph.phases():
             found[phase] = found.get(phase, 0.0) + self.node_seconds(node, phase)
-        if self.by_calls:
-            if "recompute" in found:
-                found["recompute"] += self.law["checkpoint"]
-            if "backward" in found:  # the optimizer walks over weights and moments
-                found["backward"] += len(graph.weights) * LISTED_A_WEIGHT * self.law["listed"]
+        if "recompute" in found and (self.by_calls or self.framework["checkpoints"]):
+            found["recompute"] += self.law["checkpoint"]
+        if self.by_calls and "backward" in found:  # the optimizer walks over weights and moments
+            found["backward"] += len(graph.weights) * LISTED_A_WEIGHT * self.law["listed"]
+        return found
+
+    def pieces_seconds(self, graph: Graph) -> dict[str, Size]:
+        """The same where an engine has captured all that lies between attention, or between the
+        kernels of a recurrent layer: it launches a graph before these, and them one by one.
+        """
+        found: dict[str, Size] = {}
+        captured = True
+        for phase, node in graph.phases():
+            splits = isinstance(node, Op) and node.kind in SPLITTING
+            if splits:
+                launched = self.node_seconds(node, phase) + captured * self.law["graph"]
+                found[phase] = found.get(phase, 0.0) + launched
+            captured = not splits
         return found
 
     def call_seconds(self, ops: Iterable[Op | None], views: float = 0.0, listed: int = 0) -> float:
@@ -177,6 +201,15 @@ class HostLaw:
     def between_calls(self, views: float, modules: float) -> float:
         """What a CPU that computes itself does beside its kernels, whose own dispatch was timed."""
         return views * self.law["view"] + modules * self.law["module"]
+
+
+def _beside_modules(node: Node) -> list[Op]:
+    """PyTorch's own calls that scale an adapter's term and add it: no module stands around them
+    (Megatron-Bridge, src/megatron/bridge/peft: ParallelLinearAdapter.forward, LoRALinear.forward).
+    """
+    own = (node.of or node) if isinstance(node, Op) else None
+    parts = (own.fused or (own,)) if own else ()
+    return list(parts) if parts and all(is_adapting(part.name) for part in parts) else []
 
 
 def waiting_for_host(host: Size, device: Size) -> Size:

@@ -93,6 +93,12 @@ def _other_layouts(plan: Plan) -> tuple[Changes, ...]:
     return tuple(laid_out(plan, *degrees) for degrees in (*both, *fewer))
 
 
+def _other_micro_batches(plan: Plan) -> tuple[Changes, ...]:
+    """Half and twice as many sequences."""
+    micro = int(plan.micro_batch)
+    return tuple({"micro_batch": m} for m in (micro // 2, 2 * micro) if m)
+
+
 def _other_sums(plan: Plan) -> tuple[Changes, ...]:
     return ({"gradient_dtype": plan.wide_dtype if plan.gradient_dtype == "fp32" else "fp32"},)
 
@@ -142,6 +148,14 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda plan: f"tp {plan.tp:g}, pp {plan.pp:g}",
         _other_layouts,
         "the fewest ranks that hold the model",
+    ),
+    Rule(
+        "micro_batch",
+        "run",
+        lambda a: bool(a.plan.pp == 1),
+        lambda plan: say("micro-batch {size:g}", size=plan.micro_batch),
+        _other_micro_batches,
+        "as many sequences as the chip holds",
     ),
     Rule(
         "vpp",

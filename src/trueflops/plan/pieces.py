@@ -25,6 +25,21 @@ def deal(layers: int, pp: int, vpp: int = 1, first: int = 0, last: int = 0) -> l
     return [dealt[i] for i in range(pieces)]
 
 
+def deal_by_cost(layers: int, pp: int, layer: float, head: float) -> list[int]:
+    """Layers of each stage where every one is filled until it has its share of what layers and the
+    head cost; the piece that passes that share still belongs to it (huggingface/nanotron,
+    models/base.py, build_model).
+    """
+    share = (layers * layer + head) / pp
+    dealt, spent, stage = [0] * pp, 0.0, 0
+    for _ in range(layers):
+        dealt[stage] += 1
+        spent += layer
+        if spent > share * (stage + 1):
+            stage += 1
+    return dealt
+
+
 def _evenly(layers: int, pieces: int) -> list[int]:
     """As even as can be, what is left over to the first of them."""
     each, extra = divmod(layers, pieces) if pieces else (0, 0)

@@ -35,8 +35,9 @@ Store = Literal["host", "nvme"]
 Mixed = Literal["autocast", "engine"]
 """Who narrows wide weights: torch.autocast, for every product, or the engine that holds them, as a
 whole, before they are gathered or used (FSDP's MixedPrecision, DeepSpeed, Megatron)."""
-Loss = Literal["plain", "fused", "chunked"]
-"""The cross-entropy: of logits lifted to fp32 in memory; in one kernel that lifts them in registers
+Loss = Literal["plain", "narrow", "fused", "chunked"]
+"""The cross-entropy: of logits lifted to fp32 in memory; of logits as they are, where neither
+autocast nor the program lifts them for PyTorch's; in one kernel that lifts them in registers
 (TE, torch.compile); or with the head, some tokens at a time, so that logits are never whole
 (Liger's fused linear cross-entropy, Cut Cross-Entropy)."""
 Implementation = Literal["library", "eager", "compiled"]

@@ -12,6 +12,7 @@ upkeep.py         weights, gradients, states: casts, sums, the update (foreach.p
 memory.py         parameters and activations of a stage
 held/             what each implementation of data parallelism holds, from its code
 moments.py        a stage's memory at the fullest moment; peaks.py: who counts which bytes
+staying.py        what layers keep beside what their gradients need
 pipelined.py      the same as torch's pipelining runs one plan, task by task
 slowest_chip.py   waiting for the slowest of all ranks
 step_terms.py     the step's parts as a tree

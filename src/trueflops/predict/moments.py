@@ -24,6 +24,7 @@ from trueflops.predict.held import Backward, Holding, Keeper, Rank, keeper_of
 from trueflops.predict.memory import Held
 from trueflops.predict.schedule import in_flight, weight_copies
 from trueflops.predict.stages import Stages
+from trueflops.predict.staying import copies_that_stay, inputs_that_stay
 from trueflops.profile import Curve, Profile
 from trueflops.runtime.terms import Term, exact, leaf, total
 from trueflops.sizes import Size, weighs
@@ -88,7 +89,9 @@ def stage_memory(
     by_lists = updates_by_lists(profile, plan)
     rank = Rank(plan=plan, parameters=held, micro_batches=micro_batches, by_lists=by_lists)
     keeper = keeper_of(profile)
-    stay = _inputs_that_stay(costs, plan, stages, profile)
+    stay = inputs_that_stay(costs, plan, stages, profile)
+    copies = copies_that_stay(costs, plan, stages, profile)
+    rank = replace(rank, parameters=replace(held, kept_bytes=held.kept_bytes + copies))
     stage = _Stage(costs, plan, stages, rank, keeper, stay)
     standing = keeper.standing(rank)
     moments = list(stage.moments())
@@ -169,19 +172,6 @@ def _frozen(plan: Plan, held: Held) -> Holding:
         weights=(stored * (1.0 - plan.offload_parameters) + here) * weight_copies(plan),
         buffers=np.where(plan.zero >= 3, pieces, 0.0),
     )
-
-
-def _inputs_that_stay(costs: Costs, plan: Plan, stages: Stages, profile: Profile) -> Size:
-    """Where weights are frozen: gradients of checkpointed inputs that stay until the backward ends,
-    as the inputs do.
-    """
-    if not profile.curve("framework")["frozen_inputs"]:
-        return 0.0
-    inputs: Size = np.zeros_like(stages.index)
-    for layers, block in zip(stages.layers, costs.blocks, strict=True):
-        frozen = np.where(block.frozen_parameters > 0.0, 1.0, 0.0)
-        inputs = inputs + frozen * layers * stages.recomputed * block.kept_bytes
-    return 2.0 * np.where(plan.zero >= 3, inputs, 0.0)
 
 
 def _fullest(moments: list[Moment]) -> Moment:
@@ -357,7 +347,8 @@ class _Stage:
 def torch_loss(costs: Costs, plan: Plan, keeper: Keeper) -> Live:
     """The head; F.cross_entropy of wide logits holds these, narrow and wide, and their log-softmax
     in the forward, and in the backward that, its gradient and theirs, all fp32
-    (torch/nn/functional.py; derivatives.yaml: nll_loss, _log_softmax).
+    (torch/nn/functional.py; derivatives.yaml: nll_loss, _log_softmax). Of logits that nobody lifts
+    all are as narrow, and there is no copy.
     """
     live, wide = costs.live_head, costs.wide_logits_bytes
     if plan.loss == "chunked":
@@ -367,11 +358,13 @@ def torch_loss(costs: Costs, plan: Plan, keeper: Keeper) -> Live:
         return replace(live, forward=3.0 * some, backward=2.0 * some, opening=2.0 * some)
     if not keeper.torch_loss:
         return live
-    kept, narrow = costs.head.kept_bytes, wide * plan.wide_bytes / BYTES["fp32"]
+    lifted = plan.loss != "narrow"
+    kept, narrow = costs.head.kept_bytes, wide * (plan.wide_bytes / BYTES["fp32"] if lifted else 1)
+    named = {"": 0.0, "narrow": narrow, "wide": wide}[keeper.names_logits]
     return replace(
         live,
-        forward=np.maximum(live.forward, kept + wide + narrow),
-        backward=np.maximum(live.backward, kept + 2.0 * wide),
+        forward=np.maximum(live.forward, kept + narrow + wide * lifted),
+        backward=np.maximum(live.backward, kept + 2.0 * wide + named),
     )
 
 

@@ -20,7 +20,9 @@ from trueflops.units import GIBI
 _DATA: Final = Path(__file__).parent / "data" / "engines.toml"
 USUAL: Final = "serving"  # where none is named, or nothing is known of it
 BOLDER: Final = 0.3  # SGLang's schedule_conservativeness where attention is replicated
+CHUNKED_FROM: Final = 32768  # tokens of a context above which vLLM's first engine reads in chunks
 MANY_RANKS: Final = 4  # from which SGLang captures graphs of larger batches
+_UNTAGGED: Final = (0.0, 0.0, 0.0)
 _NUMBER: Final = re.compile(r"\d{1,9}")
 
 Policy = Literal["mixed", "prefill-first"]
@@ -31,6 +33,11 @@ Pool = Literal["profiled", "static", "free", "asked"]
 """Which memory the KV cache gets. Profiled: the share of the whole, less weights and what a trial
 pass at start needed. Static: the share of what is free at start, less weights. Free: the share of
 what is free after weights and a trial pass. Asked: the context asked for, and no more."""
+
+Counted = Literal["allocated", "process", "device"]
+"""What a profiled pool is the rest of. Allocated: weights and activations as torch allocates them.
+Process: also what libraries and communicators take since the engine began. Device: all that the
+driver says is taken, the context included."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,23 @@ class Engine:
     reserve_at_first: float  # the same of an idle engine: it falls to `reserve` within …
     reserve_steps: int  # … so many decode steps
     ahead: int  # steps that are issued before the one which runs has ended (async scheduling)
+    serial_token: float  # seconds for each token between two steps, where none is issued ahead
+    serial_spread: float  # ln of how many times longer or shorter another host's processor takes
     parses_template: bool  # whether the server parses the chat template anew for every request
     poll: int  # decode steps between two looks at what has come in
     waiting_ratio: float  # of those that write: fewer that wait do not stop them …
     waiting_steps: int  # … for so many decode steps
     pool: Pool
+    counted: Counted
+    captured: bool  # whether decode steps run as captured graphs, where the framework has them
+    graphs_by_requests: bool  # whether no graph is of more tokens than twice most_sequences
+    prompt_graph: int  # tokens of a pass over prompts up to which captured graphs run between …
+    prompt_graph_latent: int  # … attention, and the same over latents; 0: the host issues all of it
+    eager: bool  # whether passes run as Python calls them: nothing is compiled
     sampler_bytes: float  # that the trial pass holds for each logit of most_sequences rows
     windows: Literal["own", "groups", "ratio", "whole"]  # what layers with a window keep: cache.py
     window_ratio: float  # tokens of such a layer for one of the others, where windows = "ratio"
+    states_kept: int  # blocks of a request in a layer that keeps a state
     capacity_in: Literal["blocks", "requests"]  # what the tokens it prints are counted by
     graph_bytes: float  # of captured graphs, where they are counted before the cache is sized
     latent_align: int  # bytes that a token's latent is rounded up to
@@ -65,6 +81,7 @@ class Engine:
     dense_over_all: bool  # whether replicas of attention share dense layers, as they do experts
     two_batches: bool  # whether half of a batch computes while the other goes to its experts
     shared_beside: bool  # whether a decode step runs shared experts beside the routed ones
+    expert_kernels: Literal["", "marlin", "triton"]  # of MXFP4 on Hopper; "": sides are not padded
     expert_block: int  # rows that block-fp8 experts' shares are rounded up to; 0: they are not
     short_dense: bool  # whether a prompt that an indexer would choose whole is read as dense
     sparse_whole: bool  # whether the kernel of chosen keys walks over all that can be chosen
@@ -84,6 +101,19 @@ class Engine:
         """The same engine, otherwise set."""
         return replace(self, **changes)
 
+    def captures_up_to(self, *, latent: bool) -> int:
+        """Tokens of a pass over prompts up to which the pieces between attention are captured."""
+        most = self.prompt_graph_latent if latent else self.prompt_graph
+        return min(most, 2 * self.most_sequences) if self.graphs_by_requests else most
+
+    def uncaptured(self) -> Engine:
+        """The same with vLLM's --enforce-eager or SGLang's --disable-cuda-graph: no step is a
+        captured graph, none is counted beside the cache, and nothing is compiled.
+        """
+        return self.but(
+            captured=False, prompt_graph=0, prompt_graph_latent=0, graph_bytes=0.0, eager=True
+        )
+
     def share(self, ranks: int) -> float:
         """The share of a replica of so many ranks."""
         return next((share for least, share in self.shares if ranks >= least), self.memory_share)
@@ -101,7 +131,7 @@ def engine_of(name: str, release: str = "") -> Engine:
     Without a release it is the newest that is described.
     """
     said = _described()[USUAL] | _described().get(name, {})
-    left = ("older", "by_memory", "share_by")  # read below
+    left = ("older", "by_memory", "share_by", "graphs_on")  # read below
     newest = Engine(name=name, **{key: value for key, value in said.items() if key not in left})
     return newest.but(**_older(said, release))
 
@@ -115,6 +145,8 @@ def engine_on(name: str, chip: Accelerator, release: str = "") -> Engine:
     2048
     """
     said, engine = _described().get(name, {}), engine_of(name, release)
+    if chip.vendor not in said.get("graphs_on", (chip.vendor,)):
+        engine = engine.but(prompt_graph=0, prompt_graph_latent=0)
     memory = (chip.get("memory.capacity") or 0.0) / GIBI
     if not memory or "by_memory" not in said:
         return engine
@@ -162,8 +194,12 @@ def release_on(name: str, day: str) -> str:
 
 
 def is_before(release: str, other: str) -> bool:
-    """Whether a release is older than another one; of one that is not stated nothing is known."""
-    return bool(release) and _number(release) < _number(other)
+    """Whether a release is older than another one; of one that is not stated nothing is known.
+
+    Neither is of 0.0.0.dev1+g1a2b3c4: setuptools-scm calls a build so that has no tag behind it.
+    """
+    own = _number(release)
+    return own > _UNTAGGED and own < _number(other)
 
 
 def _older(said: dict[str, Any], release: str) -> dict[str, Any]:

@@ -17,21 +17,25 @@ from trueflops import units
 from trueflops.catalog import Accelerator
 from trueflops.catalog.facts import read_toml
 from trueflops.errors import UnknownName
-from trueflops.profile.keys import LAID_OUT, PRODUCTS, CurveKey
+from trueflops.profile.keys import BETWEEN, LAID_OUT, PRODUCTS, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
 USUAL: Final = "usual"  # that trains, where none is named
 DISPATCHES: Final = ("calls", "generated", "modules")  # how PyTorch issues kernels: clock/host.py
-HELD_BY: Final = ("torch", "fsdp1", "fsdp2", "deepspeed", "megatron")  # predict/held/
+HELD_BY: Final = (  # predict/held/
+    "torch", "own_loop", "fsdp1", "fsdp2", "fsdp2_with_logits", "deepspeed", "megatron_deepspeed",
+    "megatron", "megatron_by_apex", "nanotron",
+)  # fmt: skip
 HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: clock/host.py
 OTHERWISE: Final = ("query_bytes", "serial_rows")  # of a decode step's kernels: clock/attention.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
-    "launch", "graph", "step", "token", "serial_token", "request", "hidden_dp", "hidden_tp",
+    "launch", "launches_of_experts", "graph", "step", "token", "request", "hidden_dp", "hidden_tp",
     "contention", "contention_network", "error_several",
     "accumulation", "request_error", "dispatch_units", "int8_speed", "flash", "captures",
-    "experts_error", "gathered_copies", "foreach", "clips", "pads_vocabulary", "frozen_inputs",
+    "experts_error", "slower", "gathered_copies", "foreach", "clips", "pads_vocabulary",
+    "frozen_inputs", "checkpoints", "gathered_stays", "attention_copies",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
@@ -56,9 +60,11 @@ class Habits:
     overlap_from: int = 0
     gradient_dtype: str = ""  # "": as wide as the weights
     mixed: str = "engine"
+    stored: str = ""  # what weights are kept in, frozen ones too; "": as the row or the plan says
     fp8_weights: bool = False  # beside products of per-tensor fp8
     master: bool = True  # a wide copy of narrow weights, and moments as wide
     selective: str = "selective"
+    deals: str = "evenly"  # layers to the stages of a pipeline; or by what they cost
     selective_layers: float = 0.0
 
     def overlaps(self, zero: int) -> bool:
@@ -186,6 +192,7 @@ def under(
         own = _run_by(profile, reduce, said["all_reduce"], framework)
         if own is not profile.curve(reduce):
             curves[reduce] = own
+            curves[replace(reduce, kernel=BETWEEN)] = profile.curve(reduce)
     if "cache8" in said:
         read = profile.curve(said["cache8"]).because(f"{framework} reads 8-bit caches so")
         curves[CurveKey("attention_decode", cache8=True)] = read

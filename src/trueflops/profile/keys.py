@@ -21,6 +21,8 @@ CONVOLUTIONS: Final = ("convolution", "convolution_input", "convolution_weight")
 """Windows as implicit products, and their gradients: each way is a kernel of its own."""
 LAID_OUT: Final = "laid_out"
 """Experts whose rows are laid out in blocks: clock/experts.py."""
+BETWEEN: Final = "between"
+"""A collective whose ranks are on several nodes, where an engine's own kernel serves one node."""
 UNALIGNED: Final = ("narrow", "odd")
 """Products whose rows start at no multiple of 16 bytes: see graph/alignment.py."""
 _SAID_BY_NAME: Final = {"cache8": "kv8", "odd_heads": "odd_heads", "grouped": "grouped"}

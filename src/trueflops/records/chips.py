@@ -13,13 +13,18 @@ from trueflops.catalog.names import find
 from trueflops.errors import BadInput, UnknownName
 from trueflops.units import GIGA
 
-_MEMORY: Final = re.compile(r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)\s*G(?:i?B)?\b", re.IGNORECASE)
+_MEMORY: Final = re.compile(
+    r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)(?:\s*Gi?B|(?<=\d\d)\s*Gi?)\b", re.IGNORECASE
+)
+"""80GB, 46Gi, 16G; the 2g of Google's a2-ultragpu-2g are two of them."""
 _ASIDES: Final = re.compile(r"[\s_-]*\b(?:\d{2,4}\s*W|NVL\d{1,3})\b", re.IGNORECASE)
 _CORES: Final = re.compile(r"[\s_-]*\b(\d{1,9})[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
 _CARD: Final = re.compile(r"\([^)]*\bPCIe\b[^)]*\)")  # 'H100 80GB (PCIe)'
+_NUMBERS: Final = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "sixteen": 16}
 _COUNT: Final = re.compile(
-    r"^\s*(?:(?:A )?single|(\d{1,6})\s*[x×*]|(\d{1,3})(?=\s+\D))\s*|\s+[x×*]\s*(\d{1,6})\s*$",
+    rf"^\s*(?:(?:A )?single|(\d{{1,6}})\s*[x×*]|(\d{{1,3}}|{'|'.join(_NUMBERS)})(?=\s+\D))\s*"
+    r"|(?:\s+x|\s*[×*])\s*(\d{1,6})\s*(?=\(|$)|,\s*single\b",
     re.IGNORECASE,
 )
 _SLICE: Final = re.compile(
@@ -27,10 +32,10 @@ _SLICE: Final = re.compile(
 )
 """'TPU v5p-128' names a slice of that size; how many chips ran is a column of its own."""
 _BRAND: Final = re.compile(
-    r"\b(NVIDIA|AMD|Apple|Intel|Google|Huawei|Cloud|GeForce|Radeon|Instinct|Tesla|Quadro|GPU"
+    r"(?<![^\W_])(NVIDIA|AMD|Apple|Intel|Google|Huawei|Cloud|GeForce|Radeon|Instinct|Tesla|Quadro|GPU"
     r"|DGX(?:-[12]V?)?|HGX|OAM|HBM\de?|NeuronCore-v\d|Tensor[ -]Core|GPUs|NPUs?|GCDs?|cards?"
-    r"|on a single node|NVLink\d?|NVSwitch)"
-    r"\b[\s_-]*",
+    r"|on a single node|node with|VRAM|NVLink\d?|NVSwitch)"
+    r"(?![^\W_])[\s_-]*",
     re.IGNORECASE,
 )
 _PLURAL: Final = re.compile(r"(?<=\d)s$", re.IGNORECASE)
@@ -40,15 +45,16 @@ SAME_SIZE: Final = 0.15  # 141 GB and 141 GiB, 180 and 192 GB are one chip
 
 @cache
 def how_many(said: str) -> tuple[int, str]:
-    """'8 × H200', '2 L40S GPUs', 'A single H100', 'H200 x 8': how many, one where none is said, and
-    which.
+    """'8 × H200', 'two L40S GPUs', 'A single H100', 'H200*8': how many, one where none is said,
+    and which.
 
     >>> from trueflops.records.chips import how_many
     >>> how_many("8 × H200"), how_many("H200 x 8"), how_many("RTX 4090")
     ((8, 'H200'), (8, 'H200'), (1, 'RTX 4090'))
     """
     numbers = [number for found in _COUNT.findall(said) for number in found if number]
-    return int(numbers[0]) if numbers else 1, _COUNT.sub("", said).strip()
+    first = numbers[0].casefold() if numbers else "one"
+    return _NUMBERS.get(first) or int(first), _COUNT.sub("", said).strip()
 
 
 def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accelerator:
@@ -82,7 +88,7 @@ def cluster_of_cut(chip: Accelerator, devices: int) -> Cluster:
 
 def _spellings(name: str, plain: str, size: float | None, prefer_card: bool) -> Iterator[str]:
     """From the most to the least specific."""
-    bare = _BRAND.sub("", plain).strip(" _-.")
+    bare = _BRAND.sub("", plain).strip(" _-.,")
     names = list(dict.fromkeys((name, plain, bare, _PLURAL.sub("", bare))))
     suffixes = [f"-{size:g}GB", ""] if size else [""]
     if prefer_card:

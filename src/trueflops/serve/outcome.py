@@ -57,6 +57,9 @@ class Outcome:
     read: float
     preempted: int
     most_writing: int  # of one replica at once
+    queueing: tuple[float, float] = (0.0, 0.0)
+    """How much sooner and later first tokens come, as logarithms, where steps take as little and as
+    long as they may: beyond that itself, for queues grow faster than what they wait for."""
 
     @property
     def tokens_per_second(self) -> float:

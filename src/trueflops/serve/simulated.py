@@ -70,21 +70,22 @@ class Deployed:
             )
         return self._clocks[key]
 
-    def serve(self, requests: Requests) -> list[Served]:
-        """What happens to every request, replica by replica."""
+    def serve(self, requests: Requests, pace: float = 1.0) -> list[Served]:
+        """What happens to every request, replica by replica, if steps take `pace` times as long."""
         shares = [
             requests.share(replica, self.replicas)
             for replica in range(min(self.replicas, requests.count))
         ]
         at_once = max(own.most_at_once for own in shares)
-        clock = self.clock(requests, min(self.engine.most_sequences, at_once))
+        clock = self.clock(requests, min(self.engine.most_sequences, at_once)).paced(pace)
         room = self.cache_tokens(requests)
         return [serve(own, clock, self.engine, room, self.front(own)) for own in shares]
 
-    def serve_share(self, own: Requests, room: float) -> Served:
+    def serve_share(self, own: Requests, room: float, pace: float = 1.0) -> Served:
         """What happens to the requests of one replica whose cache holds so many tokens."""
         most = min(self.engine.most_sequences, own.most_at_once)
-        return serve(own, self.clock(own, most), self.engine, room, self.front(own))
+        clock = self.clock(own, most).paced(pace)
+        return serve(own, clock, self.engine, room, self.front(own))
 
     def front(self, requests: Requests) -> Front:
         """What the engine's server adds around its scheduler."""

@@ -8,10 +8,12 @@ training.py    published training runs, row by row a Case; vtrain.py: iteration 
   run_tuning.py  what of it was trained          run_dtypes.py   in which dtypes
   frameworks.py  free texts as keys              run_attention.py whose attention it ran
   run_scripts.py what its script says beside     run_words.py    many words for a few things
+  run_written.py functions or fused kernels
 kv_cache.py    what engines print at start; towers.py: encoders beside a language model
 inference.py   published tokens per second and latencies; serving.py: points of loaded servers,
                harness.py: how these were measured; latency.py: percentiles under a stated load,
-               sent.py: that load, conversations.py: lengths of ShareGPT
+               sent.py: that load, conversations.py: lengths of ShareGPT,
+               bench_serving.py: what SGLang's own benchmark draws, and sends again
 speculative.py published speed-ups by drafts
   served_model.py a model by its name            stand_in.py     one of which only the size is known
   run_format.py  free text to formats and engine run_lengths.py  lengths that a data set states

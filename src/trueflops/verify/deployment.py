@@ -119,12 +119,16 @@ class Bench:
             self._points[key] = server.asked(load).predict(plan)
         return self._points[key]
 
-    def outcome(self, run: Deployment, requests: Requests, engine: Engine, room: float) -> Outcome:
-        """Simulate one replica, its engine set so, its cache of so many tokens."""
+    def outcome(
+        self, run: Deployment, requests: Requests, engine: Engine, room: float, pace: float = 1.0
+    ) -> Outcome:
+        """Simulate one replica, its engine set so, its cache of so many tokens, its steps `pace`
+        times as long.
+        """
         key = (*run.key, engine)
         if key not in self._deployed:
             self._deployed[key] = Deployed(*self._server(run), engine)
-        return outcome([self._deployed[key].serve_share(requests, room)])
+        return outcome([self._deployed[key].serve_share(requests, room, pace)])
 
     def pooled(
         self, run: Deployment, prefill: Workers, decode: Workers, load: Serving

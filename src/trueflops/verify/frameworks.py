@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trueflops.verify.run_words import YES
+from trueflops.verify.run_words import NO, YES
 
 PLAIN: Final = "plain"
 HUGGING_FACE: Final = "transformers"
@@ -26,14 +26,18 @@ _ONE_PROGRAM: Final = (
 )  # fmt: skip
 _DEEPSPEEDS: Final = ("openrlhf", "open-instruct", "open_instruct", "zero-infinity", "zero-offload")
 """Its own, and who runs under it: openrlhf/utils/deepspeed, configs/ds_configs of open-instruct."""
-_OF_GRAPHS: Final = ("oneflow", "libai", "tensorflow", "mxnet", "mindspore", "mindformers")
-"""An executor of their own issues their kernels, not Python op after op (assumed as usual)."""
+_OF_GRAPHS: Final = (
+    "oneflow", "libai", "tensorflow", "mxnet", "mindspore", "mindformers", "llm.c",
+)  # fmt: skip
+"""An executor of their own issues their kernels, not Python op after op (assumed as usual): that
+of a graph, or a program in C that calls kernels fused by hand (karpathy/llm.c, train_gpt2.cu)."""
 _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("neuron",), "neuron"),
     (("megatron", "deepspeed"), "megatron-deepspeed"),
     (("neox",), "megatron-deepspeed"),  # based on both: the README of EleutherAI/gpt-neox
     (("deepspeed",), "deepspeed"),
     *(((word,), "deepspeed") for word in _DEEPSPEEDS),
+    (("prime-rl",), "prime-rl"),
     (("torchtitan",), "torchtitan"),
     (("torchtune",), "torchtune"),
     *(((word,), "maxtext") for word in _ONE_PROGRAM),
@@ -46,6 +50,7 @@ _KEYS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("automodel",), "automodel"),
     (("bridge",), "nemo"),
     (("nemo",), "nemo"),
+    (("megatron", "own loop"), "megatron-core"),
     (("megatron",), "megatron"),
     (("primus",), "megatron"),
     (("mindspeed",), "megatron"),  # gitcode.com/Ascend/MindSpeed-LLM, docs/zh/introduction.md
@@ -78,19 +83,28 @@ _COMPILED: Final = {
     "torchtune": "torchtune-compiled",
 }
 
+_EAGER: Final = {"compiled": PLAIN, "torchtitan": "torchtitan-eager"}
+"""Where a row says that what compiles by default, or as its benchmarks do, did not."""
 
-def framework_key(text: str, notes: str = "", compiled: str = "") -> str:
+_STAGE: Final = re.compile(r"zero[- ]?[123]\b(?!.*fsdp)")
+
+
+def framework_key(text: str, notes: str = "", compiled: str = "", sharing: str = "") -> str:
     """The canonical key of a framework's free text; what no line knows is judged as `plain`.
 
-    `compiled` is what a row says of torch.compile: y, n, or nothing.
+    `compiled` is what a row says of torch.compile: y, n, or nothing; `sharing` its ZeRO or FSDP.
+    Hugging Face's trainers have stages of ZeRO from DeepSpeed alone (accelerate/utils/
+    dataclasses.py: DeepSpeedPlugin.zero_stage); their other way to share is FSDP.
     """
     key = _found(text) or PLAIN
+    if key == HUGGING_FACE and _STAGE.match(sharing.casefold()):
+        key = "deepspeed"
     said = f"{text} {notes}".casefold()
     noted = "compile" in said and not re.search(r"\b(no|not|without) (torch\.)?compile", said)
     stated = compiled.casefold() in YES or re.search(r"compile|inductor", compiled.casefold())
     if stated or (noted and not compiled):
         return _COMPILED.get(key, key)
-    return key
+    return _EAGER.get(key, key) if compiled.casefold() in NO else key
 
 
 def knows_framework(text: str) -> bool:

@@ -22,7 +22,7 @@ from trueflops.predict.released import served_weights
 from trueflops.predict.serving.memory import KvCache, ServerMemory
 from trueflops.predict.serving.passes import Passes
 from trueflops.profile import Engine, engine_of, engine_on
-from trueflops.profile.engines import release_on
+from trueflops.profile.engines import CHUNKED_FROM, is_before, release_on
 from trueflops.records.chips import chip_of, cluster_of_cut
 from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
@@ -53,7 +53,12 @@ _SIZE: Final = re.compile(r"(\d{2,3})\s?GB")
 UNDATED: Final = "0.11"
 """vLLM's release where a row gives neither one nor a day: of autumn 2025, between the oldest and
 the newest of published logs."""
+_UNNUMBERED: Final = "0.1.dev"  # what setuptools-scm calls a build that sees no tag
 _EIGHT: Final = re.compile(r"int8|8bit", re.IGNORECASE)
+_OF_META: Final = re.compile(r"meta-llama/.*-FP8$")  # Llama 3 whose attention stays wide
+_OF_CONFIG: Final = ("fp8", "fp8_block")
+"""What a config.json calls its weights (quant_method) whose experts are narrower still: engines
+print that word (DeepSeek-V4: quant=fp8), and load experts as they are."""
 EIGHT: Final = 8.0  # bits: checkpoints of so many narrow every product alike
 _SPLIT: Final = re.compile(r"decode[- ]context[- ]parallel|\bdcp\b", re.IGNORECASE)
 # Rows whose notes say that something else than the engine's rule decided.
@@ -63,13 +68,22 @@ _APART: Final = re.compile(
     re.IGNORECASE,
 )
 _USUAL_BY_MEMORY: Final = {
-    12: "RTX 3060", 16: "RTX 4080", 22: "RTX 4090", 24: "RTX 4090", 32: "RTX 5090",
+    8: "RTX 3070", 12: "RTX 3060", 16: "RTX 4080", 22: "RTX 4090", 24: "RTX 4090", 32: "RTX 5090",
     40: "A100-40GB", 48: "L40S", 80: "H100", 96: "H20", 141: "H200", 192: "B200",
 }  # fmt: skip
 """A chip that is not named, by its memory alone: it decides nothing else here."""
+_USUAL_OF_AMD: Final = {
+    16: "RX 7900 XT", 24: "RX 7900 XTX", 64: "MI210", 128: "MI250X", 192: "MI300X",
+    256: "MI325X", 288: "MI355X",
+}  # fmt: skip
+_AMD: Final = re.compile(r"\b(?:AMD|ROCm|Radeon|Instinct)\b", re.IGNORECASE)
 FIRST: Final = "0.7"  # the last release of vLLM whose first engine was the usual one
-CHUNKED_FROM: Final = 32768  # tokens of a context above which vLLM's first engine reads in chunks
+SECOND: Final = "0.8"  # the first with the other
+_SECOND: Final = re.compile(r"\bV1 engine\b")
+_PREFIXES: Final = re.compile(r"(no[- ])?enable[-_]prefix[-_]caching|mamba-cache-mode align")
+_EAGER: Final = re.compile(r"\benforce[-_ ]eager\b", re.IGNORECASE)
 CHUNK: Final = 2048
+LENGTHS: Final = 64  # tokens that the longest length is told to
 LOADING: Final = 0.1 * GIBI
 """What is printed as weights is the difference of free memory before and after loading: rounded up
 to the allocator's segments, and with what libraries take meanwhile (assumed)."""
@@ -156,6 +170,27 @@ class _Start:
 
     @classmethod
     def of(cls, row: Row, profiles: Profiles) -> _Start:
+        """As the row says, of the model's own length where it says none.
+
+        vLLM's first engine tried itself with a whole prompt, and refused to start where not even
+        one has room (worker.py, raise_if_cache_size_invalid): then it is the longest that has.
+        """
+        start = cls.at(row, profiles)
+        by_length = start.memory.engine.step_tokens == start.memory.length
+        if whole(row, "max_model_len") or not by_length or start.has_room:
+            return start
+        fits, too_long = 1, start.memory.length
+        while too_long - fits > LENGTHS:
+            middle = (fits + too_long) // 2
+            if cls.at(row, profiles, middle).has_room:
+                fits = middle
+            else:
+                too_long = middle
+        return cls.at(row, profiles, fits)
+
+    @classmethod
+    def at(cls, row: Row, profiles: Profiles, length: int = 0) -> _Start:
+        """The same with a length; 0: the row's, or the model's own."""
         if _SPLIT.search(text(row, "notes")):
             raise BadInput("decode context parallelism: a plan has no word for it")
         tower = tower_of(text(row, "model"))
@@ -167,12 +202,16 @@ class _Start:
             said = "int8"
         said = said.replace("bitsandbytes", "nf4")
         weights = weight_format(said, "", model, chip)
+        if weights == "fp8" and _OF_META.match(text(row, "model")):
+            weights = "fp8-ffn"
+        if said in _OF_CONFIG and format_named(model.released.format or "bf16").dense:
+            said = ""
         if not said or said == "auto":
             weights = served_weights(model, chip).name
         if model.recurrences and format_named(weights).weight_bits < EIGHT:
             raise BadInput("which layers a narrow checkpoint of a hybrid leaves wide is unknown")
         cluster = cluster_of_cut(chip, layout.devices)
-        length = whole(row, "max_model_len") or model.max_positions or CHUNKED_FROM
+        length = length or whole(row, "max_model_len") or model.max_positions or CHUNKED_FROM
         engine = _engine(row, name, chip, length, _in_chunks(model, tower, chip, length), tower)
         bits = cache_bits(_cache(row, engine))
         passes = Passes(model, cluster, profiles(chip, name), weights, bits)
@@ -190,6 +229,11 @@ class _Start:
             encoding=_encoding(row, engine, tower, layout.tp),
         )
         return cls(memory, layout.plan(model, passes.dtype))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request of the whole length fits."""
+        return float(self.pool.concurrency.value) >= 1.0
 
     @property
     def reading(self) -> Costs:
@@ -218,9 +262,10 @@ def _chip(row: Row) -> Accelerator:
     try:
         return chip_of(said, size, text(row, "notes"))
     except UnknownName:
-        if size is None or round(size) not in _USUAL_BY_MEMORY:
+        usual = _USUAL_BY_MEMORY | (_USUAL_OF_AMD if _AMD.search(said) else {})
+        if size is None or round(size) not in usual:
             raise
-        return chip_of(_USUAL_BY_MEMORY[round(size)], size)
+        return chip_of(usual[round(size)], size)
 
 
 def _in_chunks(model: Model, tower: Tower | None, chip: Accelerator, length: int) -> bool:
@@ -243,17 +288,22 @@ def _engine(
 ) -> Engine:
     """The settings of the release, and what the row sets otherwise."""
     release = text(row, "engine_version")
-    if not release[:1].isdigit():
+    if not release[:1].isdigit() or release.startswith(_UNNUMBERED):
         day = _DAY.search(text(row, "source"))
         release = release_on(name, day[1]) if day else _undated(row, name)
     engine = engine_on(name, chip, release)
-    blocks, tokens = (_printed(row, f"kv_{unit}_printed") for unit in ("blocks", "tokens"))
-    first_engine = name == "vllm" and blocks and not tokens
+    first_engine = name == "vllm" and _is_first(row, release)
     if first_engine:
-        # vLLM's first engine, which printed blocks, read whole prompts; FIRST has the rest.
+        # It read whole prompts; where it ran in newer releases, FIRST has the rest.
         reads = CHUNK if chunks else max(length, CHUNK)
-        first = engine_on(name, chip, FIRST)
+        first = engine_on(name, chip, release if is_before(release, SECOND) else FIRST)
         engine = first.but(step_tokens=reads, latent_align=engine.latent_align)
+    elif _SECOND.search(text(row, "notes")):
+        engine = engine.but(eager=False)
+    if prefixes := _PREFIXES.search(text(row, "notes")):
+        engine = engine.but(states_kept=1 if prefixes[1] else 2)
+    if _EAGER.search(text(row, "notes")):
+        engine = engine.uncaptured()
     if stated := share(row, "gpu_memory_utilization"):
         engine = engine.but(memory_share=stated, shares=())
     own = {
@@ -268,6 +318,14 @@ def _engine(
         images = max(engine.step_tokens // tower.picture.tokens, 1)
         engine = engine.but(most_sequences=min(engine.most_sequences, images))
     return engine
+
+
+def _is_first(row: Row, release: str) -> bool:
+    """Whether vLLM's first engine ran: it printed blocks, the second prints tokens."""
+    if _SECOND.search(text(row, "notes")):
+        return False
+    blocks, tokens = (_printed(row, f"kv_{unit}_printed") for unit in ("blocks", "tokens"))
+    return bool(blocks and not tokens) or (not tokens and is_before(release, SECOND))
 
 
 def _encoding(row: Row, engine: Engine, tower: Tower | None, tp: int) -> float:

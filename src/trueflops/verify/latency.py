@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,11 +19,18 @@ from trueflops.model import Model
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving import Speculation
 from trueflops.profile import Engine
-from trueflops.profile.engines import engine_on, is_before, release_on, sharing_experts
+from trueflops.profile.engines import (
+    CHUNKED_FROM,
+    engine_on,
+    is_before,
+    release_on,
+    sharing_experts,
+)
 from trueflops.records.chips import chip_of, how_many
 from trueflops.records.tables import Row, Table
-from trueflops.serve.interval import each_token, first_token
+from trueflops.serve.interval import each_token, first_token, queueing
 from trueflops.serve.outcome import Outcome
+from trueflops.verify.bench_serving import SentBefore
 from trueflops.verify.cells import measured, require, share, text, whole
 from trueflops.verify.deployment import Bench, Deployment, Layout
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
@@ -44,7 +52,9 @@ _COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
     ("tpot_p99_seconds", "tpot_p99_ms"),
 )
 _NUMBERED: Final = re.compile(r"\d\.\d")
-_DAY: Final = re.compile(r"/(20\d\d)-?(\d\d)-?(\d\d)-")  # of a run, in the path of its results
+_RUN_ON: Final = re.compile(r"\bdate (20\d\d)-?(\d\d)-?(\d\d)\b|/(20\d\d)-?(\d\d)-?(\d\d)-")
+"""The day of a run: as the results say it, or in their path."""
+_PUBLISHED: Final = re.compile(r"\((20\d\d)-(\d\d)-(\d\d)\)")  # the document, or its revision
 HOPPER: Final = (9, 0)
 TRITON_KERNELS: Final = "0.11.1"
 _OWN_MODULES: Final = re.compile(
@@ -54,13 +64,14 @@ _OWN_MODULES: Final = re.compile(
 _DRAFTED: Final = re.compile(
     r"(?:num_speculative_tokens[\"']: ?|speculative-num-steps[= ])(\d{1,2})\b"
 )
+_EAGER: Final = re.compile(r"--enforce-eager\b|--disable-cuda-graph\b(?!-)")
 _TWICE: Final = re.compile(r"two stream chunks per token", re.IGNORECASE)
 _REPEATED: Final = re.compile(r"(\d{1,6}) prompts x (\d{1,6}) users")
 
 
 def latency_findings(table: Table, profiles: Profiles) -> Findings:
     """Predict every row of the table, or say why it cannot be."""
-    found, bench = Findings(), Bench(profiles)
+    found, bench, before = Findings(), Bench(profiles), SentBefore()
     chips: dict[tuple[str, ...], set[str]] = {}
     for _, row in table.rows:
         chips.setdefault(_figures(row), set()).add(text(row, "accelerator"))
@@ -68,7 +79,7 @@ def latency_findings(table: Table, profiles: Profiles) -> Findings:
         name = text(row, "id") or f"line {line}"
         copied = len(chips[_figures(row)]) > 1
         try:
-            found.rows += _answers(table.where, name, row, bench, copied)
+            found.rows += _answers(table.where, name, row, bench, before, copied)
         except TrueflopsError as error:
             found.refused.append(Refusal(table.where, name, str(error)))
     return found
@@ -79,21 +90,26 @@ def _figures(row: Row) -> tuple[str, ...]:
     return tuple(text(row, column) for column in ("model", "engine", *(c for _, c in _COLUMNS)))
 
 
-def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Iterator[Finding]:
+def _answers(
+    where: str, name: str, row: Row, bench: Bench, before: SentBefore, copied: bool
+) -> Iterator[Finding]:
     run, requests = _run(row), sent_requests(row)
-    per_replica = requests.share(0, run.layout.replicas)
     load = Serving(
         round(float(requests.input.mean())),
         round(float(requests.output.mean())),
         requests.most_at_once,
     )
     point = bench.point(run, load)
-    room = float((point.most_requests or per_replica.most_at_once) * load.context)
+    together = requests.share(0, run.layout.replicas).most_at_once
+    room = float((point.most_requests or together) * load.context)
     room = max(room, float(np.max(requests.input + requests.output)))
+    requests = before.found(row, requests, room * run.layout.replicas)
+    per_replica = requests.share(0, run.layout.replicas)
     if again := _REPEATED.search(text(row, "notes")):  # inference-perf sends the same prompts again
         distinct = int(again[1]) * int(again[2])
         per_replica = repeated(per_replica, distinct, distinct, point.engine.block, room)
-    seen = bench.outcome(run, per_replica, point.engine, room)
+    at_pace = partial(bench.outcome, run, per_replica, point.engine, room)
+    seen = queueing(at_pace(), per_replica, point, at_pace)
     named = text(row, "engine")
     about = ServerRow(
         backend=named or "server",
@@ -111,7 +127,7 @@ def _answers(where: str, name: str, row: Row, bench: Bench, copied: bool) -> Ite
         if value is None:
             continue
         first, taken = of.startswith("ttft"), _seen(of, seen)
-        found = first_token(taken, point) if first else each_token(taken, point, seen.waited)
+        found = first_token(taken, point, seen) if first else each_token(taken, point, seen.waited)
         yield Finding.beside(where, name, about, of, value * MILLI, found)
 
 
@@ -200,12 +216,15 @@ def _speculation(flags: str, model: Model) -> Speculation | None:
 
 
 def _release(row: Row, framework: str) -> str:
-    """The engine's release: as printed, else the one of the day that the source names."""
+    """The engine's release: as printed, else the one of the day of the run, else the newest that
+    its document can have known.
+    """
     printed = text(row, "engine_version")
     if _NUMBERED.search(printed):
         return printed
-    day = _DAY.search(text(row, "source"))
-    return release_on(framework, "-".join(day.groups())) if day else ""
+    notes, source = text(row, "notes"), text(row, "source")
+    day = _RUN_ON.search(notes) or _RUN_ON.search(source) or _PUBLISHED.search(source)
+    return release_on(framework, "-".join(n for n in day.groups() if n)) if day else ""
 
 
 def _as_run(weights: str, framework: str, release: str, chip: Accelerator) -> str:
@@ -227,6 +246,10 @@ def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engin
     budget = whole(row, "max_num_batched_tokens") or _flag(
         flags, "max-num-batched-tokens", "chunked-prefill-size", "max-num-tokens"
     )
+    if not budget and usual.name == "vllm" and not usual.chunked:
+        length = whole(row, "max_model_len") or _flag(flags, "max-model-len") or 0
+        # A step of the first engine has room for the longest request (engines.toml, step_tokens).
+        budget = max(length, usual.step_tokens) if length <= CHUNKED_FROM else None
     most = whole(row, "max_num_seqs") or _flag(
         flags, "max-num-seqs", "max-running-requests", "max-batch-size"
     )
@@ -237,6 +260,8 @@ def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engin
         engine = sharing_experts(engine, chip, layout.tp * layout.replicas, layout.replicas)
     if stated := share(row, "gpu_memory_utilization") or _share(flags):
         engine = engine.but(memory_share=stated, shares=())
+    if _EAGER.search(flags):
+        engine = engine.uncaptured()
     if "async-scheduling" in flags:
         engine = engine.but(ahead=1)
     return engine.but(policy="mixed") if "enable-mixed-chunk" in flags else engine

@@ -27,6 +27,11 @@ from trueflops.verify.findings import (
 
 NARROW: Final = 256  # products of fewer rows or columns of weights are another regime
 Measure = Literal["median and p90", "MAPE", "macro MAPE"]
+Judged = Literal[
+    "by all that is known", "without its source", "gathered afterwards", "gathered last"
+]
+"""How, and on which rows: those that were there when laws and settings were chosen, the same with
+settings chosen without their source, or those of either edition of truth/unseen."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Regime:
     aim: tuple[float, ...]
     most: tuple[float, ...]
     noise: str = ""
-    judged: Literal["by all that is known", "without its source"] = "by all that is known"
+    judged: Judged = "by all that is known"
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,13 @@ def _tuned(*tasks: str) -> Callable[[Finding], bool]:
     return chosen
 
 
+def _trained(found: Finding) -> bool:
+    """Training runs of all kinds but those that count nowhere."""
+    return _tuned("full fine-tune", "sft", "lora", "qlora")(found) or (
+        found.scored and isinstance(found.about, TrainingRow)
+    )
+
+
 def _never_seen(found: Finding) -> bool:
     """Runs of sources that were not there when settings were chosen."""
     source = _run_of(found)
@@ -203,6 +215,8 @@ def _inference(timed: Timed, *, only: str = "", without: str = "") -> Callable[[
     return wanted
 
 
+SINCE: Final = "no prediction; causes were looked for since, and the width of SGLang's intervals"
+LAST: Final = "nothing; some causes were looked for since"
 ENGINES: Final = "settings of engines, on some chips and sources (frameworks.toml says which)"
 TABLES: Final = "four in five rows of that chip's tables"
 MINUTES: Final = "other shapes, in three minutes on the same chip (`trueflops measure`)"
@@ -216,6 +230,37 @@ SEEN: Final = (
 )  # fmt: skip
 """Sources of training runs that were there when settings were chosen, of those in
 truth/published."""
+
+
+_GATHERED: Final[
+    tuple[tuple[str, Quantity, Callable[[Finding], bool], Measure, tuple[float, ...]], ...]
+] = (
+    ("training runs", "step_seconds", _every_source, "macro MAPE", (0.12,)),
+    ("full fine-tunes", "step_seconds", _tuned("full fine-tune", "sft"), "macro MAPE", (0.10,)),
+    ("LoRA and QLoRA", "step_seconds", _tuned("lora", "qlora"), "macro MAPE", (0.15,)),
+    ("peak memory of training", "peak_bytes", _trained, "macro MAPE", (0.06,)),
+    ("KV cache of engines at start, tokens", "kv_tokens", _started, "median and p90", (0.05, 0.15)),
+    ("weights as engines load them", "weight_bytes", _started, "median and p90", (0.02, 0.06)),
+    ("latencies under a stated load, mean time to first token", "ttft_seconds", _stated,
+     "macro MAPE", (0.25,)),
+    ("mean time per token", "tpot_seconds", _stated, "macro MAPE", (0.25,)),
+)  # fmt: skip
+
+
+def _gathered(
+    title: str, judged: Judged, fitted: str, most: Sequence[tuple[float, ...]]
+) -> tuple[Regime, ...]:
+    """The claims about one edition of truth/unseen, each with the figure it must not exceed."""
+    claims = zip(_GATHERED, most, strict=True)
+    return tuple(
+        Regime(
+            f"… {name}" if at else f"{title}: {name}",
+            quantity, rows, fitted, measure, aim, held, judged=judged,
+        )
+        for at, ((name, quantity, rows, measure, aim), held) in enumerate(claims)
+    )  # fmt: skip
+
+
 REGIMES: Final[tuple[Regime, ...]] = (
     Regime("bf16 matmul, chip with its own data, n, k ≥ 256", "op_seconds",
            _kernel("matmul", "bf16", wide=True), TABLES, "median and p90",
@@ -336,4 +381,8 @@ REGIMES: Final[tuple[Regime, ...]] = (
            lambda f: _speeds_up(f) and not f.group.startswith(FITTED_DRAFTS),
            "no cost; acceptance and how rows are read were chosen with them in view", "macro MAPE",
            (0.15,), (0.17,), "the same"),
+    *_gathered("sources gathered afterwards", "gathered afterwards", SINCE,
+               ((0.175,), (0.255,), (0.265,), (0.1,), (0.12, 0.49), (0.01, 0.08), (0.63,), (0.3,))),
+    *_gathered("sources gathered last", "gathered last", LAST,
+               ((0.25,), (0.63,), (0.3,), (0.36,), (0.06, 0.3), (0.01, 0.01), (3.75,), (0.42,))),
 )  # fmt: skip

@@ -36,6 +36,11 @@ cherry-picked for that release)."""
 CUDNN_AGAIN: Final = (2, 11, 0)
 """Brings the cuDNN from which on it comes first (sdp_utils.cpp, check_prefer_cudnn_attention: above
 9.15; huggingface/transformers pull request 48163 says of which release)."""
+LIBRARY: Final = re.compile(r"\btransformers ?(?:==)? ?(\d{1,2})\.(\d{1,3})\b")
+FIRST_WITH_SDPA: Final = (4, 36)
+"""Of Hugging Face's transformers, December 2023: LlamaSdpaAttention (models/llama/modeling_llama.py
+of v4.36.0; v4.35.2 has none). Before that scores were written out unless flash-attn was asked for.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,8 @@ def read_attention(row: Row) -> AttentionRun:
     if said in NO:
         return AttentionRun(flash=False)
     recent = int(number(row, "year") or 9999) >= FIRST_WITH_FLASH
+    if library := LIBRARY.search(text(row, "framework").casefold()):
+        recent = (int(library[1]), int(library[2])) >= FIRST_WITH_SDPA
     return AttentionRun(flash=said in YES or recent, kernel=kernel)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Final
 
 from trueflops.catalog import Accelerator, Cluster, accelerator, cluster
+from trueflops.catalog.clusters import node_of_installation
 from trueflops.catalog.names import find
 from trueflops.catalog.networks import noted_network, with_network
 from trueflops.catalog.nodes import Node, default_node, find_node, node
@@ -18,6 +20,7 @@ from trueflops.errors import UnknownName
 from trueflops.records.chips import chip_of
 from trueflops.records.tables import Row
 from trueflops.verify.cells import Missing, needed, noted, number, text
+from trueflops.verify.run_measured import measures_time
 
 _CORES: Final = re.compile(r"(\d{1,9})\s*(?:neuron)?cores?\s*(?:/|per)\s*chip", re.IGNORECASE)
 _NODE: Final = re.compile(
@@ -26,13 +29,21 @@ _NODE: Final = re.compile(
 _EACH: Final = re.compile(r"(?:per|/|a|each) ?(?:GPU|card|accelerator|chip|NPU)\b", re.IGNORECASE)
 _BYTES: Final = re.compile(r"GB/s|GBps")
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
-_INSTANCE: Final = re.compile(r"\b(?:[\w-]+\.\d{0,2}xlarge|a\w{1,2}-\w+gpu-\dg|Standard_ND\w+)\b")
+_INSTANCE: Final = re.compile(
+    r"\b(?:[\w-]+\.\d{0,2}xlarge|a\w{1,2}-\w+gpu-\dg|Standard_ND\w+|DGX[- ]?\w+)\b"
+)
+_NAME: Final = re.compile(r"(?:^|[;,(]|\b(?:on|at)\s)\s*([A-Z][\w-]{2,30})\s*(?=$|[;,.)])")
+"""An installation as a phrase of its own, or where a run was 'on Alps'; not 'as in Selene'."""
 _WATTS: Final = re.compile(r"^\s*\w[\w -]*?\b(\d{2,4}) ?W\b")  # 'B200 1000W'
 _LIMITED: Final = re.compile(r"power[- ]limit(?:ed)?\b(?:\W{1,3}(\d{2,4}) ?W\b)?", re.IGNORECASE)
 _CARD: Final = re.compile(r"\bcards? (?:is|are|was|were) (?:an? )?([\w-]*\d[\w-]*)", re.IGNORECASE)
+UNNAMED: Final = "A100-SXM4-80GB"
+"""Where memory is judged of a row that measured no time and names no accelerator: tensors are as
+large on every chip, and what a driver's context takes differs by a few hundred MB."""
 UNKNOWN_LIMIT: Final = 0.6  # of the cap (assumed) where a chip is said to be limited, not to what
 
-# torchtitan's published runs are all on one cluster whose "H100" has 96 GB of HBM2e and 500 W.
+# torchtitan's own runs are all on one cluster whose "H100" has 96 GB of HBM2e and 500 W; who rents
+# a cloud's machine has another one.
 _HOUSE_CHIPS: Final = {("torchtitan", "H100-SXM5-80GB"): "H100-SXM5-96GB-HBM2e"}
 
 
@@ -48,23 +59,26 @@ class Machine:
 def read_machine(row: Row, framework: str) -> Machine:
     """The cluster that a row names; Missing where it names none."""
     said = text(row, "accelerator")
-    if not said:
+    if not said and measures_time(row):
         raise Missing("accelerator is empty")
     devices = needed(row, "n_devices")
+    if not said:
+        return Machine(chips(devices, UNNAMED), devices, 1)
     cores_said = _CORES.search(said)
     cores = int(cores_said[1]) if cores_said else 1
     if devices % cores:
         raise Missing(f"n_devices {devices} is not a multiple of {cores} cores a chip")
     capacity = number(row, "memory_gb")
     notes = text(row, "notes")
-    rented = _whole_node(said) or _instance(f"{said} {text(row, 'network')} {notes}")
+    rented = _whole_node(said) or _instance(f"{said}; {text(row, 'network')}; {notes}")
     try:
         found = chip_of(_noted_chip(notes) or said, capacity * cores if capacity else None)
     except UnknownName as error:
         if rented is None or not (_whole_node(said) or _INSTANCE.search(said)):
             raise Missing(str(error)) from None
         found = rented.accelerator
-    chip = accelerator(_HOUSE_CHIPS.get((framework, found.whole), found.whole))
+    house = None if rented else _HOUSE_CHIPS.get((framework, found.whole))
+    chip = accelerator(house or found.whole)
     network = _network(row, chip)
     watts = _power_limit(chip, f"{said}; {notes}")
     host = rented.name if rented and rented.accelerator.name == chip.name else ""
@@ -78,8 +92,12 @@ def _whole_node(said: str) -> Node | None:
 
 
 def _instance(said: str) -> Node | None:
-    """The cloud's machine that a row names: 'p4d.24xlarge', 'a3-megagpu-8g'."""
-    named = map(find_node, _INSTANCE.findall(said))
+    """The cloud's machine, vendor's server or installation that a row names: 'p4d.24xlarge',
+    'DGX-2', 'Alps'.
+    """
+    named = chain(
+        map(find_node, _INSTANCE.findall(said)), map(node_of_installation, _NAME.findall(said))
+    )
     return next((host for host in named if host), None)
 
 

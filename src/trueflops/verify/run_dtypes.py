@@ -18,7 +18,12 @@ TRUE: Final = re.compile(r"\+sr|stochastic|pure|16-true")
 (lightning/fabric/plugins/precision/half.py)."""
 MIXED: Final = re.compile(r"amp|mixed|autocast|(?:fp32|float32)(?! acc)")
 """Beside a narrow dtype: the weights are fp32, and products narrow."""
-EIGHT_BIT: Final = re.compile(r"adamw?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?adam|bnb_8bit")
+WIDE: Final = re.compile(r"over fp32 weights|\bnanogpt\b")
+"""Weights that stay fp32: karpathy/nanoGPT's train.py trains them under torch.autocast."""
+EIGHT_BIT: Final = re.compile(
+    r"adamw?(?:_torch|_bnb)?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?adam|bnb_8bit"
+)
+"""As bitsandbytes, torchao and transformers name it (training_args.py: OptimizerNames)."""
 AUTOCASTING: Final = (
     "plain", "compiled", "transformers", "transformers-compiled", "trainer", "fsdp2",
     "fsdp2-compiled",
@@ -83,11 +88,14 @@ def _kept(row: Row, said: str, wide: str, framework: str, *, all_narrow: bool) -
     fp16 without a framework's own optimizer keeps fp32 weights. Accelerate lifts what FSDP shards
     to fp32 where mixed precision is on (accelerate/accelerator.py, prepare_model).
     """
-    usual = habits(framework).mixed
+    usual, stored = habits(framework).mixed, habits(framework).stored
+    if stored and wide == "bf16" and not all_narrow:
+        return stored, usual
     if framework not in AUTOCASTING or text(row, "peft") or all_narrow:
         return wide, usual
     shards = f"{framework} {text(row, 'zero_or_fsdp')}".casefold()
     if "fsdp" in shards and wide == "bf16":
         return "fp32", "engine"
-    stated = MIXED.search(said) or "over fp32 weights" in text(row, "notes").casefold()
+    beside = f"{text(row, 'framework')} {text(row, 'notes')}".casefold()
+    stated = MIXED.search(said) or WIDE.search(beside)
     return ("fp32" if stated or wide == "fp16" else wide), usual

@@ -7,11 +7,26 @@ the rate is the hardware's (Narayanan et al. 2021: 96·B·s·l·h²·(1 + s/6h +
 
 from __future__ import annotations
 
+from typing import Final
+
 from trueflops import units
 from trueflops.model import Model
 from trueflops.records.tables import Row
 from trueflops.verify.cells import number, text, whole
 from trueflops.workload import Training
+
+TIMES: Final = (
+    "step_time_s",
+    "step_time_derived_s",
+    "tokens_per_s_per_gpu",
+    "tok_s_gpu_derived",
+    "tflops_per_gpu",
+)
+
+
+def measures_time(row: Row) -> bool:
+    """Whether a row says how fast it ran, in any of these columns."""
+    return any(number(row, column) for column in TIMES)
 
 
 def step_seconds(row: Row, model: Model, workload: Training, devices: int) -> float | None:

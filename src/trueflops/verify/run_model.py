@@ -21,14 +21,18 @@ from trueflops.model.architecture import Block
 from trueflops.model.layers import Attention, Experts, Ffn, Latent
 from trueflops.records.tables import Row
 from trueflops.verify.cells import Missing, needed, number, text, whole
+from trueflops.verify.run_scripts import keeping_all
 
 USUAL_VOCAB: Final = 51200  # GPT-2's 50,257 padded as Megatron does; where a row gives none
 USUAL_HEAD: Final = 128
 LEAST_USUAL_HEAD: Final = 64  # where hidden over heads gives one of these, that is what it is
 GPT_DROPOUT: Final = 0.1  # GPT-2's, until models trained without; Megatron-LM's to this day
 LAST_WITH_DROPOUT: Final = 2022
-DROPS_BY_DEFAULT: Final = ("megatron", "megatron-deepspeed")
-"""megatron/training/arguments.py: --attention-dropout and --hidden-dropout are 0.1 unless given."""
+DROPS_BY_DEFAULT: Final = ("megatron", "megatron-core", "megatron-deepspeed")
+"""megatron/training/arguments.py: --attention-dropout and --hidden-dropout are 0.1 unless given, as
+they are in core/transformer/transformer_config.py."""
+DROPS_NOTHING: Final = ("maxtext",)
+"""AI-Hypercomputer/maxtext, src/maxtext/configs/base.yml: dropout_rate is 0.0, of GPTs as well."""
 MOST_LAYERS: Final = 10_000
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
 _VERSION: Final = re.compile(r"(?i)(?<=[a-z])[ _-]*v(?=\d)")
@@ -75,6 +79,8 @@ def read_run_model(row: Row, framework: str = "") -> Model:
     if known is not None and shape.layers and shape.layers < known.layers:
         known = _cut(known, shape.layers, shape.dense_layers)
     if known is not None and _agrees(known, shape):
+        if framework in DROPS_NOTHING:
+            known = keeping_all(known)
         return replace(known, vocab=shape.vocab) if shape.vocab else known
     for column in ("layers", "hidden", "heads"):
         needed(row, column)

@@ -17,6 +17,7 @@ from trueflops.catalog import Cluster
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.guesses import layouts
+from trueflops.plan.pieces import deal_by_cost
 from trueflops.profile.frameworks import habits
 from trueflops.records.tables import Row
 from trueflops.sizes import divisors
@@ -25,7 +26,7 @@ from trueflops.verify.run_attention import read_attention
 from trueflops.verify.run_cluster import Machine, slices
 from trueflops.verify.run_dtypes import read_dtypes
 from trueflops.verify.run_scripts import scripted_plan
-from trueflops.verify.run_tuning import read_tuning, stated_tuning
+from trueflops.verify.run_tuning import read_tuning, stated_tuning, usual_recomputation
 from trueflops.verify.run_words import (
     dtype_of,
     kind_of_dispatch,
@@ -36,6 +37,7 @@ from trueflops.verify.run_words import (
     sharing_group,
     sharing_stage,
 )
+from trueflops.verify.run_written import read_written
 
 ACCUMULATION: Final = (
     r"\b(?:grad(?:ient)?[ _-]?acc\w*(?: steps?)?|accum\w*|GAS?|micro_num"
@@ -59,7 +61,6 @@ OFFLOADS: Final = re.compile(
 IN_BACKWARD: Final = re.compile(r"optim\w*[ _-]in[ _-](?:the )?(?:bwd|backward)|\blomo\b")
 PAGED: Final = re.compile(r"paged[ _-]?adam")
 OPTIMIZER: Final = re.compile(r"adam|sgd|optimizer")
-TRITON: Final = re.compile(r"foak|liger|unsloth")
 NO_OFFLOAD: Final = re.compile(r"\b(?:no|without|w/o) (?:cpu )?offload")
 OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")
@@ -119,12 +120,14 @@ def read_plan(
     """The plan that a row describes, and which of its fields the row states."""
     year = int(number(row, "year") or 9999)
     notes = text(row, "notes").casefold()
+    attention = read_attention(row)
     zero, shard = read_sharding(row, degrees, cluster, framework, year)
     fields: dict[str, Any] = {
         "tp": degrees.tp,
         "pp": degrees.pp,
         "cp": degrees.cp,
         "cp_kind": "all-to-all" if SWAPS_HEADS.search(notes) else "ring",
+        **_dealt(degrees.pp, model, framework),
         "vpp": _interleaved(row, degrees.pp, model.layers, framework),
         "dp_replicate": degrees.dp // shard,
         "dp_shard": shard,
@@ -132,7 +135,7 @@ def read_plan(
         **_expert_degrees(row, degrees, model),
         "micro_batch": degrees.micro_batch,
         "sp": _sequence_parallel(row, degrees.tp, model, framework, year),
-        "flash": read_attention(row).flash,
+        "flash": attention.flash,
         "fused": habits(framework).fused,
         "loss": _stated_loss(row) or _usual_loss(framework, year),
         "implementation": habits(framework).implementation,
@@ -140,7 +143,7 @@ def read_plan(
         "launch_blocking": BLOCKING.search(notes) is not None,
         **_updated(row, degrees, framework),
         "dispatch": kind_of_dispatch(text(row, "dispatch").casefold()) or "all-to-all",
-        **_library(row, model, framework),
+        **read_written(row, model, framework, flash=attention.flash),
         **_offloaded(row, zero),
         **read_dtypes(row, cluster.accelerator, framework, moe=model.is_moe),
         **_recompute(row, model.layers // degrees.pp, framework),
@@ -158,6 +161,7 @@ def stated_fields(row: Row) -> frozenset[str]:
         "gradient_dtype": dtype_of(text(row, "grad_dtype").casefold())
         or "amp" in text(row, "dtype").casefold(),
         "layout": text(row, "tp") or text(row, "pp"),
+        "micro_batch": whole(row, "micro_batch") or noted(row, MICRO_BATCH),
         "vpp": text(row, "vpp"),
         "zero": sharing_stage(text(row, "zero_or_fsdp").casefold()) is not None,
         "recompute": recomputation(text(row, "recompute").casefold()) is not None,
@@ -201,18 +205,6 @@ def _updated(row: Row, degrees: Degrees, framework: str) -> dict[str, bool]:
     }
 
 
-def _library(row: Row, model: Model, framework: str) -> dict[str, Any]:
-    """Norms and rotation by Triton in the place of Hugging Face's functions, which have them for
-    Llama's blocks: Liger (src/liger_kernel/transformers/monkey_patch.py), fused ops and kernels of
-    fms-acceleration (plugins/fused-ops-and-kernels), Unsloth (unsloth/kernels).
-    """
-    gated = model.blocks[-1].norm == "rms"
-    replaced = gated and habits(framework).implementation == "eager"
-    if not replaced or not TRITON.search(text(row, "framework").casefold()):
-        return {}
-    return {"implementation": "library", "fused": False}
-
-
 def _offloaded(row: Row, zero: int) -> dict[str, Any]:
     """What is kept in host memory, by its column or by that of the sharing: 'ZeRO-3 + offload'."""
     sharing = text(row, "zero_or_fsdp").casefold()
@@ -245,6 +237,19 @@ def read_sharding(
     elif any(word in said for word in ("hsdp", "hybrid", "intra-node", "mics", "hpz")):
         group = cluster.per_node
     return zero, max(d for d in divisors(dp) if d <= max(group, 1))
+
+
+def _dealt(pp: int, model: Model, framework: str) -> dict[str, int]:
+    """Layers of the first stage and of the last, where a framework deals them out by cost; a stage
+    that would have none but the head gets one.
+    """
+    attention, ffn = model.blocks[0].attention, model.blocks[0].ffn
+    if pp == 1 or habits(framework).deals == "evenly" or attention is None or ffn is None:
+        return {}
+    # models/llama.py, get_block_compute_costs
+    layer = 4.0 * attention.heads * attention.head_dim + 3.0 * ffn.width
+    dealt = deal_by_cost(model.layers, pp, layer, float(model.vocab))
+    return {"first_stage_layers": dealt[0], "last_stage_layers": max(dealt[-1], 1)}
 
 
 def _interleaved(row: Row, pp: int, layers: int, framework: str) -> int:
@@ -287,7 +292,7 @@ def _sequence_parallel(row: Row, tp: int, model: Model, framework: str, year: in
 
 def _recompute(row: Row, layers: int, framework: str) -> dict[str, Any]:
     """Kind and layers of a stage; what is selective is the framework's own."""
-    kind = recomputation(text(row, "recompute").casefold()) or "none"
+    kind = recomputation(text(row, "recompute").casefold()) or usual_recomputation(row)
     if kind == "selective":
         return habits(framework).recomputation(layers)
     counted = None

@@ -25,19 +25,43 @@ class Script:
     plan: Mapping[str, Any] = field(default_factory=dict)
     bare: bool = False  # Megatron-LM without the flags that would make a Llama of its GPT
     packed: bool = False  # one weight, with a bias, makes queries, keys and values
+    keeps_all: bool = False  # trains without dropout
 
 
 SCRIPTS: Final = (
+    # PrimeIntellect-ai/prime-rl, src/prime_rl/trainer/rl/config.py (RLTrainerConfig): its
+    # reinforcement trainer reads the head in pieces of the vocabulary (models/layers/lm_head.py:
+    # FusedOutputLinear), unless that is turned off; the supervised one does not.
+    Script(("prime-rl", "rl loss"), {"loss": "chunked"}),
+    # MakazhanAlpamys/Soup, src/soup_cli/trainer/sft.py: from_pretrained without a dtype, which is
+    # fp32 in the transformers 4.57.6 that ran (the document's own list), and bf16 by autocast.
+    Script(("makazhanalpamys/soup", "step 17"), {"parameter_dtype": "fp32"}),
     # vuiseng9/megatron-tutorials, Makefile: calls scripts/2-*.sh with SP at its default, 0.
     Script(("megatron-tutorials 02-tp-sp.md", "weak scaling"), {"sp": False}),
     Script(("megatron-tutorials 02-tp-sp.md", "strong scaling"), {"sp": False}),
     # KellerJordan/modded-nanogpt, train_gpt2.py as each record's log has it: torch.compile takes
     # the whole model, whose forward ends with the loss.
     Script(("kellerjordan/modded-nanogpt", "autocast"), {"loss": "fused"}),
+    # karpathy/nanoGPT, train.py (dropout = 0.0, torch.compile of the whole model) and model.py (the
+    # forward ends with the loss); tyler-romero/nanogpt-speedrun, train_gpt2.py, began with it.
+    Script(("nanogpt", "torch.compile"), {"loss": "fused"}, keeps_all=True),
+    Script(("karpathy/nanogpt",), keeps_all=True),
+    # karpathy/nanochat, nanochat/gpt.py and scripts/base_train.py: the same.
+    Script(("karpathy/nanochat",), {"loss": "fused"}),
+    # karpathy/llm.c, train_gpt2.cu: no kernel drops anything, and llmc/fused_classifier.cuh writes
+    # the gradient of the logits over them.
+    Script(("karpathy/llm.c",), {"loss": "fused"}, keeps_all=True),
     # pytorch/ao, that page: its H100 ran torchtitan 0.0.2 and PyTorch 2.7.0a0 of early 2025, and
     # torchtitan did not compile its loss from e8977b007 (December 2024) until bbb1b616e (April
     # 2025); its MI300X and B200 ran releases of August, which do (components/loss.py).
     Script(("torchao docs/source/workflows/training.md", "h100"), {"loss": "plain"}),
+    # rasbt/LLMs-from-scratch, ch05/10_llm-training-speed/01_opt_single_gpu.py: model.to(bfloat16)
+    # without autocast, and cross_entropy of what it returns.
+    Script(("rasbt/llms-from-scratch",), {"loss": "narrow"}),
+    # whyNLP/tinyllama, ds_config.json
+    Script(("whynlp/tinyllama", "deepspeed"), {"zero": 2, "reduce_bucket": 2e8, "overlap": True}),
+    # aws-samples/awsome-distributed-training, slurm/0.create_conda_env.sh: torchtitan of that day.
+    Script(("awsome-distributed-training", "torchtitan", "2025-03"), {"loss": "plain"}),
     # deepspeedai/DeepSpeedExamples, training/bf16_master_weight: configs/*.json, and train.py,
     # which calls torch's MultiheadAttention: it has one in_proj_weight, and is asked for its
     # weights as well, so that it lays scores out (torch/nn/functional.py: need_weights).
@@ -63,7 +87,7 @@ SCRIPTS: Final = (
 
 
 def _script(row: Row) -> Script:
-    columns = ("source", "accelerator", "zero_or_fsdp", "notes")
+    columns = ("source", "accelerator", "zero_or_fsdp", "framework", "notes")
     said = " ".join(text(row, column) for column in columns).casefold()
     return next((s for s in SCRIPTS if all(word in said for word in s.words)), Script(()))
 
@@ -78,6 +102,8 @@ def scripted_model(row: Row, model: Model) -> Model:
     script = _script(row)
     if script.packed:
         return replace(model, blocks=tuple(map(_packed, model.blocks)))
+    if script.keeps_all:
+        return keeping_all(model)
     if not script.bare:
         return model
     blocks = tuple(
@@ -91,6 +117,12 @@ def scripted_model(row: Row, model: Model) -> Model:
         for block in model.blocks
     )
     return replace(model, blocks=blocks, tied=True, learned_positions=whole(row, "seq_len") or 0)
+
+
+def keeping_all(model: Model) -> Model:
+    """The model trained without dropout, whatever its config.json leaves to a library's default."""
+    blocks = (replace(block, dropout=0.0, attention_dropout=0.0) for block in model.blocks)
+    return replace(model, blocks=tuple(blocks))
 
 
 def _packed(block: Block) -> Block:

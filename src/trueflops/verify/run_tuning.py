@@ -20,6 +20,19 @@ _LAYER: Final = r"(?:[qkvo]|qkv|gate|up|down)"
 _TARGETS: Final = re.compile(rf"\b(?:on|modules|targets?)[ =:]*({_LAYER}(?:,\s?{_LAYER})*)\b(?!_)")
 _PROJECTIONS: Final = re.compile(r"\b([qkvo]|gate|up|down)_proj\b")
 _JOINED: Final = re.compile(r"\b(?:qkv|query_key_value|wqkv|c_attn|qkv_proj)\b")
+# Megatron-core names its layers otherwise, fused ones as one: core/models/gpt/gpt_layer_specs.py,
+# core/transformer/multi_latent_attention.py
+_OF_MEGATRON: Final = re.compile(
+    r"\blinear_(qkv|proj|fc1|fc2|q(?:_down|_up)?_proj|kv_(?:down|up)_proj)\b"
+)
+_MEGATRONS: Final = {
+    "qkv": "qkv",
+    "proj": "o",
+    "fc1": "gate,up",
+    "fc2": "down",
+    "q": "q",
+    "kv": "v",
+}
 _EVERY_LINEAR: Final = re.compile(
     r"all[- ]linear|target(?:s|_modules)?[ =:]+all\b|(?:attention|attn)\W{1,3}(?:and )?(?:mlp|ffn)"
 )
@@ -49,9 +62,18 @@ RECIPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("factory", {"lora_rank": 8, "lora_targets": "all-linear"}),
     # unslothai/unsloth, unsloth/models/llama.py: get_peft_model; unsloth/kernels/fast_lora.py
     ("unsloth", {"lora_targets": "q,k,v,o,gate,up,down", "lora_fused": True}),
+    # NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/peft/lora.py: LoRA, dim 32 on linear_qkv,
+    # linear_proj, linear_fc1 and linear_fc2; its adapters are layers of Megatron-Core in bf16
+    # (peft/utils.py: ParallelLinearAdapter, of the model's params_dtype).
+    (
+        "megatron-bridge",
+        {"lora_rank": 32, "lora_targets": "qkv,o,gate,up,down", "adapter_dtype": "bf16"},
+    ),
     # NVIDIA/NeMo, nemo/collections/llm/recipes: finetune_performance_optimizations; adapters are
-    # layers of Megatron-Core in bf16.
-    ("nemo", {"lora_targets": "qkv", "adapter_dtype": "bf16"}),
+    # layers of Megatron-Core in bf16. Megatron-Bridge's perf_recipes, which NeMo's containers run,
+    # adapt linear_qkv likewise (perf_recipes/llama/*/llama3.py), with the 16 of 70B and 405B
+    # (recipes/llama/h100/llama3.py: peft_cfg.dim).
+    ("nemo", {"lora_rank": 16, "lora_targets": "qkv", "adapter_dtype": "bf16"}),
     # NVIDIA-NeMo/Automodel, examples/llm_finetune/*_peft.yaml ('*_proj', dim 8) and
     # components/_peft/lora.py: adapters are of the weight's dtype, moments of theirs.
     (
@@ -64,6 +86,12 @@ RECIPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
             "residual_dtype": "bf16",
         },
     ),
+    # MakazhanAlpamys/Soup, src/soup_cli/config/schema.py: dropout, and target_modules left to PEFT
+    # (peft/utils/constants.py: of Llama, q_proj and v_proj).
+    ("soup (", {"lora_targets": "q,v", "lora_dropout": 0.05}),
+    # PrimeIntellect-ai/prime-rl, src/prime_rl/trainer/config.py (LoRAConfig) and models/layers/
+    # lora: adapters are of the dtype of the weight, which is loaded in fp32.
+    ("prime-rl", {"lora_rank": 16, "lora_targets": "q,k,v,o,gate,up,down"}),
     # pytorch/torchtune, recipes/configs/*/*_lora.yaml since November 2024 (pull request 1954), and
     # modules/peft/lora.py: everything that is not packed is of the recipe's one dtype.
     (
@@ -77,6 +105,35 @@ RECIPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
         },
     ),
 )
+RECOMPUTES: Final = (
+    # hiyouga/LLaMA-Factory, src/llamafactory/hparams/model_args.py: disable_gradient_checkpointing
+    # is False; model/model_utils/checkpointing.py: prepare_model_for_training.
+    "factory",
+    # unslothai/unsloth, unsloth/models/llama.py: get_peft_model, use_gradient_checkpointing.
+    "unsloth",
+)
+"""Who recomputes every layer where nothing is said."""
+READIED_BY_PEFT: Final = re.compile(r"\bpeft\b|bitsandbytes")
+NOT_LIFTED: Final = (
+    # hiyouga/LLaMA-Factory, model/model_utils/checkpointing.py: norms on request, nothing else.
+    "factory",
+    # unslothai/unsloth, unsloth/models/_utils.py: prepare_model_for_kbit_training of its own.
+    "unsloth",
+    # axolotl-ai-cloud/axolotl, src/axolotl/loaders/model.py, _configure_embedding_dtypes: what
+    # PEFT lifted is narrowed again for FlashAttention and for Cut Cross-Entropy.
+    "axolotl",
+)
+"""Whose embedding, head and norms stay narrow beside packed weights."""
+
+
+def usual_recomputation(row: Row) -> str:
+    """What is recomputed where a row does not say: nothing, but for those who do by default, and
+    for packed weights that PEFT readies (peft/utils/other.py: prepare_model_for_kbit_training,
+    use_gradient_checkpointing=True).
+    """
+    named = text(row, "framework").casefold()
+    packed = _adapters(row) == "qlora" and READIED_BY_PEFT.search(named)
+    return "full" if packed or any(word in named for word in RECOMPUTES) else "none"
 
 
 def read_tuning(row: Row, zero: int) -> dict[str, Any]:
@@ -96,9 +153,8 @@ def read_tuning(row: Row, zero: int) -> dict[str, Any]:
         fields["lora_dropout"] = float(dropped[1])
     if targets := _targets(notes):
         fields["lora_targets"] = targets
-    by_triton = "foak" in text(row, "framework").casefold()
     if adapters == "qlora":
-        return _packed(notes, zero, by_triton=by_triton) | fields
+        return _packed(notes, zero, text(row, "framework").casefold()) | fields
     if (number(row, "year") or 9999) < FIRST_WITH_WIDE_ADAPTERS:
         fields |= {"adapter_dtype": "bf16", "optimizer": "adamw-bf16"}
     return fields
@@ -123,6 +179,8 @@ def _targets(notes: str) -> str:
     """Which layers have adapters: 'on q,v', 'q_proj and v_proj', 'Wqkv', 'all-linear'."""
     if found := _TARGETS.search(notes):
         return found[1].replace(" ", "")
+    if of_megatron := _OF_MEGATRON.findall(notes):
+        return ",".join(dict.fromkeys(_MEGATRONS[name.split("_")[0]] for name in of_megatron))
     if _EVERY_LINEAR.search(notes):
         return "all-linear"
     if named := dict.fromkeys(_PROJECTIONS.findall(notes)):
@@ -135,7 +193,7 @@ def stated_tuning(row: Row) -> frozenset[str]:
     return frozenset(read_tuning(row, 0)) & {"lora_rank", "lora_targets"}
 
 
-def _packed(notes: str, zero: int, *, by_triton: bool) -> dict[str, Any]:
+def _packed(notes: str, zero: int, framework: str) -> dict[str, Any]:
     """How the frozen weights lay in memory, and whether PEFT lifted the others to fp32.
 
     fms-acceleration brings a Triton kernel for GPTQ and lifts nothing
@@ -143,8 +201,10 @@ def _packed(notes: str, zero: int, *, by_triton: bool) -> dict[str, Any]:
     (sft_trainer.py, is_sharded_qlora).
     """
     accelerated = "accelerated-peft" in notes
+    by_triton = "foak" in framework
     if "gptq" in notes:
         kernel = "gptq-int4" if accelerated else "gptq-int4-torch"
         return {"base_format": kernel, "lora_fused": by_triton}
-    lifted = "" if zero < 3 and not accelerated else "bf16"
+    narrow = zero >= 3 or accelerated or any(word in framework for word in NOT_LIFTED)
+    lifted = "bf16" if narrow else ""
     return {"base_format": "nf4", "residual_dtype": lifted, "lora_fused": by_triton}

@@ -16,6 +16,7 @@ from trueflops.errors import BadInput, shorten
 from trueflops.records.tables import Row
 from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.units import read_number
+from trueflops.verify.bench_serving import drawn_lengths
 from trueflops.verify.cells import Missing, count, require, text, whole
 from trueflops.verify.conversations import conversations
 
@@ -50,6 +51,8 @@ def sent_requests(row: Row) -> Requests:
         users=_users(row),
     )
     requests = replace(requests, chat=_is_chat(row))
+    if own := drawn_lengths(row, many, read, written):
+        return replace(requests, input=own[0], output=own[1])
     talks = not _SYNTHETIC.search(text(row, "dataset"))
     drawn = conversations(many, read, written) if talks else None
     return replace(requests, input=drawn[0], output=drawn[1]) if drawn else requests

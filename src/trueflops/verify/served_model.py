@@ -17,7 +17,7 @@ _OWNER: Final = re.compile(r"^(?:.*/)?(?:Meta-)?(?=.)", re.IGNORECASE)
 _TAG: Final = re.compile(
     r"[-_. ]?(?:instruct|chat|it|hf|base|thinking|qat|awq|gptq|gguf|exl[23]|mlx|fp8|fp16|bf16|fp4"
     r"|nvfp4|mxfp4|int[48]|w[48]a(?:16|8)|[48]bit|dynamic|static|block|autoround|quantized|unsloth"
-    r"|marlin|q\d_\w+|v\d(?:\.\d)?|\d{4})$",
+    r"|marlin|bnb|kv|preview|sft|dpo|q\d_\w+|v\d(?:\.\d)?|\d{4})$",
     re.IGNORECASE,
 )
 _SIZE: Final = re.compile(

@@ -21,6 +21,7 @@ from trueflops.predict.guessed import widened
 from trueflops.predict.peaks import PeakKind
 from trueflops.profile.frameworks import attending_by, habits, lacking, on_vendor
 from trueflops.records.tables import Row, Table
+from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, needed, text
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, TrainingRow
 from trueflops.verify.frameworks import framework_key, knows_framework
@@ -98,9 +99,11 @@ class Predictor:
         """A published run did fit its memory. Where even the lower end of the interval would not,
         and the row does not say that they were not, states are taken to be shared, the model to be
         spread over the fewest ranks that hold it, and as many layers of each stage recomputed as
-        that needs.
+        that needs; where it would, a micro-batch that nobody stated is the largest that fits.
         """
         step = trainer.predict_one(case.plan)
+        if "micro_batch" not in case.stated and not step.surely_too_full and case.plan.pp == 1:
+            return _filled(trainer, step, case.workload.global_batch)
         if step.surely_too_full and "zero" not in case.stated and not case.plan.zero:
             plan = case.plan.but(zero=1, dp_replicate=1, dp_shard=case.plan.dp)
             step = trainer.predict_one(plan)
@@ -124,6 +127,18 @@ class Predictor:
                 profile = attending_by(profile, case.attention, "the row states it")
             self._trainers[key] = Trainer(case.model, case.workload, case.cluster, profile)
         return self._trainers[key]
+
+
+def _filled(trainer: Trainer, step: TrainingStep, batch: int) -> TrainingStep:
+    """The same run, as many sequences a micro-batch as the chip holds: whoever trains without a
+    pipeline has few, large ones.
+    """
+    for micro in divisors(batch // int(step.plan.dp))[1:]:
+        larger = trainer.predict_one(step.plan.but(micro_batch=micro))
+        if float(larger.memory.value) > larger.capacity_bytes:
+            break
+        step = larger
+    return step
 
 
 def _spread(trainer: Trainer, step: TrainingStep, case: Case) -> Iterator[TrainingStep]:
@@ -174,7 +189,9 @@ def row_id(line: int, row: Row) -> str:
 def read_case(row: Row, name: str) -> Case:
     """A row as a case; BadInput says which input it lacks."""
     said = text(row, "framework")
-    framework = framework_key(said, text(row, "notes").casefold(), text(row, "compiled"))
+    framework = framework_key(
+        said, text(row, "notes").casefold(), text(row, "compiled"), text(row, "zero_or_fsdp")
+    )
     seq = needed(row, "seq_len")
     machine = read_machine(row, framework)
     framework = on_vendor(framework, machine.cluster.accelerator.vendor)

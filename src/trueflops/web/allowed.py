@@ -33,7 +33,7 @@ TEXTS: Final = frozenset({
 SWITCHES: Final = frozenset({
     "spot", "search", "sp", "lora_fused", "flash", "fused", "launch_blocking", "overlap", "pareto",
     "update_in_backward", "paged_states",
-    "pools", "two_batch_overlap", "all", "decode", "backward", "causal",
+    "pools", "two_batch_overlap", "enforce_eager", "all", "decode", "backward", "causal",
     # more of an answer
     "explain", "provenance", "what_helps", "timeline", "ops",
 })  # fmt: skip

@@ -37,6 +37,13 @@ def deployment_flags(p: argparse.ArgumentParser) -> None:
         "--max-num-batched-tokens", help="tokens of one step, or of a pass of prompts", **number
     )
     engine.add_argument(
+        "--enforce-eager",
+        "--disable-cuda-graph",
+        action="store_true",
+        default=None,
+        help="no step is a captured graph: the host issues every kernel",
+    )
+    engine.add_argument(
         "--gpu-layers",
         "--n-gpu-layers",
         help="llama.cpp: layers on accelerators; the host computes the others (default: all)",

@@ -240,10 +240,10 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--fused", help="fused pointwise chains (default: on)", **switch)
     plan.add_argument(
         "--loss",
-        choices=("plain", "fused", "chunked"),
+        choices=("plain", "narrow", "fused", "chunked"),
         default=None,
-        help="cross-entropy: of fp32 logits; in one kernel, without them (TE, compiled); or with "
-        "the head, logits never whole (Liger, Cut-CE) (default: plain)",
+        help="cross-entropy: of fp32 logits; of 16-bit ones; in one kernel, without fp32 ones (TE, "
+        "compiled); or with the head, logits never whole (Liger, Cut-CE) (default: plain)",
     )
     plan.add_argument(
         "--update-in-backward",

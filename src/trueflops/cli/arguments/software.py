@@ -15,7 +15,7 @@ FRAMEWORKS: Final = (
     "megatron-deepspeed", "maxtext", "composer", "internevo", "neuron", "xla-gpu", "transformers",
     "transformers-compiled", "trainer", "plain", "compiled", "run", "run-sharded", "torchtune",
     "torchtune-compiled", "automodel", "colossal-ai", "paddle", "fsdp2-compiled", "olmo-core",
-    "nanotron",
+    "prime-rl", "nanotron", "torchtitan-eager", "megatron-core",
 )  # fmt: skip
 ENGINES: Final = (
     "vllm", "sglang", "trt-llm", "llama.cpp", "mlx", "exllama", "exllamav3", "lmdeploy", "mlc",

@@ -89,7 +89,7 @@ def flag_words(deployed: Deployed) -> list[str]:
             continue
         flag = f"--{flags[0]}"
         if flags[0] in spoken.switches:
-            words += [flag] if value and value > 1 else []
+            words += [flag] if value and (value > 1 or field != "ep") else []
         elif field in ("weights", "cache"):
             known = spoken.weights if field == "weights" else spoken.caches
             words.append(f"{flag} {theirs(known, value, field)}")

@@ -31,6 +31,7 @@ class Deployed:
     gpu_layers: int | None = None  # on accelerators; the host computes the others
     tensor_split: str | None = None  # what each card of a pipeline takes, as "45,35"
     redundant_experts: int | None = None  # copies of popular experts in every layer
+    enforce_eager: int | None = None  # 1: no step is a captured graph
     cpu_offload_gb: float | None = None  # GiB of each accelerator's weights in host memory
     ignored: tuple[str, ...] = ()  # flags that nothing here answers to
 
@@ -79,6 +80,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "max_num_seqs": ("max-num-seqs",),
             "max_num_batched_tokens": ("max-num-batched-tokens",),
             "cpu_offload_gb": ("cpu-offload-gb",),
+            "enforce_eager": ("enforce-eager",),
         },
         {
             "fp8": "fp8", "awq": "int4", "awq_marlin": "int4", "gptq": "int4",
@@ -106,6 +108,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "max_num_seqs": ("max-running-requests",),
             "max_num_batched_tokens": ("chunked-prefill-size",),
             "redundant_experts": ("ep-num-redundant-experts",),
+            "enforce_eager": ("disable-cuda-graph",),
         },
         {
             "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "awq": "int4",

@@ -2,10 +2,12 @@
 
 rank.py       what they are asked: a rank, moments of its step, bytes
 torch_ddp.py  PyTorch alone, DistributedDataParallel
-fsdp.py       FullyShardedDataParallel and fully_shard
+own_loop.py   modules of megatron-core in a loop of one's own
+fsdp.py       FullyShardedDataParallel and fully_shard, and the latter in a loop that names logits
 either.py     one of two by the ZeRO stage: PyTorch's and Megatron's
 deepspeed.py  ZeRO-1, 2 and 3
 megatron.py   megatron-core's buffers and distributed optimizer, and Megatron-FSDP
+nanotron.py   nanotron's gradients, added up in fp32
 paper.py      ZeRO as its paper says, where no code is known
 """
 
@@ -13,10 +15,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from trueflops.predict.held.deepspeed import DeepSpeed
+from trueflops.predict.held.deepspeed import DeepSpeed, MegatronDeepSpeed
 from trueflops.predict.held.either import ByStage
-from trueflops.predict.held.fsdp import Fsdp1, Fsdp2
-from trueflops.predict.held.megatron import Megatron, MegatronFsdp
+from trueflops.predict.held.fsdp import Fsdp1, Fsdp2, Fsdp2WithLogits
+from trueflops.predict.held.megatron import Megatron, MegatronByApex, MegatronFsdp
+from trueflops.predict.held.nanotron import Nanotron
+from trueflops.predict.held.own_loop import OwnLoop
 from trueflops.predict.held.paper import Paper
 from trueflops.predict.held.rank import Backward, Holding, Keeper, Rank
 from trueflops.predict.held.torch_ddp import TorchDdp
@@ -26,11 +30,16 @@ __all__ = ["Backward", "Holding", "Keeper", "Rank", "keeper_of"]
 
 KEEPERS: Final[Mapping[str, Keeper]] = MappingProxyType(
     {
+        "nanotron": Nanotron(),
+        "own_loop": OwnLoop(),
         "torch": ByStage(TorchDdp(), Fsdp2()),
         "fsdp1": Fsdp1(),
         "fsdp2": Fsdp2(),
+        "fsdp2_with_logits": Fsdp2WithLogits(),
         "deepspeed": DeepSpeed(),
+        "megatron_deepspeed": MegatronDeepSpeed(),
         "megatron": ByStage(Megatron(), MegatronFsdp()),
+        "megatron_by_apex": ByStage(MegatronByApex(), MegatronFsdp()),
     }
 )
 

@@ -5,16 +5,20 @@ elements, which is made whole however small the model is; stages 1 and 2 make tw
 reduce beside the backward (setup_buckets: overlap_comm). When one is full, stages 2 and 3 reduce a
 copy of what it holds (allreduce_bucket: flatten; __avg_scatter_grads: cat). Every rank's share of
 the gradients is widened for the optimizer's step.
+
+Without ZeRO (runtime/engine.py, buffered_allreduce_fallback; runtime/fp16/fused_optimizer.py) there
+is no such bucket: gradients of the weights are summed at the end, some at a time, and all of them
+are widened one by one, and these flattened, before the optimizer's step.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from trueflops.plan import BYTES
-from trueflops.predict.held.rank import Backward, Holding, Rank
+from trueflops.predict.held.rank import Backward, Holding, NamedLogits, Rank
 from trueflops.sizes import Size
 
 BUCKET: Final = 5e8  # elements: config.py, reduce_bucket_size
@@ -29,6 +33,7 @@ class DeepSpeed:
     casts = False
     looks_ahead = False
     torch_loss = True
+    names_logits: NamedLogits = ""
 
     def standing(self, rank: Rank) -> Holding:
         """ZeRO-3 has its bucket, and each rank's share of gradients, from the start."""
@@ -38,11 +43,12 @@ class DeepSpeed:
         own = held.gradients * rank.compute_bytes * rank.on_device
         whole = held.all * rank.compute_bytes * rank.accumulates
         summed = np.where(plan.zero >= 2, 0.0, whole)
+        bucketed = third | ((rank.accumulates > 0.0) & ~_without_zero(rank))
         return Holding(
             held.weights * rank.compute_bytes * (1.0 - away),
             np.where(third, own, np.where(plan.zero == 2, own * rank.accumulates, summed)),
             rank.states + self._own_weights(rank),
-            np.where(third | (rank.accumulates > 0.0), self._buckets(rank), 0.0),
+            np.where(bucketed, self._buckets(rank), 0.0),
         )
 
     def forward(self, rank: Rank, block: Size) -> Holding:
@@ -51,7 +57,8 @@ class DeepSpeed:
 
     def backward(self, rank: Rank, at: Backward) -> Holding:
         """Stage 1 keeps whole gradients; 2 and 3 only that of the weight at hand."""
-        begun = np.where(at.made + at.fresh > 0.0, self._buckets(rank), 0.0)
+        begins = (at.made + at.fresh > 0.0) & ~_without_zero(rank)
+        begun = np.where(begins, self._buckets(rank), 0.0)
         made = np.where(rank.accumulates > 0.0, at.opened, at.made + at.fresh)
         first = rank.plan.zero <= 1
         there = (rank.plan.zero >= 3) | (rank.accumulates > 0.0)
@@ -81,6 +88,9 @@ class DeepSpeed:
         share = rank.parameters.states
         at_once = np.where(third, np.minimum(share, SUB_GROUP), share)
         widened = at_once * rank.on_device * (narrow + wide)
+        # Narrow as they were made, each of them wide, and all of these in one.
+        whole = share * rank.on_device * (rank.compute_bytes + 2.0 * wide)
+        widened = np.where(_without_zero(rank), whole, widened)
         return Holding(
             gradients=widened - np.where(third, 0.0, before.gradients),
             buffers=rank.temporaries - np.where(third, 0.0, before.buffers),
@@ -116,3 +126,16 @@ class DeepSpeed:
         """
         some = np.minimum(ahead, MAX_LIVE) * rank.compute_bytes
         return np.where(rank.plan.zero >= 3, some, 0.0)
+
+
+def _without_zero(rank: Rank) -> Any:
+    """Where no stage of ZeRO runs. One rank alone shares nothing, whatever its stage: who trains so
+    by DeepSpeed has asked for one.
+    """
+    return (np.asarray(rank.plan.zero) == 0) & (np.asarray(rank.plan.world) > 1.0)
+
+
+class MegatronDeepSpeed(DeepSpeed):
+    """Megatron's model under DeepSpeed: its own cross-entropy, of split vocabularies."""
+
+    torch_loss = False

@@ -25,6 +25,7 @@ class ByStage:
         self.casts = whole.casts
         self.looks_ahead = shared.looks_ahead
         self.torch_loss = whole.torch_loss
+        self.names_logits = whole.names_logits
 
     def standing(self, rank: Rank) -> Holding:
         """All the time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trueflops.predict.held.rank import Backward, Holding, Rank
+from trueflops.predict.held.rank import Backward, Holding, NamedLogits, Rank
 from trueflops.sizes import Size
 
 
@@ -29,6 +29,7 @@ class _Fsdp:
     casts = False
     looks_ahead = True
     torch_loss = True
+    names_logits: NamedLogits = ""
 
     def standing(self, rank: Rank) -> Holding:
         """Shares of weights, states and accumulated gradients."""
@@ -103,6 +104,14 @@ class Fsdp2(_Fsdp):
             gradients=self._lasting(rank, at),
             buffers=whole + unit * (rank.gradient_bytes + beside) + self._shares(rank),
         )
+
+
+class Fsdp2WithLogits(Fsdp2):
+    """fully_shard in a training loop that holds what the model returned, cast to fp32, until its
+    next step (prime-rl, src/prime_rl/trainer/sft/train.py: `out` outlives `del logits`).
+    """
+
+    names_logits: NamedLogits = "wide"
 
 
 class Fsdp1(_Fsdp):

@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 
 from trueflops import units
-from trueflops.predict.held.rank import Backward, Holding, Rank
+from trueflops.plan import BYTES
+from trueflops.predict.held.rank import Backward, Holding, NamedLogits, Rank
 from trueflops.predict.schedule import weight_copies
 from trueflops.sizes import Size
 
@@ -42,6 +43,7 @@ class Megatron:
     casts = False
     looks_ahead = False
     torch_loss = False
+    names_logits: NamedLogits = ""
 
     def standing(self, rank: Rank) -> Holding:
         """Everything."""
@@ -69,11 +71,27 @@ class Megatron:
         return Holding()
 
     def step(self, rank: Rank) -> Holding:
-        """Gradients are read as views of the buffer."""
-        return Holding()
+        """Gradients are read as views of the buffer; where that is narrow, this rank's own are
+        copied to fp32 (core/optimizer/optimizer.py and distrib_optimizer.py,
+        _copy_model_grads_to_main_grads: main_grad.float()).
+        """
+        if not rank.plan.has_master or rank.gradient_bytes >= BYTES["fp32"]:
+            return Holding()
+        return Holding(gradients=rank.parameters.states * BYTES["fp32"] * rank.on_device)
 
     def bucket(self, rank: Rank) -> None:
         """None that holds up anything."""
+
+
+class MegatronByApex(Megatron):
+    """The same buffers under apex's DistributedFusedAdam, as NeMo 1 trains: its kernel reads narrow
+    gradients (nemo/core/optim/distributed_adam.py; apex/contrib/optimizers/
+    distributed_fused_adam.py).
+    """
+
+    def step(self, rank: Rank) -> Holding:
+        """In place."""
+        return Holding()
 
 
 class MegatronFsdp:
@@ -87,6 +105,7 @@ class MegatronFsdp:
     casts = False
     looks_ahead = False
     torch_loss = False
+    names_logits: NamedLogits = ""
 
     def standing(self, rank: Rank) -> Holding:
         """Shares; below ZeRO-3 weights whole."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trueflops.predict.held.rank import Backward, Holding, Rank
+from trueflops.predict.held.rank import Backward, Holding, NamedLogits, Rank
 from trueflops.predict.schedule import weight_copies
 from trueflops.sizes import Size
 
@@ -19,6 +19,7 @@ class Paper:
     casts = True
     looks_ahead = False
     torch_loss = False
+    names_logits: NamedLogits = ""
 
     def standing(self, rank: Rank) -> Holding:
         """Shares of everything, and the pieces at work of what is divided or kept outside."""

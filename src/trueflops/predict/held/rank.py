@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from trueflops.plan import BYTES, Plan
 from trueflops.predict.foreach import temporary_bytes
 from trueflops.predict.memory import Held
 from trueflops.sizes import Size
+
+NamedLogits = Literal["", "narrow", "wide"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,11 @@ class Keeper(Protocol):
 
     torch_loss: bool
     """Whether the loss is usually PyTorch's functions, and not a kernel of the framework's."""
+
+    names_logits: NamedLogits
+    """Which logits whoever calls the model has a name for while the backward runs: those that the
+    head made, or what they were widened to.
+    """
 
     looks_ahead: bool
     """Whether beside a block at work the next one's weights or the last one's gradients wait."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from trueflops.plan import BYTES
-from trueflops.predict.held.rank import Backward, Holding, Rank
+from trueflops.predict.held.rank import Backward, Holding, NamedLogits, Rank
 from trueflops.sizes import Size
 
 
@@ -21,6 +21,7 @@ class TorchDdp:
     casts = True
     looks_ahead = False
     torch_loss = True
+    names_logits: NamedLogits = ""
 
     def standing(self, rank: Rank) -> Holding:
         """Weights, states, buckets; gradients too where micro-batches are accumulated."""

@@ -2,6 +2,7 @@
 
 passes.py   what one pass of an engine takes
 memory.py   weights, what a pass holds, the KV cache that an engine makes of the rest
+padding.py  sides of narrow experts, rounded up for their kernels
 cache.py    blocks, what a request takes of them; trial.py: a pass at its fullest
 offloading.py  layers or weights in host memory
 sparse.py   which kernel attends to keys that an indexer chose

@@ -7,9 +7,10 @@ with its own table of blocks from one pool (v1/core/kv_cache_utils.py):
 There a layer with a window is counted with window − 1 + the tokens of a step, as while its prompt
 is read; later it keeps the window alone. SGLang gives such layers 0.8 places for each of the
 others; engines that do not tell windows apart keep everything.
-A layer that keeps a state has one block for each request, whatever its length. vLLM's blocks are of
-one size, so that those of attention grow until a state fits into one, in multiples of what kernels
-take (models/config.py, HybridAttentionMambaModelConfig):
+A layer that keeps a state has one block for each request, whatever its length, or two where
+prefixes are cached: the state at the end of the last block is kept beside. vLLM's blocks are of one
+size, so that those of attention grow until a state fits into one, in multiples of what kernels take
+(models/config.py, HybridAttentionMambaModelConfig):
     tokens of a block = 16 · ⌈state / (16 · bytes of a token in a layer)⌉, of a latent 64 for 16
 """
 
@@ -69,7 +70,7 @@ class Cache:
             attention, recurrent = model.blocks[index].attention, model.blocks[index].recurrent
             if recurrent:
                 states[_state_bytes(recurrent, int(plan.tp))] += layers
-            if attention is None:
+            if attention is None or attention.borrows:
                 continue
             window = 0 if engine.windows == "whole" else attention.window
             found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += layers
@@ -85,7 +86,7 @@ class Cache:
         if engine.windows != "groups" or not kinds:
             held = unpooled + sum(size * layers for size, layers in kept.items())
             return cls(tuple(kinds), engine, held, engine.block if kinds else 0)
-        latent = any(attention.latent for attention in model.attentions)
+        latent = model.has_latent
         block = _block(kinds, kept, engine, ALIGNED_LATENT if latent else ALIGNED)
         size = max(kind.token_bytes for kind in kinds)
         kinds += [Kind(layers, size, 0, state=True) for layers in kept.values()]
@@ -141,7 +142,7 @@ class Cache:
     def _blocks(self, kind: Kind, length: float, reads: int) -> float:
         """Of one layer, while it reads so many tokens."""
         if kind.state:
-            return 1.0
+            return float(self.engine.states_kept)
         whole = ceil(length / self.block)
         if not kind.window or self.engine.windows in ("ratio", "whole"):
             return whole * self._weight(kind)
@@ -192,9 +193,10 @@ def _state_bytes(recurrent: Recurrent, tp: int) -> float:
     """Of a request in one layer: its heads' states, and what the convolution looks back at."""
     values = ceil(recurrent.heads / tp) * recurrent.value_dim
     keys = 2 * max(ceil(recurrent.key_heads / tp), 1) * recurrent.key_dim
-    filtered = values if recurrent.rule == "scan" else keys + values
+    filtered = values if recurrent.rule in ("scan", "filter") else keys + values
     looked_at = max(recurrent.conv - 1, 0) * filtered * CACHE_BITS["bf16"]
-    return (values * recurrent.key_dim * recurrent.bits + looked_at) / 8.0
+    state = 0.0 if recurrent.rule == "filter" else values * recurrent.key_dim * recurrent.bits
+    return (state + looked_at) / 8.0
 
 
 def _block(kinds: list[Kind], states: Mapping[float, int], engine: Engine, aligned: int) -> int:

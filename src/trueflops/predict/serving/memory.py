@@ -2,6 +2,7 @@
 
 Engines size their cache at start (`pool` of profile/engines.py):
     vLLM          share · total − weights − trial pass − graphs − libraries and communicators
+                  (older releases count less, or more: `counted`)
     SGLang        free after loading − (1 − share) · free at start
     TensorRT-LLM  share · (free after loading and a trial pass)
     llama.cpp     the context of all requests, and no more
@@ -17,6 +18,7 @@ from trueflops.catalog.visible import visible_bytes
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs
 from trueflops.predict.serving.cache import Cache
+from trueflops.predict.serving.padding import padding_bytes
 from trueflops.predict.serving.passes import Passes
 from trueflops.predict.serving.speculator import Speculator
 from trueflops.predict.serving.trial import trial_bytes
@@ -112,7 +114,9 @@ class ServerMemory:
         half = context - self.workload.output / 2.0
         room = max(int(left // (cache.request_bytes(half) + self._drafted(plan, half))), 1)
         held = exact("KV cache", per_request * self._let_in(batch), "bytes")
-        whole = total("memory", fixed[0], held, *fixed[1:], unit="bytes")
+        law = self.passes.profile.curve("allocator")
+        parts = (fixed[0], held, *fixed[1:])
+        whole = total("memory", *parts, unit="bytes", cause="allocator", spread=law["whole"])
         return whole, per_request, most, room
 
     def kv_cache(self, plan: Plan, reading: Costs) -> KvCache:
@@ -158,8 +162,10 @@ class ServerMemory:
         context = leaf("context", taken, law, "allocator", "bytes")
         match self.engine.pool:
             case "profiled":
-                parts += [self._trial(plan), buffers]
-                parts.append(leaf("libraries", LIBRARIES, law, "allocator", "bytes"))
+                parts.append(self._trial(plan))
+                libraries = leaf("libraries", LIBRARIES, law, "allocator", "bytes")
+                beside = {"allocated": [], "process": [buffers, libraries]}
+                parts += beside.get(self.engine.counted, [buffers, context])
                 if self.engine.graph_bytes:
                     graphs = self.engine.graph_bytes
                     parts.append(leaf("captured graphs", graphs, law, "allocator", "bytes"))
@@ -192,6 +198,8 @@ class ServerMemory:
         if self.engine.table_on_host and not self.passes.clock.chip.is_cpu:
             held = ends[1]
         towers = self.towers * self.passes.bits / 8.0 / float(plan.tp)
+        by, chip = self.passes, self.passes.clock.chip
+        layers += padding_bytes(by.model, plan, by.weights, self.engine, chip)
         return layers / stages + held + towers + self._absorbed(plan) / stages
 
     def _dense_ranks(self, plan: Plan) -> float:

@@ -23,7 +23,7 @@ from trueflops.graph.passes import format_named
 from trueflops.graph.program import AXES, SHAPING, STRUCTURE
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.costs import Costs, merged, program_costs
+from trueflops.predict.costs import Costs, PieceCost, merged, program_costs
 from trueflops.predict.serving.interleaved import interleaved
 from trueflops.predict.serving.ranks import uneven_experts
 from trueflops.predict.serving.sparse import chosen_at_most, sees_all, sparse_kernel
@@ -77,6 +77,11 @@ class Passes:
         # Passes of other layers of the same model on the same chip may share what was priced.
         self._remembered: Remembered = {} if remembered is None else remembered
 
+    @property
+    def captures(self) -> bool:
+        """Whether decode steps run as captured graphs."""
+        return bool(self.profile.curve("framework")["captures"]) and self.engine.captured
+
     def dealt(self, plan: Plan) -> Plan:
         """The plan by whose stages these layers are dealt out."""
         return plan
@@ -90,10 +95,12 @@ class Passes:
         """What each of `cards` costs."""
         return (costs,)
 
-    def taken(self, costs: Costs, plan: Plan, *, graphs: bool) -> list[Size]:
+    def taken(
+        self, costs: Costs, plan: Plan, *, graphs: bool, issued: Size | None = None
+    ) -> list[Size]:
         """Seconds in which each of them computes."""
         return [
-            summed(part.value for part in passes.computing(own, plan, graphs=graphs))
+            summed(part.value for part in passes.computing(own, plan, graphs=graphs, issued=issued))
             for passes, own in zip(self.cards, self.by_card(costs), strict=True)
         ]
 
@@ -151,7 +158,8 @@ class Passes:
         key = (*_shape(plan), batch, seq, past, verifies)
         if key not in self._remembered:
             program = self.program(plan, batch, seq, past, verifies=verifies)
-            self._remembered[key] = program_costs(program, self.clock, Placement.of(plan))
+            costs = program_costs(program, self.clock, Placement.of(plan))
+            self._remembered[key] = self._issued(costs, batch, seq)
         return self._remembered[key]
 
     def _priced_together(
@@ -162,10 +170,27 @@ class Passes:
         rows = [np.flatnonzero(dense), np.flatnonzero(~dense)]
         if not all(len(own) for own in rows):
             program = self.program(plan, batch, seq, past, verifies=verifies)
-            return program_costs(program, self.clock, Placement.of(plan))
+            return self._issued(program_costs(program, self.clock, Placement.of(plan)), batch, seq)
         b, s, p = np.broadcast_arrays(batch, seq, past)
         priced = [self._priced_together(plan, b[own], s[own], p[own], verifies) for own in rows]
         return merged(priced, [own.tolist() for own in rows], dense.size)
+
+    def _issued(self, costs: Costs, batch: Size, seq: Size) -> Costs:
+        """The same, of passes over few enough tokens as an engine issues those that it captured."""
+        most = self.engine.captures_up_to(latent=self.model.has_latent)
+        fits = np.less_equal(batch * seq, most)
+        if not np.any(fits):
+            return costs
+
+        def issued(piece: PieceCost) -> PieceCost:
+            whole, parts = piece.host, piece.host_of_pieces
+            host = {at: np.where(fits, parts.get(at, 0.0), whole[at])[()] for at in whole}
+            return replace(piece, host=host)
+
+        blocks = tuple(issued(block) for block in costs.blocks)
+        return replace(
+            costs, blocks=blocks, embedding=issued(costs.embedding), head=issued(costs.head)
+        )
 
     def _dense(self, seq: Size, past: Size) -> NDArray[np.bool_]:
         """Whether prompts see all keys: those of a model without an indexer do."""
@@ -201,6 +226,7 @@ class Passes:
             plan = plans[0].but(**shapes)
             program = self.program(plan, _column(batches), lengths[0], _column(pasts))
             costs = program_costs(program, self.clock, Placement.of(plan))
+            costs = self._issued(costs, _column(batches), lengths[0])
             for row, key in enumerate(group):
                 self._remembered[key] = costs.map(partial(_row, row))
 
@@ -269,9 +295,7 @@ class Passes:
         """
         law, host = self.profile.curve("collective"), self.profile.curve("framework")
         parts = self.computing(costs, plan, graphs=graphs, issued=issued, busy=busy)
-        each = host["token"] if self.engine.ahead else host["token"] + host["serial_token"]
-        around = host["step"] + tokens * each
-        parts.append(leaf("engine", around, host, "framework"))
+        parts.append(self._around(tokens))
         if plan.pp > 1:
             stride = plan.tp * plan.dp  # of one worker: replicas stand inside a stage
             hop = self.clock.collective(
@@ -280,8 +304,24 @@ class Passes:
             parts.append(leaf("pipeline sends", (plan.pp - 1.0) * hop, law, "collective"))
         least = self.least(costs, plan, graphs=graphs)
         whole = total(name, *parts, cause="framework", spread=host.error, least=least)
-        slower = uneven_experts(self.model, plan, reads=not graphs)
-        return replace(whole, unstated=(0.0, slower)) if np.any(slower) else whole
+        slower = np.hypot(uneven_experts(self.model, plan, reads=not graphs), host["slower"])
+        if not np.any(slower):
+            return whole
+        low, high = whole.unstated
+        return replace(whole, unstated=(low, np.hypot(high, slower)))
+
+    def _around(self, tokens: Size) -> Term:
+        """What the host does around a step that writes so many tokens, while the chip waits."""
+        host, engine = self.profile.curve("framework"), self.engine
+        serial = tokens * (0.0 if engine.ahead else engine.serial_token)
+        whole = host["step"] + tokens * host["token"] + serial
+        around = leaf("engine", whole, host, "framework")
+        if not (engine.serial_spread and np.any(serial)):
+            return around
+        share = serial / np.maximum(whole, 1e-300)
+        sides = (-engine.serial_spread, engine.serial_spread)
+        low, high = (np.log1p(share * np.expm1(side)) for side in sides)
+        return replace(around, unstated=(-low, high))
 
     def computing(
         self, costs: Costs, plan: Plan, *, graphs: bool, issued: Size | None = None,
@@ -289,7 +329,7 @@ class Passes:
     ) -> list[Term]:  # fmt: skip
         """What all layers take on their chip, part by part."""
         law, host = self.profile.curve("collective"), self.profile.curve("framework")
-        captured = graphs and bool(host["captures"])
+        captured = graphs and self.captures
         if issued is None:
             issued = 0.0 if captured else summed_over(costs, self.model, "host")
         seconds: dict[str, Size] = {}
@@ -313,7 +353,8 @@ class Passes:
             host={"forward": issued},
             joules=busy * summed_over(costs, self.model, "joules"),
         )
-        gap = host["graph"] if captured else self.clock.host.gap
+        # A queue that nobody captured has at least the gaps of a graph.
+        gap = host["graph"] if graphs and host["captures"] else self.clock.host.gap
         parts += run_closed(work, self.clock.power, gap=gap).added(self.profile)[1:]
         parts += self.beside(seconds)
         return parts

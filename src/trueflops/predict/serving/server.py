@@ -36,6 +36,7 @@ from trueflops.predict.serving.stages import StagedPasses
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
 from trueflops.runtime import Estimate, Term, leaf, total
+from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
 
@@ -278,10 +279,23 @@ class Server:
         if self.engine.policy == "prefill-first":
             return each, together
         # A mixed step reads its weights once, for prompts and for the tokens that are written.
-        empty = self.passes.costs(plan, *self.mix.empty(plan, running))
-        bare = self.passes.time("decode step", empty, plan, graphs=True, tokens=running)
-        added = 1.0 - float(bare.value) / float(together.value)
+        bare = self._chip_alone(plan, running, *self.mix.empty(plan, running))
+        if (
+            not self.passes.captures
+        ):  # of a step that waits for its host reading the cache is hidden
+            written = self.mix.tokens(plan, running)
+            waits = self._write(plan, running)[1]
+            bare += float(waits.value) - self._chip_alone(plan, running, *written)
+        added = 1.0 - bare / float(together.value)
         return each, together.scaled(max(added, LEAST_ADDED))
+
+    def _chip_alone(self, plan: Plan, running: int, batch: Size, seq: Size, past: Size) -> float:
+        """Seconds of a decode step that no host holds up."""
+        costs = self.passes.costs(plan, batch, seq, past)
+        timed = self.passes.time(
+            "decode step", costs, plan, graphs=True, tokens=running, issued=0.0
+        )
+        return float(timed.value)
 
     def _write(self, plan: Plan, running: int) -> tuple[Costs, Term]:
         """A token of every request: a decode step, or the share of one that verifies drafts."""

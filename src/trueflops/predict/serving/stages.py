@@ -163,14 +163,14 @@ class StagedPasses(Passes):
         busy: Size = 1.0,
     ) -> list[Term]:  # fmt: skip
         """Stage by stage; `busy` is what it is where all take the same time."""
-        assert issued is None, "a drafter shares no unlike cards"
-        taken = self.taken(costs, plan, graphs=graphs)
+        assert not issued, "a drafter shares no unlike cards"
+        taken = self.taken(costs, plan, graphs=graphs, issued=issued)
         under_way = busy * plan.pp
         whole = np.maximum(summed(taken), under_way * _largest(taken))
         found = []
         for at, (passes, own) in enumerate(zip(self.cards, self.by_card(costs), strict=True)):
             working = under_way * taken[at] / whole
-            parts = passes.computing(own, plan, graphs=graphs, busy=working)
+            parts = passes.computing(own, plan, graphs=graphs, issued=issued, busy=working)
             found.append(total(self.names[at], *parts))
         waits = np.maximum(under_way * _largest(taken) - summed(taken), 0.0)
         if graphs and np.any(waits):
