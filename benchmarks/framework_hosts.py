@@ -38,6 +38,7 @@ STEPS, WARM = 30, 6
 TOKENS = 16
 VOCABULARY = 1024
 BIASED = " biases"  # at the end of a way whose model has them
+EXPERTS = " {} experts"  # and of one whose layers have so many
 HIDDEN, FFN, HEADS = 512, 1408, 8
 COLUMNS = (
     "way", "checkpointed", "layers", "step_seconds", "plain_seconds", "python_loop_seconds",
@@ -131,19 +132,22 @@ def zero(stage: int, biases: bool = False) -> Callable[[int, bool], Step]:
     return build
 
 
-def megatron(layers: int, checkpointed: bool) -> Step:
-    """Megatron-core's local layers, its schedule and its distributed optimizer."""
+def megatron(layers: int, checkpointed: bool, experts: int = 0) -> Step:
+    """Megatron-core's local layers, its schedule and its distributed optimizer; `experts`: so many
+    instead of each feed-forward, run one after another, their tokens sent as to several ranks.
+    """
     import megatron_gpt as example
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import finalize_model_grads
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.pipeline_parallel import get_forward_backward_func
+    from megatron.core.transformer.moe import moe_utils
 
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(1, 1)
         tensor_parallel.model_parallel_cuda_manual_seed(1)
     options = Namespace(
-        tp=1, pp=1, vpp=0, ep=1, experts=0, topk=2, layers=layers, hidden=HIDDEN, heads=HEADS,
+        tp=1, pp=1, vpp=0, ep=1, experts=experts, topk=2, layers=layers, hidden=HIDDEN, heads=HEADS,
         seq=TOKENS, batch=1, microbatches=1, sp=False, recompute=checkpointed, overlap=False,
         dispatcher="alltoall",
     )  # fmt: skip
@@ -157,8 +161,10 @@ def megatron(layers: int, checkpointed: bool) -> Step:
         chunks,
     )
     run, data = get_forward_backward_func(), example.batches(options)
+    balance = moe_utils.get_moe_layer_wise_logging_tracker()
 
     def step() -> None:
+        balance.clear()  # as long as one model has layers, and two take turns
         chunks[0].zero_grad_buffer()
         optimizer.zero_grad()
         run(
@@ -173,11 +179,15 @@ def megatron(layers: int, checkpointed: bool) -> Step:
 WAYS: dict[str, Callable[[int, bool], Step]] = {
     "zero3": zero(3), "zero2": zero(2), "megatron": megatron, "fsdp2": fsdp2, "zero1": zero(1),
     "ddp": ddp, **{f"zero{stage}{BIASED}": zero(stage, biases=True) for stage in (3, 2, 1)},
+    **{f"megatron{EXPERTS.format(n)}": partial(megatron, experts=n) for n in (4, 16)},
 }  # fmt: skip
 PACKAGES = {
     **{way: "deepspeed" for way in WAYS if way.startswith("zero")},
-    "megatron": "megatron",
+    **{way: "megatron" for way in WAYS if way.startswith("megatron")},
 }
+
+
+MODULES = {"megatron": "megatron.core"}  # of a package, the one that knows its version
 
 
 def turns(steps: Iterable[Step]) -> list[float]:
@@ -207,7 +217,7 @@ def one(way: str, checkpointed: bool, out: Path) -> None:
     bare_few, bare_many, own_few, own_many = turns(built)
     software = ""
     if way in PACKAGES:
-        package = importlib.import_module("megatron.core" if way == "megatron" else PACKAGES[way])
+        package = importlib.import_module(MODULES.get(PACKAGES[way], PACKAGES[way]))
         software = f"{package.__name__} {package.__version__}"
     with out.open("a", newline="", encoding="utf-8") as file:
         write = csv.writer(file)

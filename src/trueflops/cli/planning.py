@@ -16,6 +16,7 @@ from trueflops.errors import BadInput
 from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.captures import read_captures
 from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, Guess, unstated
 from trueflops.profile.frameworks import USUAL, frameworks, habits, lacking
 from trueflops.report.tables import plural
@@ -107,6 +108,7 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         if value is not None and field.name not in DEGREES and not isinstance(value, Several):
             given[field.name] = value
     given |= _tuned(options)
+    read_captures(given.get("cuda_graphs", ""))  # refused at once where it names no part
     notes = []
     if "compute" not in given:
         given["compute"], note = compute_dtype(where)

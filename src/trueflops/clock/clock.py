@@ -88,6 +88,8 @@ class Priced:
     """Seconds that the host needs to issue them."""
     host_of_pieces: Mapping[str, Size] = field(default_factory=dict)
     """The same where all between two attentions is a captured graph."""
+    host_of_parts: Mapping[tuple[str, str], Size] = field(default_factory=dict)
+    """Of these seconds, those of a phase and a part of a layer that may be a CUDA graph."""
     links: dict[tuple[str, int], Size] = field(default_factory=lambda: defaultdict(float))
     """Seconds for which a tier's links are busy, by (phase, tier), whatever runs beside."""
 
@@ -278,8 +280,9 @@ class Clock:
     def _sum(
         self, graph: Graph, ops: dict[int, PricedOp], transfers: dict[int, Transfer]
     ) -> Priced:
+        issued = self.host.issued(graph)
         priced = Priced(
-            host=self.host.graph_seconds(graph), host_of_pieces=self.host.pieces_seconds(graph)
+            host=issued.whole, host_of_pieces=issued.pieces, host_of_parts=issued.parts
         )
         beside: dict[str, Size] = defaultdict(float)
         core: dict[str, Size] = defaultdict(float)

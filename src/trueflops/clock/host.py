@@ -33,6 +33,29 @@ SPLITTING: Final = frozenset({
 compilation.py: unified_attention, sparse_attn_indexer, mamba_mixer, short_conv, gdn_attention_core
 and their kin)."""
 LISTS: Final = ("_foreach_", "_fused_")  # ops that walk over lists of tensors
+ROUTING: Final = ("experts.router", "experts.route")  # by name, forward and back
+
+
+def captured_part(node: Node) -> str:
+    """Which part of a layer a node belongs to, of those that frameworks capture as CUDA graphs.
+
+    Experts are none: how many tokens they get is known on the device alone, so that the shapes of
+    what is sent to them change from step to step. What megatron-core captures with each is said in
+    its transformer_config.py (cuda_graph_scope) and moe/README.md: with the router what is shared.
+    """
+    if node.name in ROUTING or node.part == "shared" or node.name.startswith("shared."):
+        return "router"
+    if node.part in ("experts", "ep", "head"):
+        return ""
+    return "ffn" if node.part == "ffn" or node.name.startswith(("ffn.y", "d_ffn.y")) else "attention"
+
+
+class Issued(NamedTuple):
+    """Seconds of host work for a graph, by phase: kernel by kernel, and where some are captured."""
+
+    whole: dict[str, Size]
+    pieces: dict[str, Size]  # where all between two attentions is a captured graph
+    parts: dict[tuple[str, str], Size]  # of `whole`, by (phase, part) that can be captured
 
 
 def host_class(op: Op) -> str:
@@ -86,6 +109,8 @@ class HostLaw:
             return OF_A_COLLECTIVE * launch * rounds
         if self.by_modules and node.kind in PRODUCTS:
             return launch + self._of_experts(node)
+        if self.by_modules and node.of is not None and node.of.kind is Kind.ROUTE:
+            return launch + self.law["routed"]
         if "steps" not in node.facts:
             return launch
         call = self.law["issue"] * self.alone_seconds(node)
@@ -125,30 +150,30 @@ class HostLaw:
             launch = self.call_seconds([node] if isinstance(node, Op) else [], views)
         return launch
 
-    def graph_seconds(self, graph: Graph) -> dict[str, Size]:
-        """Seconds of host work by phase; a checkpoint stores and restores the generators' state."""
-        found: dict[str, Size] = {}
-        for phase, node in graph.phases():
-            found[phase] = found.get(phase, 0.0) + self.node_seconds(node, phase)
-        if "recompute" in found and (self.by_calls or self.framework["checkpoints"]):
-            found["recompute"] += self.law["checkpoint"]
-        if self.by_calls and "backward" in found:  # the optimizer walks over weights and moments
-            found["backward"] += len(graph.weights) * LISTED_A_WEIGHT * self.law["listed"]
-        return found
-
-    def pieces_seconds(self, graph: Graph) -> dict[str, Size]:
-        """The same where an engine has captured all that lies between attention, or between the
-        kernels of a recurrent layer: it launches a graph before these, and them one by one.
+    def issued(self, graph: Graph) -> Issued:
+        """Kernel by kernel; in pieces, as engines capture what lies between attention, or between
+        the kernels of a recurrent layer: a graph before each of these, and them one by one; and part
+        by part. A checkpoint stores and restores the generators' state.
         """
-        found: dict[str, Size] = {}
+        whole: dict[str, Size] = {}
+        pieces: dict[str, Size] = {}
+        parts: dict[tuple[str, str], Size] = {}
         captured = True
         for phase, node in graph.phases():
+            seconds = self.node_seconds(node, phase)
+            whole[phase] = whole.get(phase, 0.0) + seconds
+            part = phase, captured_part(node)
+            parts[part] = parts.get(part, 0.0) + seconds
             splits = isinstance(node, Op) and node.kind in SPLITTING
             if splits:
-                launched = self.node_seconds(node, phase) + captured * self.law["graph"]
-                found[phase] = found.get(phase, 0.0) + launched
+                launched = seconds + captured * self.law["graph"]
+                pieces[phase] = pieces.get(phase, 0.0) + launched
             captured = not splits
-        return found
+        if "recompute" in whole and (self.by_calls or self.framework["checkpoints"]):
+            whole["recompute"] += self.law["checkpoint"]
+        if self.by_calls and "backward" in whole:  # the optimizer walks over weights and moments
+            whole["backward"] += len(graph.weights) * LISTED_A_WEIGHT * self.law["listed"]
+        return Issued(whole, pieces, parts)
 
     def call_seconds(self, ops: Iterable[Op | None], views: float = 0.0, listed: int = 0) -> float:
         """Seconds from the call before to the end of this one.

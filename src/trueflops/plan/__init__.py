@@ -5,6 +5,7 @@ serving.py  the plans of servers
 asked.py  what a rule may look at
 rules.py  which plans are possible, and what would fit where one is not
 tuning.py the same of adapters
+captures.py  what of a step runs as CUDA graphs
 guesses.py  what nobody said of a run, and what else it may have been
 words.py  a plan in the words of its flags
 file.py   a plan in a JSON file

@@ -134,10 +134,17 @@ def _other_dispatch(plan: Plan) -> tuple[Changes, ...]:
     return ({"dispatch": "deduplicated" if plain else "all-to-all"},)
 
 
+def _other_captures(plan: Plan) -> tuple[Changes, ...]:
+    """None, or what megatron-core captures where it captures parts of layers."""
+    return ({"cuda_graphs": "" if plan.cuda_graphs else ",".join(LAYERS)},)
+
+
 def _switched(words: str, field: str) -> Callable[[Plan], str]:
     return lambda plan: words if getattr(plan, field) else say("no {words}", words=words)
 
 
+LAYERS: Final = ("attention", "ffn", "router")
+CAPTURING: Final = ("nemo",)  # frameworks whose recipes capture graphs as often as not
 _NARROW: Final = ("bf16", "fp16")
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -226,6 +233,17 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda a: bool(a.experts and a.plan.ep > 1),
         lambda plan: say("dispatch {dispatch}", dispatch=plan.dispatch),
         _other_dispatch,
+    ),
+    Rule(
+        "cuda_graphs",
+        "framework",
+        lambda a: a.framework in CAPTURING,
+        lambda plan: (
+            say("CUDA graphs of {parts}", parts=plan.cuda_graphs)
+            if plan.cuda_graphs
+            else say("no CUDA graphs")
+        ),
+        _other_captures,
     ),
 )
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from trueflops.dtypes import BY_NAME
 from trueflops.errors import UnknownName
+from trueflops.plan.captures import read_captures
 from trueflops.sizes import Size
 from trueflops.tables import Batch, by_value, column
 from trueflops.units import BITS_PER_BYTE
@@ -126,6 +127,7 @@ class Plan:
     fused: bool = True
     loss: Loss = "plain"
     launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
+    cuda_graphs: str = ""  # what is captured, as "attention,router" or "step": captures.py
     overlap: bool = True  # data-parallel communication runs beside the backward
     update_in_backward: bool = False  # each weight at once, so that its gradient need not stay
     paged_states: bool = False  # in unified memory, which leaves the device where room is short
@@ -156,6 +158,11 @@ class Plan:
     def pieces(self) -> Size:
         """Pieces of the model that a micro-batch passes on each rank."""
         return 2 if self.schedule == "zb-v" else self.vpp
+
+    @property
+    def captured(self) -> frozenset[str]:
+        """Parts of a layer that run as CUDA graphs, or the whole step."""
+        return read_captures(self.cuda_graphs)
 
     @property
     def bidirectional(self) -> bool:

@@ -135,6 +135,7 @@ def _unusual(plan: Plan) -> list[str]:
     words += _if_not("implementation", plan.implementation, "library")
     words += _tuning(plan)
     words += _if_not("loss", plan.loss, "plain")
+    words += _if_not("cuda-graphs", plan.cuda_graphs, "")
     switched = ("launch_blocking", "update_in_backward", "paged_states")
     words += [name.replace("_", "-") for name in switched if getattr(plan, name)]
     return words + [

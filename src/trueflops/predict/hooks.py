@@ -1,12 +1,17 @@
-"""What frameworks hang around a model's modules: host work beside that of the model's own calls."""
+"""What the host does of a training step beside, or instead of, issuing the model's kernels: a
+framework's hooks around modules, and CUDA graphs in the place of what they captured.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from trueflops.clock import Clock
 from trueflops.plan import Plan
+from trueflops.plan.captures import STEP
 from trueflops.predict.costs import Costs, PieceCost
+from trueflops.sizes import Size
 
 
 def hooked(costs: Costs, plan: Plan, clock: Clock) -> Costs:
@@ -24,9 +29,31 @@ def hooked(costs: Costs, plan: Plan, clock: Clock) -> Costs:
         }  # fmt: skip
         return replace(piece, host=host)
 
+    return _each(costs, with_hooks)
+
+
+def captured(costs: Costs, plan: Plan, clock: Clock) -> Costs:
+    """The same pieces with a graph to launch where the plan captures a part of a layer; a whole
+    step is one graph, whose launch no layer waits for.
+    """
+    parts, launch = plan.captured, clock.host.law["graph"]
+    if STEP in parts:
+        return _each(costs, lambda piece: replace(piece, host=dict.fromkeys(piece.host, 0.0)))
+
+    def with_graphs(block: PieceCost) -> PieceCost:
+        host: dict[str, Size] = dict(block.host)
+        for (phase, part), seconds in block.host_of_parts.items():
+            if part in parts:
+                host[phase] = host[phase] - seconds + launch
+        return replace(block, host=host)
+
+    return replace(costs, blocks=tuple(map(with_graphs, costs.blocks))) if parts else costs
+
+
+def _each(costs: Costs, change: Callable[[PieceCost], PieceCost]) -> Costs:
     return replace(
         costs,
-        blocks=tuple(with_hooks(block) for block in costs.blocks),
-        embedding=with_hooks(costs.embedding),
-        head=with_hooks(costs.head),
+        blocks=tuple(map(change, costs.blocks)),
+        embedding=change(costs.embedding),
+        head=change(costs.head),
     )

@@ -23,7 +23,7 @@ from trueflops.model import Model, freeze_first, predict_further
 from trueflops.plan import NUMERIC, Plan
 from trueflops.predict.communication import Communication, communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
-from trueflops.predict.hooks import hooked
+from trueflops.predict.hooks import captured, hooked
 from trueflops.predict.memory import Held, hold
 from trueflops.predict.moments import Stored, stage_memory
 from trueflops.predict.pipeline import Pipeline, run_pipeline
@@ -166,7 +166,7 @@ class Trainer:
 
     def lay_out(self, plan: Plan, costs: Costs) -> Laid:
         """What every stage computes, sends and holds, before it becomes a tree."""
-        costs = hooked(costs, plan, self.clock)
+        costs = captured(hooked(costs, plan, self.clock), plan, self.clock)
         m, model = plan.micro_batches(self.workload.global_batch), self.as_trained(plan)
         stages = representative_stages(model, plan)
         held = hold(costs, plan, stages)

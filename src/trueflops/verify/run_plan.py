@@ -25,6 +25,7 @@ from trueflops.verify.cells import Missing, degree, noted, number, text, whole
 from trueflops.verify.run_attention import read_attention
 from trueflops.verify.run_cluster import Machine, slices
 from trueflops.verify.run_dtypes import read_dtypes
+from trueflops.verify.run_recipes import read_graphs, read_recipe
 from trueflops.verify.run_scripts import scripted_plan
 from trueflops.verify.run_tuning import read_tuning, stated_tuning, usual_recomputation
 from trueflops.verify.run_words import (
@@ -122,6 +123,8 @@ def read_plan(
     notes = text(row, "notes").casefold()
     attention = read_attention(row)
     zero, shard = read_sharding(row, degrees, cluster, framework, year)
+    spread = _expert_degrees(row, degrees, model)
+    recipe = _recipe(row, degrees, spread["ep"], cluster)
     fields: dict[str, Any] = {
         "tp": degrees.tp,
         "pp": degrees.pp,
@@ -132,7 +135,7 @@ def read_plan(
         "dp_replicate": degrees.dp // shard,
         "dp_shard": shard,
         "zero": zero,
-        **_expert_degrees(row, degrees, model),
+        **spread,
         "micro_batch": degrees.micro_batch,
         "sp": _sequence_parallel(row, degrees.tp, model, framework, year),
         "flash": attention.flash,
@@ -149,8 +152,19 @@ def read_plan(
         **_recompute(row, model.layers // degrees.pp, framework),
         **read_tuning(row, zero),
         **scripted_plan(row),
+        **recipe,
     }
-    return Plan(**fields), stated_fields(row)
+    return Plan(**fields), stated_fields(row) | frozenset(recipe)
+
+
+def _recipe(row: Row, degrees: Degrees, ep: int, cluster: Cluster) -> dict[str, Any]:
+    """What the recipe of the row's plan sets, and the row itself does not; its graphs, by either."""
+    split = {name: int(getattr(degrees, name)) for name in ("tp", "pp", "cp", "micro_batch")}
+    recipe = read_recipe(row, cluster.accelerator, {**split, "ep": ep})
+    own = stated_fields(row)
+    found = {field: value for field, value in recipe.items() if field not in own}
+    graphs = read_graphs(row)
+    return found if graphs is None else {**found, "cuda_graphs": graphs}
 
 
 def stated_fields(row: Row) -> frozenset[str]:

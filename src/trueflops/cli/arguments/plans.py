@@ -21,6 +21,7 @@ from trueflops.cli.arguments.shared import (
 )
 from trueflops.cli.arguments.software import engine_flag, framework_flag
 from trueflops.cli.arguments.speculation import speculation_flags
+from trueflops.cli.arguments.tuning import tuning_flags
 from trueflops.language import mark, say
 
 
@@ -230,7 +231,7 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         help="how replicas agree on gradients",
     )
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": None}
-    _tuning_flags(p, degree, switch)
+    tuning_flags(p, degree, switch)
     plan.add_argument("--flash", help="fused attention (default: on)", **switch)
     plan.add_argument(
         "--implementation", choices=("library", "eager", "compiled"),
@@ -263,51 +264,15 @@ def train_flags(p: argparse.ArgumentParser) -> None:
         **switch,
     )
     plan.add_argument(
+        "--cuda-graphs",
+        default=None,
+        metavar="PARTS",
+        help="what is captured: step, or parts of each layer, as attention,ffn,router (default: "
+        "nothing, the host issues every kernel)",
+    )
+    plan.add_argument(
         "--overlap", help="data-parallel communication beside compute (default: on)", **switch
     )
-
-
-def _tuning_flags(
-    p: argparse.ArgumentParser, degree: dict[str, Any], switch: dict[str, Any]
-) -> None:
-    """What is trained, where not everything is."""
-    tuned = p.add_argument_group("fine-tuning", "without these all weights are trained")
-    rank: dict[str, Any] = {"type": whole, "nargs": "?", "const": 0, "metavar": "RANK"}
-    tuned.add_argument(
-        "--lora", help="train adapters beside frozen weights (default: rank 16)", **rank
-    )
-    tuned.add_argument("--qlora", help="the same beside packed 4-bit weights", **rank)
-    tuned.add_argument(
-        "--lora-targets",
-        default=None,
-        metavar="LAYERS",
-        help="attention (q,k,v,o; default), q,v (PEFT's default for Llama), all-linear, or any of "
-        "q,k,v,o,gate,up,down; qkv where these three are one layer",
-    )
-    tuned.add_argument("--lora-dropout", type=share, default=None, metavar="SHARE")
-    tuned.add_argument(
-        "--lora-fused", help="scaling and sum within an adapter's product (Unsloth)", **switch
-    )
-    tuned.add_argument(
-        "--adapter-dtype",
-        choices=("fp32", "bf16", "fp16"),
-        default=None,
-        help="of adapters, their gradients and sums (default: fp32, as PEFT)",
-    )
-    tuned.add_argument(
-        "--base-format",
-        choices=("nf4", "gptq-int4", "gptq-int4-torch"),
-        default=None,
-        help="of --qlora's frozen weights: bitsandbytes' (default), AutoGPTQ's by Triton, or by "
-        "PyTorch's functions",
-    )
-    tuned.add_argument(
-        "--residual-dtype",
-        choices=("fp32", "bf16", "fp16"),
-        default=None,
-        help="of the residual stream (default: fp32 with nf4, as PEFT prepares a model)",
-    )
-    tuned.add_argument("--freeze-layers", help="first layers that are not trained", **degree)
 
 
 def infer_flags(p: argparse.ArgumentParser) -> None:

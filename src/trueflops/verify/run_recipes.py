@@ -1,0 +1,102 @@
+"""What NVIDIA's performance recipes set of a run, where its row leaves it out.
+
+In: a row of NeMo's or Megatron-Bridge's tables. Out: CUDA graphs, how tokens go to experts and what
+is recomputed, as the recipe of its model, chip, precision and plan has them. recipes.csv is written
+by truth/recipes.py from their code at NeMo v2.3.0 and v2.4.0 and Megatron-Bridge v0.2.0 to v0.6.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from trueflops.catalog import Accelerator
+from trueflops.plan.captures import read_captures
+from trueflops.records.tables import Row, read_table
+from trueflops.verify.cells import text
+
+TABLE: Final = Path(__file__).with_name("recipes.csv")
+RELEASE: Final = re.compile(r"\b2[4-9]\.\d\d\b")
+PRECISIONS: Final = (
+    (re.compile("nvfp4"), ("NVFP4",)),
+    (re.compile("mxfp8|fp8[ _-]?mx"), ("FP8MX",)),
+    (re.compile("fp8[ _-]?sc"), ("FP8SC",)),
+    (re.compile("fp8"), ("FP8CS", "FP8", "FP8DS")),
+    (re.compile("bf16"), ("BF16",)),
+)
+"""What rows call a precision, and what recipes do."""
+PLAN: Final = ("tp", "pp", "cp", "ep", "micro_batch")
+GRAPHS: Final = re.compile(r"cuda[ _-]?graph")
+NO_GRAPHS: Final = re.compile(r"\b(?:no|without|w/o) cuda[ _-]?graph")
+EVERY_PART: Final = "attention,ffn,router"
+
+
+def read_graphs(row: Row) -> str | None:
+    """What was captured, by a row's column or its notes; None where it says nothing."""
+    said = text(row, "cuda_graphs").casefold()
+    notes = text(row, "notes").casefold()
+    if said in ("n", "none", "no", "off") or NO_GRAPHS.search(notes):
+        return ""
+    if said in ("y", "yes", "on") or (not said and GRAPHS.search(notes)):
+        return EVERY_PART
+    return ",".join(sorted(read_captures(said))) if said else None
+
+
+def read_recipe(row: Row, chip: Accelerator, plan: Mapping[str, int]) -> Mapping[str, Any]:
+    """Fields of a plan that the recipe of a row sets: of the same plan, of the nearest release."""
+    software = text(row, "framework").casefold()
+    if "nemo" not in software and "bridge" not in software:
+        return {}
+    alike = [
+        recipe
+        for recipe in _recipes().get(_folded(text(row, "model")), ())
+        if chip.name.split("-")[0] == recipe["accelerator"]
+        and recipe["precision"] in _precisions(text(row, "dtype"))
+        and recipe["task"] == _task(row)
+        and all(int(recipe[name]) == plan[name] for name in PLAN)
+    ]
+    if not alike:
+        return {}
+    found = RELEASE.search(software)
+    wanted = _months(found[0]) if found else max(_months(each["release"]) for each in alike)
+    nearest = min(alike, key=lambda each: abs(_months(each["release"]) - wanted))
+    return dict(_fields(nearest))
+
+
+def _fields(recipe: Row) -> Iterator[tuple[str, Any]]:
+    graphs = text(recipe, "cuda_graphs")
+    yield "cuda_graphs", "" if graphs == "none" else graphs
+    if text(recipe, "dispatch"):
+        yield "dispatch", text(recipe, "dispatch")
+    if text(recipe, "recompute") == "none":
+        yield "recompute", "none"
+
+
+@cache
+def _recipes() -> Mapping[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for _, row in read_table(TABLE).rows:
+        found.setdefault(_folded(row["model"]), []).append(row)
+    return found
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def _precisions(dtype: str) -> tuple[str, ...]:
+    said = dtype.casefold()
+    return next((names for words, names in PRECISIONS if words.search(said)), ())
+
+
+def _task(row: Row) -> str:
+    peft, task = text(row, "peft"), text(row, "task").casefold()
+    return "lora" if peft or "lora" in task else "sft" if "sft" in task else "pretrain"
+
+
+def _months(release: str) -> int:
+    year, month = map(int, release.split("."))
+    return 12 * year + month

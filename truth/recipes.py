@@ -1,0 +1,201 @@
+"""What NVIDIA's performance recipes set that its tables of results leave out.
+
+    python truth/recipes.py DIR     DIR holds git copies of NVIDIA-NeMo/Megatron-Bridge and NVIDIA/NeMo
+
+Out: src/trueflops/verify/recipes.csv, a line for each recipe of each release. Recipes are Python: they
+are read as syntax trees, never run. Of NeMo they are tables. Nothing measured is among them.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+OUT: Final = Path(__file__).parents[1] / "src/trueflops/verify/recipes.csv"
+BRIDGE: Final = {"25.11": "v0.2.0", "26.02": "v0.3.0", "26.04": "v0.4.0", "26.06": "v0.5.0",
+                 "26.08": "v0.6.0"}  # fmt: skip
+NEMO: Final = {"25.04": "v2.3.0", "25.07": "v2.4.0"}
+TASKS: Final = {"pre_train": "pretrain", "pretrain": "pretrain", "base": "pretrain", "sft": "sft", "lora": "lora"}
+PRECISIONS: Final = ("BF16", "FP8_CS", "FP8_MX", "FP8_SC", "FP8_DS", "NVFP4", "FP8")
+DEGREES: Final = {
+    "num_gpus": "chips", "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp", "expert_model_parallel_size": "ep",
+    "micro_batch_size": "micro_batch", "global_batch_size": "global_batch",
+}  # fmt: skip
+OF_A_TABLE: Final = {
+    "num_gpus": "chips", "tp_size": "tp", "pp_size": "pp", "cp_size": "cp", "ep_size": "ep",
+    "mbs": "micro_batch", "gbs": "global_batch",
+}  # fmt: skip
+COLUMNS: Final = (
+    "release", "task", "model", "accelerator", "precision", *DEGREES.values(), "cuda_graphs",
+    "dispatch", "recompute",
+)  # fmt: skip
+OTHERWISE: Final = ("flux", "vlm", "neva", "wan")  # what is no language model
+SCOPES: Final = {"attn": "attention", "mamba": "attention", "mlp": "ffn", "moe_router": "router"}
+ALL: Final = "attention,ffn,router"
+_MODEL, _CHIP = r"(?P<model>(?!BASE_)[A-Z]\w+?)", r"(?P<gpu>[A-Z]+\d+)"
+_PRECISION = rf"(?P<precision>{'|'.join(PRECISIONS)})"
+NAMES: Final = (
+    re.compile(rf"{_MODEL}_(?P<task>PRETRAIN|SFT|LORA)_CONFIG_{_CHIP}_{_PRECISION}(?:_V\d|_LARGE_SCALE)?"),
+    re.compile(rf"{_MODEL}_{_CHIP}_{_PRECISION}_(?P<task>BASE|SFT|LORA)_CONFIG"),  # of 25.11
+)
+FUNCTION: Final = re.compile(
+    r"(?P<model>\w+?)_(?P<task>pretrain|sft|lora)_(?P<chips>\d+)gpu_(?P<gpu>[a-z]+\d+)"
+    r"_(?P<precision>bf16|fp8cs|fp8mx|fp8sc|fp8ds|nvfp4)(?:_\w+)?_config$"
+)
+Settings = dict[str, Any]
+
+
+def main(folder: Path) -> None:
+    """Write the table."""
+    bridge = folder / "NVIDIA-NeMo+Megatron-Bridge/repo"
+    lines = [line for release, tag in BRIDGE.items() for line in of_bridge(bridge, release, tag)]
+    nemo = folder / "NVIDIA+NeMo/repo"
+    lines += [line for release, tag in NEMO.items() for line in of_nemo(nemo, release, tag)]
+    texts = {
+        tuple(str(line.get(column, "")) for column in COLUMNS)
+        for line in lines
+        if not line["model"].startswith(OTHERWISE)
+    }
+    with OUT.open("w", newline="", encoding="utf-8") as file:
+        write = csv.writer(file, lineterminator="\n")
+        write.writerows([COLUMNS, *sorted(texts)])
+    print(f"{OUT.name}: {len(texts)} recipes")
+
+
+def of_bridge(git: Path, release: str, tag: str) -> Iterator[Settings]:
+    """Both of its layouts: tables of keyword arguments, and functions that change a config."""
+    paths = _git(git, "ls-tree", "-r", "--name-only", tag).split()
+    tables = [p for p in paths if p.endswith("workload_base_configs.py") and "_vl" not in p]
+    for path in tables:
+        yield from of_assignments(ast.parse(_git(git, "show", f"{tag}:{path}")), release)
+    recipes = [p for p in paths if "/perf_recipes/" in p and p.endswith(".py") and "_vl" not in p]
+    functions = {}
+    for path in recipes:
+        for node in ast.parse(_git(git, "show", f"{tag}:{path}")).body:
+            if isinstance(node, ast.FunctionDef):
+                functions[node.name] = node
+    for name, function in functions.items():
+        if known := FUNCTION.fullmatch(name):
+            said = settings_of(function, functions)
+            precision = known["precision"].upper().replace("FP8", "FP8_")
+            yield line_of(release, known["task"], known["model"], known["gpu"], precision, said,
+                          chips=known["chips"])  # fmt: skip
+
+
+def of_assignments(tree: ast.Module, release: str) -> Iterator[Settings]:
+    """NAME = WorkloadBaseConfig(…), replace(OTHER, …), or OTHER."""
+    known: dict[str, Settings] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name, value = node.targets[0].id, node.value
+        if isinstance(value, ast.Name) and value.id in known:
+            known[name] = known[value.id]
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            base = value.args[0].id if value.args and isinstance(value.args[0], ast.Name) else ""
+            own = {k.arg: _literal(k.value) for k in value.keywords if k.arg}
+            known[name] = known.get(base, {}) | own
+        else:
+            continue
+        if found := next(filter(None, (each.fullmatch(name) for each in NAMES)), None):
+            yield line_of(release, found["task"], found["model"], found["gpu"],
+                          found["precision"], known[name])  # fmt: skip
+
+
+def settings_of(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Settings:
+    """What a function assigns to its config, and what those assign that it calls with it."""
+    said: Settings = {}
+    for node in function.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            said[node.targets[0].attr] = _literal(node.value)
+        call = getattr(node, "value", None)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            if call.func.id == "set_full_iteration_cuda_graph":
+                said["cuda_graph_impl"] = "full_iteration"
+            elif call.func.id in others and not call.func.id.endswith("_benchmark_common"):
+                said |= settings_of(others[call.func.id], others)
+    return said
+
+
+def of_nemo(git: Path, release: str, tag: str) -> Iterator[Settings]:
+    """Its tables, one for each chip."""
+    folder = "scripts/performance/recommended_model_configs/"
+    for path in _git(git, "ls-tree", "--name-only", tag, folder).split():
+        if not path.endswith(".csv"):
+            continue
+        for row in csv.DictReader(io.StringIO(_git(git, "show", f"{tag}:{path}"))):
+            said: Settings = {
+                ours: float(row[theirs]) for theirs, ours in OF_A_TABLE.items() if row[theirs]
+            }
+            said["cuda_graphs"] = ALL if float(row["cuda_graphs"] or 0) else "none"
+            layers = int(float(row["recompute_layers"] or 0))
+            said["recompute"] = recomputed(layers, row.get("recompute_modules") or "")
+            name, precision = f"{row['model']}_{row['size']}", row["dtype"].upper()
+            yield line_of(release, row["task"], name, row["system"], precision, said)
+
+
+def line_of(
+    release: str, task: str, model: str, chip: str, precision: str, said: Settings, chips: Any = None
+) -> Settings:
+    """A recipe in our columns."""
+    found: Settings = {
+        "release": release, "task": TASKS.get(task.casefold(), task.casefold()),
+        "model": model.casefold().replace("_", "-"), "accelerator": chip.upper(),
+        "precision": precision.replace("_", ""), "cuda_graphs": captured(said),
+        "recompute": said.get("recompute") or recomputed(
+            said.get("recompute_num_layers"), said.get("recompute_modules")
+        ),
+        "dispatch": "deduplicated" if said.get("moe_flex_dispatcher_backend") else "",
+    }  # fmt: skip
+    for theirs, ours in DEGREES.items():
+        value = said.get(ours, said.get(theirs, 1))
+        found[ours] = int(value) if isinstance(value, int | float) else ""
+    if chips is not None:
+        found["chips"] = int(chips)
+    return found
+
+
+def captured(said: Settings) -> str:
+    """Parts of CUDA graphs in our words; 'none' where a recipe leaves them off."""
+    if "cuda_graphs" in said:
+        return str(said["cuda_graphs"])
+    how, scope = said.get("cuda_graph_impl"), said.get("cuda_graph_scope") or ()
+    scopes = [scope] if isinstance(scope, str) else list(scope)
+    if how in (None, "none"):
+        return "none"
+    if how == "full_iteration" or "full_iteration" in scopes:
+        return "step"
+    parts = [SCOPES[each] for each in scopes if each in SCOPES]
+    return ",".join(dict.fromkeys(parts)) or ALL
+
+
+def recomputed(layers: Any, modules: Any) -> str:
+    """'none', '5 layers', or the modules as they are called."""
+    if layers:
+        return f"{layers} layers"
+    names = modules.split("/") if isinstance(modules, str) else list(modules or ())
+    return "+".join(name for name in names if name) or "none"
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
+def _git(git: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", git, *words], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
