@@ -35,9 +35,10 @@ OF_A_TABLE: Final = {
 }  # fmt: skip
 COLUMNS: Final = (
     "release", "task", "model", "accelerator", "precision", *DEGREES.values(), "cuda_graphs",
-    "dispatch", "recompute",
+    "dispatch", "overlap_dispatch", "recompute",
 )  # fmt: skip
 OTHERWISE: Final = ("flux", "vlm", "neva", "wan")  # what is no language model
+OVERLAPS: Final = ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm")
 SCOPES: Final = {"attn": "attention", "mamba": "attention", "mlp": "ffn", "moe_router": "router"}
 ALL: Final = "attention,ffn,router"
 _MODEL, _CHIP = r"(?P<model>(?!BASE_)[A-Z]\w+?)", r"(?P<gpu>[A-Z]+\d+)"
@@ -118,6 +119,7 @@ def settings_of(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]
             said[node.targets[0].attr] = _literal(node.value)
         call = getattr(node, "value", None)
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            said |= {each.arg: _literal(each.value) for each in call.keywords if each.arg}
             if call.func.id == "set_full_iteration_cuda_graph":
                 said["cuda_graph_impl"] = "full_iteration"
             elif call.func.id in others and not call.func.id.endswith("_benchmark_common"):
@@ -154,6 +156,7 @@ def line_of(
             said.get("recompute_num_layers"), said.get("recompute_modules")
         ),
         "dispatch": "deduplicated" if said.get("moe_flex_dispatcher_backend") else "",
+        "overlap_dispatch": "y" if any(map(said.get, OVERLAPS)) else "n",
     }  # fmt: skip
     for theirs, ours in DEGREES.items():
         value = said.get(ours, said.get(theirs, 1))

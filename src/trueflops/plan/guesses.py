@@ -144,7 +144,7 @@ def _switched(words: str, field: str) -> Callable[[Plan], str]:
 
 
 LAYERS: Final = ("attention", "ffn", "router")
-CAPTURING: Final = ("nemo",)  # frameworks whose recipes capture graphs as often as not
+RECIPES: Final = ("nemo",)  # frameworks whose recipes set these as often as not
 _NARROW: Final = ("bf16", "fp16")
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -235,9 +235,16 @@ RULES: Final[tuple[Rule, ...]] = (
         _other_dispatch,
     ),
     Rule(
+        "overlap_dispatch",
+        "framework",
+        lambda a: bool(a.framework in RECIPES and a.experts and a.plan.ep > 1),
+        _switched("overlap of the dispatch with compute", "overlap_dispatch"),
+        _flipped("overlap_dispatch"),
+    ),
+    Rule(
         "cuda_graphs",
         "framework",
-        lambda a: a.framework in CAPTURING,
+        lambda a: a.framework in RECIPES,
         lambda plan: (
             say("CUDA graphs of {parts}", parts=plan.cuda_graphs)
             if plan.cuda_graphs

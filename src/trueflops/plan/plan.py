@@ -129,6 +129,7 @@ class Plan:
     launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel
     cuda_graphs: str = ""  # what is captured, as "attention,router" or "step": captures.py
     overlap: bool = True  # data-parallel communication runs beside the backward
+    overlap_dispatch: bool = False  # tokens travel to experts beside another micro-batch's compute
     update_in_backward: bool = False  # each weight at once, so that its gradient need not stay
     paged_states: bool = False  # in unified memory, which leaves the device where room is short
     reduce_bucket: float = 0.0  # elements of gradients that ZeRO sums at a time; 0: the framework's
@@ -168,6 +169,11 @@ class Plan:
     def bidirectional(self) -> bool:
         """Whether micro-batches enter at both ends, so that a rank holds a stage of either way."""
         return self.schedule == "dualpipe"
+
+    @property
+    def pairs_dispatch(self) -> bool:
+        """Whether a forward's all-to-all of experts runs beside another micro-batch's backward."""
+        return self.bidirectional or self.overlap_dispatch
 
     def expert_ways(self, replicas: Size) -> Size:
         """How many ranks of so many replicas hold the same expert: what ep and etp leave over."""

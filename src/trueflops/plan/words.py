@@ -136,7 +136,7 @@ def _unusual(plan: Plan) -> list[str]:
     words += _tuning(plan)
     words += _if_not("loss", plan.loss, "plain")
     words += _if_not("cuda-graphs", plan.cuda_graphs, "")
-    switched = ("launch_blocking", "update_in_backward", "paged_states")
+    switched = ("launch_blocking", "update_in_backward", "paged_states", "overlap_dispatch")
     words += [name.replace("_", "-") for name in switched if getattr(plan, name)]
     return words + [
         f"no-{name}" for name in ("flash", "fused", "overlap") if not getattr(plan, name)

@@ -74,7 +74,9 @@ def run_pieces(
         return [float(each) for each in np.broadcast_to(np.ravel(size), count)]
 
     sent = {phase: whole(lambda piece, at: piece.of_cause(at, "ep"), phase) for phase in PHASES}
-    own = {phase: ran[phase] - (0.0 if plan.bidirectional else sent[phase]) for phase in PHASES}
+    if plan.overlap_dispatch:  # what shows of it is no part of any one task
+        sent = dict.fromkeys(PHASES, 0.0)
+    own = {phase: ran[phase] - (0.0 if plan.pairs_dispatch else sent[phase]) for phase in PHASES}
     columns = (
         own["forward"],
         own["recompute"] + own["backward"],
@@ -105,7 +107,7 @@ def _shared(plan: Plan, clock: Clock, m: Size) -> Size:
     """By how much compute takes longer as kernels of the all-to-all run beside it, on units that
     it then lacks (DeepSeek-V3, arXiv 2412.19437 §3.2.2).
     """
-    if not plan.bidirectional:
+    if not plan.pairs_dispatch:
         return 0.0
     taken = clock.profile.curve("framework")["dispatch_units"]
     slower = taken / np.maximum(clock.silicon.units - taken, 1.0)
@@ -116,11 +118,11 @@ def exposed_shares(plan: Plan, clock: Clock) -> dict[str, float]:
     """How much of a communication inside a layer makes its stage wait.
 
     Split into pieces, a product can begin on those that have arrived (collective matmul).
-    DualPipe's point: a forward's all-to-all runs beside another micro-batch's backward; what then
-    shows of it is counted apart.
+    DualPipe's point, and Megatron's overlapped dispatch: a forward's all-to-all runs beside another
+    micro-batch's backward; what then shows of it is counted apart.
     """
     hidden = clock.profile.curve("framework")["hidden_tp"]
-    return {"tp": 1.0 - hidden, "ep": 0.0 if plan.bidirectional else 1.0}
+    return {"tp": 1.0 - hidden, "ep": 0.0 if plan.pairs_dispatch else 1.0}
 
 
 def _mean_stage(

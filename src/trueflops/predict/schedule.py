@@ -128,8 +128,15 @@ def dual_path(
 
 
 def pairs(plan: Plan, micro_batches: Size) -> Size:
-    """Forwards that run beside a backward on the longest way through a step of DualPipe."""
-    return np.maximum(micro_batches - plan.pp / 2.0 - 2.0, 0.0)
+    """Forwards that run beside a backward: on the longest way through a step of DualPipe; else on
+    the mean stage, whose warm-up has nothing to run beside (megatron-core,
+    pipeline_parallel/combined_1f1b.py; Megatron-LM's rule of how long that is: `in_flight`).
+    """
+    if plan.bidirectional:
+        return np.maximum(micro_batches - plan.pp / 2.0 - 2.0, 0.0)
+    others, pieces = plan.pp - 1.0, plan.pieces
+    first = np.where(pieces > 1, others + (pieces - 1.0) * plan.pp, others / 2.0)
+    return np.maximum(micro_batches - (first + 1.0) / pieces, 0.0)
 
 
 def in_flight(plan: Plan, stage: Size, micro_batches: Size) -> Size:

@@ -17,7 +17,7 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.predict.communication import Communication, Exchange
 from trueflops.predict.pipeline import USEFUL, Pipeline
-from trueflops.predict.schedule import dual_path
+from trueflops.predict.schedule import dual_path, pairs
 from trueflops.predict.slowest_chip import waiting_for_slowest
 from trueflops.predict.upkeep import Upkeep
 from trueflops.profile import Curve, Profile
@@ -143,6 +143,11 @@ def _communication(
         longer = path.pairs * np.maximum(inside["ep"] + send - own, 0.0)
         waited["ep"] = alone + in_pairs
         handed = longer - in_pairs + (path.forwards + path.backwards) * send / 2.0
+    elif plan.overlap_dispatch:
+        own = summed(mean.by_cause.values()) - summed(inside.values())
+        beside = pairs(plan, m)
+        alone = m - beside + (plan.pp - 1.0) / plan.pieces  # and of others, while it waits for them
+        waited["ep"] = alone * inside["ep"] + beside * np.maximum(inside["ep"] - own, 0.0)
     return total(
         "exposed communication",
         *(leaf(label, waited[axis], law, "collective") for axis, label in COMMUNICATION.items()),

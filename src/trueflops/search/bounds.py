@@ -29,6 +29,7 @@ from trueflops.graph.program import AXES
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.costs import KeyedCosts, PieceCost
+from trueflops.predict.hooks import captured
 from trueflops.predict.pipeline import USEFUL, exposed_shares
 from trueflops.predict.schedule import in_flight, pairs
 from trueflops.predict.stages import Stages, mean_stage, representative_stages
@@ -225,7 +226,7 @@ def _bounds(
     sharing: Sharing,
 ) -> Bounds:
     keys, count = family.keys.but(recompute_layers=np.inf), family.keys.count
-    costs = keyed.costs
+    costs = captured(keyed.costs, family.keys, clock)
     held = _Weighed((stages.first, *stages.layers, stages.last), keyed.which)
     mean = mean_stage(model, keys)
     passed = _Weighed(  # and by the mean stage: one more row

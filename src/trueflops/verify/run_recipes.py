@@ -71,6 +71,7 @@ def _fields(recipe: Row) -> Iterator[tuple[str, Any]]:
     yield "cuda_graphs", "" if graphs == "none" else graphs
     if text(recipe, "dispatch"):
         yield "dispatch", text(recipe, "dispatch")
+    yield "overlap_dispatch", text(recipe, "overlap_dispatch") == "y"
     if text(recipe, "recompute") == "none":
         yield "recompute", "none"
 

@@ -273,6 +273,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--overlap", help="data-parallel communication beside compute (default: on)", **switch
     )
+    plan.add_argument(
+        "--overlap-dispatch",
+        help="tokens travel to experts beside another micro-batch's compute (default: off)",
+        **switch,
+    )
 
 
 def infer_flags(p: argparse.ArgumentParser) -> None:
