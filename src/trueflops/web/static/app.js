@@ -168,7 +168,7 @@ async function answer() {
     const { signal } = more;
     askMore(latest, options, signal, (whole) => {
       latest.whole = whole;
-      mine.redraw(whole);
+      return mine.redraw(whole);
     }).then(() => {
       if (!signal.aborted) panes.answer.dataset.complete = "true";
     });

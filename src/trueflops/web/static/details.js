@@ -19,7 +19,8 @@ const APART = { rates: LOADS, pareto: [...LOADS, ...PLAN_KEYS, "ttft", "tpot", "
 // Of a searched plan: its own degrees, so that nothing is searched again.
 const SEARCHING = ["search", "top", "offload", "minimise"];
 
-/** Asks what is missing of an answer; `onMore` hears the answer with more in it, once for each ask. */
+/** Asks what is missing of an answer; `onMore` hears the answer with more in it, once for each ask, and
+ * promises to have drawn it: all is done when the last picture is. */
 export async function askMore({ view, question, envelope }, options, signal, onMore) {
   const offered = new Set((options.commands[view]?.flags ?? []).map((flag) => flag.name));
   let known = envelope.answer;
@@ -27,6 +28,7 @@ export async function askMore({ view, question, envelope }, options, signal, onM
   await new Promise((resolve) => {
     setTimeout(resolve, WAIT_MS);
   });
+  const drawn = [];
   for (const wanted of MORE[view]) {
     const flags = Object.fromEntries(Object.entries(wanted).filter(([name]) => offered.has(name)));
     if (signal.aborted || !Object.keys(flags).length) continue;
@@ -37,11 +39,12 @@ export async function askMore({ view, question, envelope }, options, signal, onM
       const found = await post(`/api/${view}`, body(asked), signal);
       // The answer itself stays as it was: only what it lacked is added.
       known = { ...found.answer, ...known };
-      if (!signal.aborted) onMore(known);
+      if (!signal.aborted) drawn.push(onMore(known));
     } catch {
       // The answer is on the page; a picture that cannot be had beside it is left out.
     }
   }
+  await Promise.all(drawn);
 }
 
 function planned(question, answer) {
