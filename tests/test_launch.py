@@ -62,6 +62,10 @@ CHANGES: list[dict[str, Any]] = [
     {"overlap": False, "loss": "plain"},
     {"loss": "fused", "residual_dtype": "fp32"},
     {"flash": False},
+    {"cuda_graphs": "attention,ffn"},
+    {"cuda_graphs": "attention,router"},
+    {"cuda_graphs": "step"},
+    {"overlap_dispatch": True, "vpp": 2, "cuda_graphs": "attention"},
     {"reduce_bucket": 40_000_000.0},
     {"compute": "fp8", "loss": "fused"},
     {"compute": "fp16", "parameter_dtype": "fp16", "gradient_dtype": "fp16"},
@@ -76,7 +80,7 @@ CHANGES: list[dict[str, Any]] = [
     {"adapters": "lora", "lora_rank": 8, "lora_targets": "q,v"},
     {"adapters": "qlora", "lora_targets": "all-linear", "lora_dropout": 0.1},
 ]
-LEAST = {"megatron": 120, "nemo": 120, "torchtitan": 60, "deepspeed": 30, "fsdp2": 15}
+LEAST = {"megatron": 140, "nemo": 140, "torchtitan": 60, "deepspeed": 30, "fsdp2": 15}
 LEAST |= {"fsdp": 8, "trainer": 8}
 """Plans of the grid that each tool must be able to say, by framework."""
 
@@ -181,6 +185,9 @@ REFUSED = [
     ("megatron", {"loss": "chunked", "dp_replicate": 16}, "--loss chunked"),
     ("megatron", {"freeze_layers": 2, "dp_replicate": 16}, "--freeze-layers 2"),
     ("megatron", {"adapters": "lora", "dp_replicate": 16}, "--lora"),
+    ("megatron", {"cuda_graphs": "router", "dp_replicate": 16}, "model with experts"),
+    ("megatron", {"cuda_graphs": "ffn", "recompute": "full", "dp_replicate": 16}, "step goes"),
+    ("deepspeed", {"cuda_graphs": "step", "dp_replicate": 16}, "--cuda-graphs step"),
     ("nemo", {"implementation": "eager", "dp_replicate": 16}, "--implementation eager"),
     ("torchtitan", {"zero": 1, "dp_shard": 16}, "--zero 2 or 3"),
     ("torchtitan", {"schedule": "zb-h1", "pp": 2, "zero": 3, "dp_shard": 8}, "--schedule zb-h1"),

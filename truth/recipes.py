@@ -1,9 +1,10 @@
 """What NVIDIA's performance recipes set that its tables of results leave out.
 
-    python truth/recipes.py DIR     DIR holds git copies of NVIDIA-NeMo/Megatron-Bridge and NVIDIA/NeMo
+    python truth/recipes.py DIR
 
-Out: src/trueflops/verify/recipes.csv, a line for each recipe of each release. Recipes are Python: they
-are read as syntax trees, never run. Of NeMo they are tables. Nothing measured is among them.
+DIR holds git copies: NVIDIA-NeMo+Megatron-Bridge/repo and NVIDIA+NeMo/repo.
+Out: src/trueflops/verify/recipes.csv, a line for each recipe of each release. Recipes are Python:
+they are read as syntax trees, never run. Of NeMo they are tables. Nothing measured is among them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OUT: Final = Path(__file__).parents[1] / "src/trueflops/verify/recipes.csv"
 BRIDGE: Final = {"25.11": "v0.2.0", "26.02": "v0.3.0", "26.04": "v0.4.0", "26.06": "v0.5.0",
                  "26.08": "v0.6.0"}  # fmt: skip
 NEMO: Final = {"25.04": "v2.3.0", "25.07": "v2.4.0"}
-TASKS: Final = {"pre_train": "pretrain", "pretrain": "pretrain", "base": "pretrain", "sft": "sft", "lora": "lora"}
+TASKS: Final = {"pre_train": "pretrain", "base": "pretrain"}  # the others are called as they are
 PRECISIONS: Final = ("BF16", "FP8_CS", "FP8_MX", "FP8_SC", "FP8_DS", "NVFP4", "FP8")
 DEGREES: Final = {
     "num_gpus": "chips", "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp",
@@ -44,7 +45,9 @@ ALL: Final = "attention,ffn,router"
 _MODEL, _CHIP = r"(?P<model>(?!BASE_)[A-Z]\w+?)", r"(?P<gpu>[A-Z]+\d+)"
 _PRECISION = rf"(?P<precision>{'|'.join(PRECISIONS)})"
 NAMES: Final = (
-    re.compile(rf"{_MODEL}_(?P<task>PRETRAIN|SFT|LORA)_CONFIG_{_CHIP}_{_PRECISION}(?:_V\d|_LARGE_SCALE)?"),
+    re.compile(
+        rf"{_MODEL}_(?P<task>PRETRAIN|SFT|LORA)_CONFIG_{_CHIP}_{_PRECISION}(?:_V\d|_LARGE_SCALE)?"
+    ),
     re.compile(rf"{_MODEL}_{_CHIP}_{_PRECISION}_(?P<task>BASE|SFT|LORA)_CONFIG"),  # of 25.11
 )
 FUNCTION: Final = re.compile(
@@ -145,8 +148,9 @@ def of_nemo(git: Path, release: str, tag: str) -> Iterator[Settings]:
 
 
 def line_of(
-    release: str, task: str, model: str, chip: str, precision: str, said: Settings, chips: Any = None
-) -> Settings:
+    release: str, task: str, model: str, chip: str, precision: str, said: Settings,
+    chips: Any = None,
+) -> Settings:  # fmt: skip
     """A recipe in our columns."""
     found: Settings = {
         "release": release, "task": TASKS.get(task.casefold(), task.casefold()),

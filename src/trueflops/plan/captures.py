@@ -13,6 +13,7 @@ from trueflops.errors import BadInput, UnknownName
 from trueflops.language import say
 
 STEP: Final = "step"
+NOTHING: Final = "none"
 PARTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "attention": "with the norms before and after it",
@@ -25,12 +26,14 @@ PARTS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def read_captures(text: str) -> frozenset[str]:
-    """Parts from 'attention,router', 'step' or ''.
+    """Parts from 'attention,router', 'step', 'none' or ''.
 
     >>> sorted(read_captures("router, attention"))
     ['attention', 'router']
     """
     words = [word.strip().casefold() for word in text.split(",") if word.strip()]
+    if words == [NOTHING]:
+        return frozenset()
     for word in words:
         if word not in PARTS:
             raise UnknownName("part for CUDA graphs", word, PARTS)

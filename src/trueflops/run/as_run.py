@@ -44,6 +44,14 @@ def as_run(plan: Plan) -> tuple[Plan, list[str]]:
                 "it); write parameter_dtype fp32"
             )
         )
+    if plan.captured or plan.overlap_dispatch:
+        changes |= {"cuda_graphs": "", "overlap_dispatch": False}
+        notes.append(
+            say(
+                "the host issues every kernel, one after another: neither CUDA graphs nor "
+                "micro-batches side by side are run"
+            )
+        )
     if plan.tp == 1 and plan.sp:
         changes["sp"] = False
     if plan.dp_replicate > 1 and plan.dp_shard == 1 and plan.cp == 1 and plan.zero:

@@ -8,7 +8,7 @@ training.py    published training runs, row by row a Case; vtrain.py: iteration 
   run_tuning.py  what of it was trained          run_dtypes.py   in which dtypes
   frameworks.py  free texts as keys              run_attention.py whose attention it ran
   run_scripts.py what its script says beside     run_words.py    many words for a few things
-  run_written.py functions or fused kernels
+  run_written.py functions or fused kernels      run_recipes.py what NVIDIA's recipes set of it
 kv_cache.py    what engines print at start; towers.py: encoders beside a language model
 inference.py   published tokens per second and latencies; serving.py: points of loaded servers,
                harness.py: how these were measured; latency.py: percentiles under a stated load,

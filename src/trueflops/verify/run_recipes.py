@@ -61,8 +61,8 @@ def read_recipe(row: Row, chip: Accelerator, plan: Mapping[str, int]) -> Mapping
     if not alike:
         return {}
     found = RELEASE.search(software)
-    wanted = _months(found[0]) if found else max(_months(each["release"]) for each in alike)
-    nearest = min(alike, key=lambda each: abs(_months(each["release"]) - wanted))
+    wanted = _months(found[0]) if found else max(map(_released, alike))
+    nearest = min(alike, key=lambda each: abs(_released(each) - wanted))
     return dict(_fields(nearest))
 
 
@@ -80,7 +80,7 @@ def _fields(recipe: Row) -> Iterator[tuple[str, Any]]:
 def _recipes() -> Mapping[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for _, row in read_table(TABLE).rows:
-        found.setdefault(_folded(row["model"]), []).append(row)
+        found.setdefault(_folded(text(row, "model")), []).append(row)
     return found
 
 
@@ -96,6 +96,10 @@ def _precisions(dtype: str) -> tuple[str, ...]:
 def _task(row: Row) -> str:
     peft, task = text(row, "peft"), text(row, "task").casefold()
     return "lora" if peft or "lora" in task else "sft" if "sft" in task else "pretrain"
+
+
+def _released(recipe: Row) -> int:
+    return _months(text(recipe, "release"))
 
 
 def _months(release: str) -> int:

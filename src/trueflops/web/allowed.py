@@ -22,7 +22,7 @@ TEXTS: Final = frozenset({
     "checkpoint_every", "spot_lifetime", "buy", "electricity",
     # training
     "framework", "tokens", "seq", "global_batch", "optimizer", "lora_targets",
-    "dispatch", "cp_kind", "schedule", "recompute", "compute",
+    "dispatch", "cp_kind", "schedule", "recompute", "compute", "cuda_graphs",
     # serving
     "input", "output", "concurrency", "ttft", "tpot", "users", "rate", "requests", "burstiness",
     "think", "lengths", "percentile", "prefix_hits", "rates", "prefill", "decode", "weights",
@@ -32,7 +32,7 @@ TEXTS: Final = frozenset({
 })  # fmt: skip
 SWITCHES: Final = frozenset({
     "spot", "search", "sp", "lora_fused", "flash", "fused", "launch_blocking", "overlap", "pareto",
-    "update_in_backward", "paged_states",
+    "update_in_backward", "paged_states", "overlap_dispatch",
     "pools", "two_batch_overlap", "enforce_eager", "all", "decode", "backward", "causal",
     # more of an answer
     "explain", "provenance", "what_helps", "timeline", "ops",

@@ -7,7 +7,8 @@ software.py  names of frameworks and engines     hints.py   what to write instea
 operation.py how a cluster is run and paid for   load.py    requests that a server is sent
 deployment.py how an engine is set               flags.py   the flags of a command as data
 speculation.py  how tokens are drafted and verified
-web.py       flags of web                        forms.py   commands as forms of a page
+tuning.py    of what is trained, where not all   forms.py   commands as forms of a page
+web.py       flags of web
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 settings.py    what a file says: values by key, with lines; refusals
 texts.py       JSON, TOML, YAML and flags, to and from settings
 shell.py       the script that starts a plan on each node
-core.py        megatron-core's settings, which two tools take; core_stages.py: its pipeline
+core.py        megatron-core's settings, which two tools take; core_stages.py: its pipeline;
+               core_graphs.py: its CUDA graphs
 megatron.py      Megatron-LM, as flags; megatron_model.py: those of a model
 nemo.py          NeMo (Megatron-Bridge), as YAML
 torchtitan.py  flags of 0.3 and the job config of 0.2; torchtitan_stages.py: its pipeline

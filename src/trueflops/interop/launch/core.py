@@ -11,9 +11,11 @@ from math import inf, isfinite
 from typing import Any, Final
 
 from trueflops.errors import BadInput
+from trueflops.interop.launch.core_graphs import graph_settings, read_graphs
 from trueflops.interop.launch.core_stages import read_stages, stage_settings
 from trueflops.interop.launch.settings import Asked, Said, Settings, refused
 from trueflops.language import say
+from trueflops.model import Model
 from trueflops.plan import Plan
 
 STATES: Final = frozenset(
@@ -32,6 +34,8 @@ STATES: Final = frozenset(
         "ep",
         "etp",
         "dispatch",
+        "overlap_dispatch",
+        "cuda_graphs",
         "micro_batch",
         "recompute",
         "recompute_layers",
@@ -88,8 +92,24 @@ def core_settings(tool: str, asked: Asked) -> Settings:
         said["model.moe_token_dispatcher_type"] = _word(_DISPATCH, plan.dispatch)
         if plan.dispatch == "deduplicated":
             said["model.moe_flex_dispatcher_backend"] = "deepep"
-    said |= stage_settings(tool, asked)
+        said["model.overlap_moe_expert_parallel_comm"] = _beside_compute(tool, plan)
+    said |= stage_settings(tool, asked) | graph_settings(tool, asked)
     return said | _recomputed(tool, plan) | _narrow(tool, plan) | _shared(tool, plan)
+
+
+def _beside_compute(tool: str, plan: Plan) -> bool:
+    """Whether tokens travel beside another micro-batch's compute; what it asserts is refused."""
+    if not plan.overlap_dispatch:
+        return False
+    for name, is_so, instead in (
+        ("vpp", plan.pp > 1 and plan.vpp == 1, "--vpp 2"),
+        ("recompute", plan.recompute == "full", "--recompute selective"),
+        ("compute", plan.compute == "fp32", "--compute bf16"),
+    ):
+        if is_so:
+            because = f"{instead} goes beside --overlap-dispatch"
+            raise refused(tool, name, getattr(plan, name), because)
+    return True
 
 
 def _recomputed(tool: str, plan: Plan) -> Settings:
@@ -180,10 +200,8 @@ def _word(words: dict[str, Any], value: Any) -> str:
 # ── and back ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def core_plan(said: Said, layers: int, accelerators: int) -> dict[str, Any]:
-    """The fields of a plan of so many layers that settings of megatron-core say, as its defaults
-    have them if not.
-    """
+def core_plan(said: Said, model: Model, accelerators: int) -> dict[str, Any]:
+    """The fields of a plan that settings of megatron-core say, as its defaults have them if not."""
     plan: dict[str, Any] = {name: said.whole(key, 1) for name, key in DEGREES.items()}
     if said.get(DEGREES["etp"]) is None:  # validate_args: experts are split as the rest is
         plan["etp"] = plan["tp"] if plan["ep"] > 1 or said.get("model.num_moe_experts") else 1
@@ -197,7 +215,9 @@ def core_plan(said: Said, layers: int, accelerators: int) -> dict[str, Any]:
         "residual_dtype": "fp32" if said.switch("model.fp32_residual_connection") else "",
         "loss": "fused" if said.switch("model.cross_entropy_loss_fusion") else "plain",
     }
-    plan |= read_stages(said, layers, plan["pp"])
+    plan["overlap_dispatch"] = said.switch("model.overlap_moe_expert_parallel_comm")
+    plan["cuda_graphs"] = read_graphs(said, model)
+    plan |= read_stages(said, said.whole("model.num_layers", model.layers), plan["pp"])
     for unused in ("model.moe_flex_dispatcher_backend", "model.cross_entropy_fusion_impl"):
         said.get(unused)
     return plan | _read_recomputed(said, plan["vpp"]) | _read_shared(said, plan, accelerators)

@@ -29,6 +29,7 @@ from trueflops.interop.launch.settings import (
 )
 from trueflops.interop.launch.shell import TORCHRUN, flags, processes, script
 from trueflops.model import Model
+from trueflops.plan.captures import STEP
 
 NAME: Final = "megatron"
 FRAMEWORKS: Final = ("megatron",)
@@ -71,6 +72,7 @@ _HARMLESS: Final = frozenset(
         "model.init_model_with_meta_device",
         "model.ckpt_format",
         "model.no_gradient_accumulation_fusion",
+        "model.no_check_for_nan_in_loss_and_grad",
         "model.max_position_embeddings",
         "model.decoder_seq_length",
         "model.attention_softmax_in_fp32",
@@ -93,6 +95,7 @@ def write(asked: Asked) -> Written:
         in_fp32 = None
     settings["accumulate_allreduce_grads_in_fp32"] = in_fp32 is True
     settings["grad_reduce_in_bf16"] = in_fp32 is False
+    settings["no_check_for_nan_in_loss_and_grad"] = asked.plan.captured == {STEP}
     settings |= {"seq_length": asked.workload.seq, **_beside_fsdp(asked)}
     words = [
         *flags({key.replace("_", "-"): value for key, value in settings.items()}),
@@ -141,7 +144,7 @@ def read(said: Said, model: Model, accelerators: int) -> Found:
     if core.switch("model.recompute_activations"):
         changed = {**core.values, "model.recompute_granularity": "selective"}
         core = Said(core.where, changed, core.lines, core.spelt, core.asked)
-    plan = core_plan(core, core.whole("model.num_layers", model.layers), accelerators)
+    plan = core_plan(core, model, accelerators)
     plan["compute"] = computed_in(core)
     plan["parameter_dtype"] = plan["gradient_dtype"] = held_in(plan["compute"])
     wide = core.switch("model.accumulate_allreduce_grads_in_fp32")

@@ -29,6 +29,7 @@ from trueflops.interop.launch.settings import (
 from trueflops.interop.launch.shell import TORCHRUN, about, script
 from trueflops.interop.launch.texts import to_yaml
 from trueflops.model import Model
+from trueflops.plan.captures import STEP
 
 NAME: Final = "nemo"
 FRAMEWORKS: Final = ("nemo", "megatron")
@@ -56,6 +57,8 @@ def write(asked: Asked) -> Written:
             "checkpoint.ckpt_format": "fsdp_dtensor",
             "model.gradient_accumulation_fusion": False,
         }
+    if asked.plan.captured == {STEP}:
+        settings["rerun_state_machine.check_for_nan_in_loss"] = False
     before = [
         "# Like tutorials/recipes/llama/02_pretrain_with_yaml.py, with the recipe of the model.",
         "PROGRAM=${PROGRAM:-pretrain_with_yaml.py}",
@@ -90,7 +93,7 @@ def _with_precision(core: Settings, asked: Asked) -> Settings:
 def read(said: Said, model: Model, accelerators: int) -> Found:
     """What the overrides say; what they leave out is as megatron-core has it, not as the recipe."""
     core = _as_core(said)
-    plan = core_plan(core, core.whole("model.num_layers", model.layers), accelerators)
+    plan = core_plan(core, model, accelerators)
     plan["compute"] = computed_in(core)
     plan["parameter_dtype"] = plan["gradient_dtype"] = held_in(plan["compute"])
     if core.switch("ddp.grad_reduce_in_fp32", usual=True):

@@ -183,6 +183,8 @@ def canonical(plan: Plan) -> Plan:
         cp_kind=plan.cp_kind if plan.cp > 1 else "ring",
         schedule=plan.schedule if plan.pp > 1 else "1f1b",
         dispatch=plan.dispatch if plan.ep > 1 else "all-to-all",
+        overlap_dispatch=plan.overlap_dispatch and plan.ep > 1,
+        cuda_graphs=",".join(sorted(plan.captured)),
         recompute_layers=float("inf") if plan.recompute == "none" else plan.recompute_layers,
         offload_to=plan.offload_to if plan.offloads else "host",
     )
