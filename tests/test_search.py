@@ -60,6 +60,14 @@ SPACES = [
         id="experts",
     ),
     pytest.param(
+        "Qwen3-30B-A3B", "16xH100", 2048, 64,
+        Space(
+            tp=(1,), cp=(1,), pp=(1, 2), micro_batch=(1,), vpp=(1, 2), ep=(1, 8), zero=(1,),
+            recompute=("none",), base=Plan(overlap_dispatch=True, cuda_graphs="attention,router"),
+        ),
+        id="overlapped",
+    ),
+    pytest.param(
         "Llama-3.1-70B", "16xA100-80GB", 4096, 16,
         Space(tp=(4, 8), cp=(1,), micro_batch=(1, 2), sp=(True,), zero=(1, 3), vpp=(1, 5)),
         id="70B",

@@ -281,9 +281,7 @@ class Clock:
         self, graph: Graph, ops: dict[int, PricedOp], transfers: dict[int, Transfer]
     ) -> Priced:
         issued = self.host.issued(graph)
-        priced = Priced(
-            host=issued.whole, host_of_pieces=issued.pieces, host_of_parts=issued.parts
-        )
+        priced = Priced(host=issued.whole, host_of_pieces=issued.pieces, host_of_parts=issued.parts)
         beside: dict[str, Size] = defaultdict(float)
         core: dict[str, Size] = defaultdict(float)
         for phase, node in graph.phases():

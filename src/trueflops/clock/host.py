@@ -47,7 +47,8 @@ def captured_part(node: Node) -> str:
         return "router"
     if node.part in ("experts", "ep", "head"):
         return ""
-    return "ffn" if node.part == "ffn" or node.name.startswith(("ffn.y", "d_ffn.y")) else "attention"
+    dense = node.part == "ffn" or node.name.startswith(("ffn.y", "d_ffn.y"))
+    return "ffn" if dense else "attention"
 
 
 class Issued(NamedTuple):
@@ -152,8 +153,8 @@ class HostLaw:
 
     def issued(self, graph: Graph) -> Issued:
         """Kernel by kernel; in pieces, as engines capture what lies between attention, or between
-        the kernels of a recurrent layer: a graph before each of these, and them one by one; and part
-        by part. A checkpoint stores and restores the generators' state.
+        the kernels of a recurrent layer: a graph before each of these, and them one by one; and
+        part by part. A checkpoint stores and restores the generators' state.
         """
         whole: dict[str, Size] = {}
         pieces: dict[str, Size] = {}

@@ -45,7 +45,7 @@ class PieceCost(Priced):
     kept_bytes: Size  # per micro-batch, until its backward
     working_bytes: Size  # alive only while the hungriest op runs
 
-    def of(self, phase: str, exposed: Mapping[str, float]) -> Size:
+    def of(self, phase: str, exposed: Mapping[str, Size]) -> Size:
         """Seconds of a phase, of each cause the share that is `exposed`."""
         total: Size = 0.0
         for (at, cause), seconds in self.seconds.items():

@@ -1,24 +1,25 @@
 """An answer whose plan was partly guessed: as wide as the alternatives make it.
 
 Each guess reaches to either side as far as its farthest alternative would have been; guesses do not
-know of one another, so that they add up like errors do: in squares.
+know of one another, so that they add up like errors do: in squares. The host is a guess like these:
+of a step that hardly waits for it, its error shows only on the side where the step would wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import hypot, log
+from math import exp, hypot, log
 
 from trueflops.errors import TrueflopsError
 from trueflops.plan.guesses import Changes, Guess
 from trueflops.predict.training import Trainer
 from trueflops.predict.training_step import TrainingStep
-from trueflops.runtime.terms import Term
+from trueflops.runtime.terms import Z90, Term
 
 
 def widened(trainer: Trainer, step: TrainingStep, guesses: Iterable[Guess]) -> TrainingStep:
-    """The same step, its intervals widened by what was guessed.
+    """The same step, its intervals widened by what was guessed, and by how fast its host is.
 
     An alternative that surely does not fit, or that is no plan, was not what ran.
     """
@@ -27,6 +28,7 @@ def widened(trainer: Trainer, step: TrainingStep, guesses: Iterable[Guess]) -> T
         others = [other for change in guess.others if (other := _tried(trainer, step, change))]
         time.take_in(other.step for other in others)
         memory.take_in(other.memory for other in others)
+    time.take_in(_on_other_hosts(trainer, step))
     return replace(step, step=time.widened(), memory=memory.widened())
 
 
@@ -39,6 +41,12 @@ def _tried(trainer: Trainer, step: TrainingStep, change: Changes) -> TrainingSte
     except TrueflopsError:
         return None
     return None if other.surely_too_full else other
+
+
+def _on_other_hosts(trainer: Trainer, step: TrainingStep) -> Iterable[Term]:
+    """The step on a host as slow, and as fast, as nine in ten are not beyond."""
+    far = exp(Z90 * trainer.profile.curve("dispatch").error)
+    return [trainer.on_host(times).predict_one(step.plan).step for times in (far, 1.0 / far)]
 
 
 class Reach:
@@ -56,5 +64,6 @@ class Reach:
         self.above = hypot(self.above, max([*apart, 0.0]))
 
     def widened(self) -> Term:
-        """The prediction, reaching so far."""
-        return replace(self.term, unstated=(self.below, self.above))
+        """The prediction, reaching so far beside what it did."""
+        below, above = self.term.unstated
+        return replace(self.term, unstated=(hypot(below, self.below), hypot(above, self.above)))

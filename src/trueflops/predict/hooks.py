@@ -50,6 +50,15 @@ def captured(costs: Costs, plan: Plan, clock: Clock) -> Costs:
     return replace(costs, blocks=tuple(map(with_graphs, costs.blocks))) if parts else costs
 
 
+def slowed(costs: Costs, times: float) -> Costs:
+    """The same pieces on a host that takes so many times as long."""
+
+    def on_host(piece: PieceCost) -> PieceCost:
+        return replace(piece, host={phase: times * s for phase, s in piece.host.items()})
+
+    return _each(costs, on_host)
+
+
 def _each(costs: Costs, change: Callable[[PieceCost], PieceCost]) -> Costs:
     return replace(
         costs,

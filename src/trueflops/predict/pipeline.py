@@ -30,7 +30,7 @@ class Pipeline:
     mean: Stretch
     usual: Ran  # the mean stage as it really runs
     slow: SlowestStage
-    exposed: Mapping[str, float]  # of the communication of each axis, the share that is waited for
+    exposed: Mapping[str, Size]  # of the communication of each axis, the share that is waited for
     dispatched: Dispatched  # the mean stage's all-to-all of experts
     links: tuple[Size, ...]  # seconds for which each tier's links are busy, on the busiest stage
     work: StepWork  # of all micro-batches
@@ -40,7 +40,7 @@ def run_pipeline(
     costs: Costs, plan: Plan, model: Model, stages: Stages, clock: Clock, beside: Beside, m: Size
 ) -> Pipeline:
     """Every stage's work, as it really runs: untuned shapes, the host and the power cap added."""
-    exposed = exposed_shares(plan, clock)
+    exposed = exposed_shares(plan, clock, m)
     mean = _mean_stage(costs, plan, model, stages, exposed)
     usual, each = (
         _run(work, plan, clock, beside, m)
@@ -64,7 +64,7 @@ def run_pieces(
     costs: Costs, plan: Plan, pieces: Stages, clock: Clock, beside: Beside, m: Size
 ) -> list[StageSeconds]:
     """The same, piece by piece of a single plan: compute, and the all-to-all of experts."""
-    work = _every_stage(costs, pieces, exposed_shares(plan, clock), clock.host.gap)
+    work = _every_stage(costs, pieces, exposed_shares(plan, clock, m), clock.host.gap)
     part = 1.0 / plan.pieces  # of the update, which the power cap sees once a step
     beside = Beside(seconds=part * beside.seconds, joules=part * beside.joules)
     ran = _run(work, plan, clock, beside, m).seconds()
@@ -114,19 +114,23 @@ def _shared(plan: Plan, clock: Clock, m: Size) -> Size:
     return slower * np.where(plan.ep > 1, pairs(plan, m) / m, 0.0)
 
 
-def exposed_shares(plan: Plan, clock: Clock) -> dict[str, float]:
-    """How much of a communication inside a layer makes its stage wait.
+def exposed_shares(plan: Plan, clock: Clock, m: Size | None = None) -> dict[str, Size]:
+    """How much of a communication inside a layer makes its stage wait; the least, where nobody says
+    of how many micro-batches.
 
     Split into pieces, a product can begin on those that have arrived (collective matmul).
     DualPipe's point, and Megatron's overlapped dispatch: a forward's all-to-all runs beside another
-    micro-batch's backward; what then shows of it is counted apart.
+    micro-batch's backward; what then shows of it is counted apart. Megatron's others wait for it.
     """
     hidden = clock.profile.curve("framework")["hidden_tp"]
-    return {"tp": 1.0 - hidden, "ep": 0.0 if plan.pairs_dispatch else 1.0}
+    alone: Size = 0.0 if plan.pairs_dispatch else 1.0
+    if plan.overlap_dispatch and not plan.bidirectional and m is not None:
+        alone = 1.0 - pairs(plan, m) / m
+    return {"tp": 1.0 - hidden, "ep": alone}
 
 
 def _mean_stage(
-    costs: Costs, plan: Plan, model: Model, stages: Stages, exposed: Mapping[str, float]
+    costs: Costs, plan: Plan, model: Model, stages: Stages, exposed: Mapping[str, Size]
 ) -> Stretch:
     """The average stage: all layers, divided over the stages."""
     share = stages.recomputed_on_average
@@ -178,7 +182,7 @@ class _OfStages:
         return found
 
 
-def _every_stage(costs: Costs, stages: Stages, exposed: Mapping[str, float], gap: float) -> Stretch:
+def _every_stage(costs: Costs, stages: Stages, exposed: Mapping[str, Size], gap: float) -> Stretch:
     """Every stage, [stage, plan]. Kernels are counted only where there is a gap between them."""
     whole = _OfStages(costs, stages)
 

@@ -12,6 +12,7 @@ from math import hypot
 
 import numpy as np
 
+from trueflops.catalog import Cluster
 from trueflops.clock import CLOCKED_CAUSES, Clock
 from trueflops.model import Model
 from trueflops.plan import Plan
@@ -29,6 +30,7 @@ from trueflops.runtime import (
     busy_seconds,
     floor_seconds,
     leaf,
+    lopsided,
     total,
 )
 from trueflops.sizes import Size, weighs
@@ -75,20 +77,25 @@ def step_term(
     floor = floor_seconds(busy_seconds(clock.cluster, links, lane))
     seconds = summed(term.value for term in terms)
     late = np.maximum(floor - seconds, 0.0)
-    return total(
+    either_side, further = lopsided(*unseen(clock.cluster, software))
+    whole = total(
         "step",
         *terms,
         leaf("busiest link", late, profile.curve("collective"), "collective"),
         value=np.maximum(seconds, floor),
         cause="framework",
-        spread=hypot(_unseen(clock, software), software["experts_error"] * model.is_moe),
+        spread=hypot(either_side, software["experts_error"] * model.is_moe),
         least=np.maximum(floor, _least(plan, m, pipeline, clock)),
     )
+    return replace(whole, unstated=further)
 
 
-def _unseen(clock: Clock, software: Curve) -> float:
-    """How far runs of this software that nobody has seen lie from their prediction."""
-    return software["error_several"] if clock.cluster.nodes > 1 else software.error
+def unseen(cluster: Cluster, software: Curve) -> tuple[float, float]:
+    """How far runs of this software that nobody has seen lie from their prediction: some are
+    faster, many more slower.
+    """
+    nodes = "several" if cluster.nodes > 1 else "one"
+    return software[f"faster_on_{nodes}"], software[f"slower_on_{nodes}"]
 
 
 def _least(plan: Plan, m: Size, pipeline: Pipeline, clock: Clock) -> Size:
@@ -144,10 +151,12 @@ def _communication(
         waited["ep"] = alone + in_pairs
         handed = longer - in_pairs + (path.forwards + path.backwards) * send / 2.0
     elif plan.overlap_dispatch:
+        # A pair hides it behind what it computes; that of others shows while a stage waits for it.
         own = summed(mean.by_cause.values()) - summed(inside.values())
-        beside = pairs(plan, m)
-        alone = m - beside + (plan.pp - 1.0) / plan.pieces  # and of others, while it waits for them
-        waited["ep"] = alone * inside["ep"] + beside * np.maximum(inside["ep"] - own, 0.0)
+        alone, beside = pipeline.exposed["ep"], pairs(plan, m)
+        others = (plan.pp - 1.0) / plan.pieces * (1.0 - alone)
+        waited["ep"] = (m * alone + others) * inside["ep"]
+        waited["ep"] = waited["ep"] + beside * np.maximum(inside["ep"] - own, 0.0)
     return total(
         "exposed communication",
         *(leaf(label, waited[axis], law, "collective") for axis, label in COMMUNICATION.items()),

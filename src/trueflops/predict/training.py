@@ -7,6 +7,7 @@ Every term is a leaf of the tree that `TrainingStep.step` is; the memory is anot
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from trueflops.model import Model, freeze_first, predict_further
 from trueflops.plan import NUMERIC, Plan
 from trueflops.predict.communication import Communication, communicate
 from trueflops.predict.costs import Costs, KeyedCosts, training_costs, training_pass
-from trueflops.predict.hooks import captured, hooked
+from trueflops.predict.hooks import captured, hooked, slowed
 from trueflops.predict.memory import Held, hold
 from trueflops.predict.moments import Stored, stage_memory
 from trueflops.predict.pipeline import Pipeline, run_pipeline
@@ -99,7 +100,14 @@ class Trainer:
         self.cluster, self.profile = cluster, profile
         self.clock = Clock(cluster, profile)
         self.capacity = cluster.accelerator.need("memory.capacity")
+        self.host_times = 1.0  # how many times as long its host takes
         self._remembered: dict[tuple[Any, ...], KeyedCosts] = {}
+
+    def on_host(self, times: float) -> Trainer:
+        """The same on a host that takes so many times as long; what was priced is shared."""
+        other = copy(self)
+        other.host_times = self.host_times * times
+        return other
 
     def predict(self, plan: Plan) -> TrainingStep:
         """Predict one plan or many."""
@@ -167,6 +175,7 @@ class Trainer:
     def lay_out(self, plan: Plan, costs: Costs) -> Laid:
         """What every stage computes, sends and holds, before it becomes a tree."""
         costs = captured(hooked(costs, plan, self.clock), plan, self.clock)
+        costs = costs if self.host_times == 1.0 else slowed(costs, self.host_times)
         m, model = plan.micro_batches(self.workload.global_batch), self.as_trained(plan)
         stages = representative_stages(model, plan)
         held = hold(costs, plan, stages)

@@ -17,8 +17,8 @@ USUAL_LOOP_SECONDS: Final = 3.0e-3
 FOLLOWS: Final = 0.85  # ln(1.0 / 0.46) / ln(5.0 / 2.0)
 ERROR: Final = 0.18  # a host's speed changes within seconds, and the law itself misses by 0.09
 TIMES: Final = (
-    "issue", "view", "listed", "launch", "module", "checkpoint", "generated", "graph", "modules", "routed",
-    "ddp", "fsdp_unit", "zero1", "zero2", "zero3_forward", "zero3_backward",
+    "issue", "view", "listed", "launch", "module", "checkpoint", "generated", "graph", "modules",
+    "routed", "ddp", "fsdp_unit", "zero1", "zero2", "zero3_forward", "zero3_backward",
     "zero3_gradient",
 )  # fmt: skip
 

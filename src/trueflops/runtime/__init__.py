@@ -29,4 +29,5 @@ from trueflops.runtime.terms import Estimate as Estimate
 from trueflops.runtime.terms import Term as Term
 from trueflops.runtime.terms import exact as exact
 from trueflops.runtime.terms import leaf as leaf
+from trueflops.runtime.terms import lopsided as lopsided
 from trueflops.runtime.terms import total as total

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Final, Literal
 
 import numpy as np
@@ -24,7 +25,8 @@ from trueflops.tables import Tabled, summed
 Z90: Final = 1.6449  # standard deviations either side of a 90 % interval
 Sides = tuple[Size, Size]
 NOTHING_UNSTATED: Final[Sides] = (0.0, 0.0)
-"""How far to either side, as logarithms, an answer may be off because a plan was guessed."""
+"""How far to either side, as logarithms, an answer may be off beside errors of laws: because a plan
+was guessed, or because what nobody has seen lies to one side."""
 
 COMPUTE: Final = {
     "matmul": "matmul",
@@ -55,7 +57,7 @@ class Term:
     combine: Literal["sum", "max"] = "sum"
     note: str = ""
     least: Size = 0.0  # what physics allows at least: no interval reaches below
-    unstated: Sides = NOTHING_UNSTATED  # of a whole: what guesses of the plan may have got wrong
+    unstated: Sides = NOTHING_UNSTATED  # of a whole: beside the errors of laws
 
     def deviations(self) -> dict[str, Size]:
         """One standard deviation, in the term's unit, by cause."""
@@ -141,14 +143,14 @@ class Estimate:
     @property
     def low(self) -> Size:
         """Lower end of the 90 % interval."""
-        return np.maximum(self.value * np.exp(-self._reach(0)), self.least)
+        return np.maximum(self.value * np.exp(-self.reach(0)), self.least)
 
     @property
     def high(self) -> Size:
         """Upper end of the 90 % interval."""
-        return np.minimum(self.value * np.exp(self._reach(1)), self.most)
+        return np.minimum(self.value * np.exp(self.reach(1)), self.most)
 
-    def _reach(self, side: int) -> Size:
+    def reach(self, side: int) -> Size:
         """How far the interval reaches to one side, as a logarithm: errors of laws, and guesses."""
         unstated = self.unstated[side]
         return np.hypot(Z90 * self.spread, unstated) if weighs(unstated) else Z90 * self.spread
@@ -269,8 +271,14 @@ def total(
     return Term(name, value, unit, cause, spread, parts=parts, least=least, unstated=unstated)
 
 
+def lopsided(below: float, above: float) -> tuple[float, Sides]:
+    """Standard deviations to two sides: what they share, and what an interval reaches further."""
+    shared = min(below, above)
+    return shared, (Z90 * sqrt(below**2 - shared**2), Z90 * sqrt(above**2 - shared**2))
+
+
 def _unstated(parts: tuple[Term, ...], whole: Size) -> Sides:
-    """What guesses may have got wrong of a sum, where each part has its own."""
+    """How far a sum may be off to either side, where each part has its own."""
     safe = np.maximum(whole, 1e-300)
     below = summed(part.value * np.expm1(-part.unstated[0]) / safe for part in parts)
     above = summed(part.value * np.expm1(part.unstated[1]) / safe for part in parts)

@@ -158,7 +158,7 @@ def read_plan(
 
 
 def _recipe(row: Row, degrees: Degrees, ep: int, cluster: Cluster) -> dict[str, Any]:
-    """What the recipe of the row's plan sets, and the row itself does not; its graphs, by either."""
+    """What the recipe of the row's plan sets and the row itself does not; its graphs, by either."""
     split = {name: int(getattr(degrees, name)) for name in ("tp", "pp", "cp", "micro_batch")}
     recipe = read_recipe(row, cluster.accelerator, {**split, "ep": ep})
     own = stated_fields(row)
