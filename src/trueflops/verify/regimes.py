@@ -215,7 +215,7 @@ def _inference(timed: Timed, *, only: str = "", without: str = "") -> Callable[[
     return wanted
 
 
-SINCE: Final = "no prediction; causes were looked for since, and the width of SGLang's intervals"
+SINCE: Final = "no prediction; causes were looked for since, and the widths of intervals"
 LAST: Final = "nothing; some causes were looked for since"
 ENGINES: Final = "settings of engines, on some chips and sources (frameworks.toml says which)"
 TABLES: Final = "four in five rows of that chip's tables"
