@@ -60,6 +60,24 @@ def test_a_step_that_sends_gains_by_its_links() -> None:
     assert found[Resource.LINKS] > found[Resource.FLOPS] > 1.0
 
 
+def test_a_step_of_short_kernels_gains_by_its_host() -> None:
+    """As much as the host of the same trainer is worth, priced the other way."""
+    where = tf.cluster("8xH100")
+    profile = tf.profile_of(where.accelerator, "megatron")
+    asked = Trainer(tf.read_model("Llama-3.2-1B"), tf.Training(512, 8, 1e9), where, profile)
+    slow = asked.predict_one(tf.Plan(dp_shard=8, zero=1))
+    found = {each.resource: each.same_plan for each in what_helps(slow)}
+    assert (
+        found[Resource.HOST]
+        > 1.3
+        > 1.1
+        > max(gain for resource, gain in found.items() if resource is not Resource.HOST)
+    )
+    sooner = asked.on_host(0.5).predict_one(slow.plan)
+    assert found[Resource.HOST] == pytest.approx(float(slow.step.value / sooner.step.value))
+    assert gains("16xH100")[Resource.HOST] == pytest.approx(1.0, abs=0.01)
+
+
 def test_resources_are_those_that_are_there() -> None:
     assert Resource.LINKS not in hardware("1xH100").resources
     assert Resource.NETWORK not in hardware("8xH100").resources

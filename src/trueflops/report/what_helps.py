@@ -20,6 +20,7 @@ SHORT: Final = {
     Resource.BANDWIDTH: "bandwidth",
     Resource.LINKS: "links",
     Resource.POWER: "power",
+    Resource.HOST: "host",
 }
 WITH_FLOPS: Final = mark("FLOP/s, kernels, power")
 MEANS: Final = mark("rates doubled at the same power; latencies stay")

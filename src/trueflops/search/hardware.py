@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from trueflops.catalog import Accelerator, Cluster, Tier
 from trueflops.profile import Curve, CurveKey, Profile
+from trueflops.profile.host_speed import slower_host
 
 
 class Resource(Enum):
@@ -27,6 +28,7 @@ class Resource(Enum):
     LINKS = "links in a node"
     NETWORK = "network"
     POWER = "power cap"
+    HOST = "speed of the host"
 
 
 class Hardware(NamedTuple):
@@ -37,11 +39,11 @@ class Hardware(NamedTuple):
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """Those that it has: one chip has no links, one node no network."""
+        """Those that it has: one chip has no links, one node no network, a CPU is its own host."""
         inside, between = _split(self.cluster)
         capped = self.cluster.accelerator.get("power.tdp") is not None
         lacking = {Resource.LINKS: not inside, Resource.NETWORK: not between}
-        lacking[Resource.POWER] = not capped
+        lacking |= {Resource.POWER: not capped, Resource.HOST: self.cluster.accelerator.is_cpu}
         return tuple(each for each in Resource if not lacking.get(each, False))
 
 
@@ -62,6 +64,8 @@ def more_of(of: Hardware, resource: Resource, factor: float) -> Hardware:
             for tier in cluster.tiers
         )
         return Hardware(replace(cluster, tiers=tiers), profile)
+    if resource is Resource.HOST:
+        return Hardware(cluster, _faster_host(profile, factor))
     scaled = {
         path: value * factor
         for path, value in chip.values.items()
@@ -76,6 +80,18 @@ def more_of(of: Hardware, resource: Resource, factor: float) -> Hardware:
     return Hardware(
         replace(cluster, accelerator=_with(chip, scaled)),
         profile.having({_POWER: replace(power, values={**power.values, **joules})}),
+    )
+
+
+def _faster_host(profile: Profile, factor: float) -> Profile:
+    """The same accelerator beside a host that issues kernels in so much less time."""
+    software, why = profile.curve("framework"), f"a host {factor:g} times as fast"
+    sooner = {name: software[name] / factor for name in ("launch", "step")}
+    return profile.having(
+        {
+            CurveKey("dispatch"): slower_host(profile.curve("dispatch"), 1.0 / factor, why),
+            CurveKey("framework"): replace(software, values={**software.values, **sooner}),
+        }
     )
 
 
