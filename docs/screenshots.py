@@ -3,8 +3,8 @@
 python docs/screenshots.py            all of them
 python docs/screenshots.py train zh   those whose name holds every word
 
-Needs the extra `browser` and Chromium. English is shown light and Chinese dark, so that the same
-pictures show both themes.
+Needs the extra `browser`, Chromium and a Chinese font (fonts-noto-cjk). English is shown light and
+Chinese dark, so that the same pictures show both themes.
 """
 
 from __future__ import annotations
