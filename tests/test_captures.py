@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 import trueflops as tf
 from trueflops.catalog import accelerator
+from trueflops.cli import main
 from trueflops.errors import BadInput, TrueflopsError
+from trueflops.plan import check_plan
 from trueflops.plan.captures import PARTS, STEP, read_captures
 from trueflops.predict.guessed import widened
 from trueflops.predict.simulated import simulate_pipeline
@@ -94,10 +97,24 @@ class TestWords:
         with pytest.raises(BadInput, match="step alone"):
             read_captures("step,ffn")
 
+    def test_a_plan_that_cannot_pair_is_refused(self) -> None:
+        asked = trainer("Qwen3-30B-A3B", 4096, 64)
+        for change in ({"pp": 2, "dp_shard": 4}, {"pp": 2, "dp_shard": 4, "schedule": "zb-h1"}):
+            plan = ROUTED.but(ep=4, overlap_dispatch=True, **change)
+            with pytest.raises(TrueflopsError, match="schedule 1f1b, and vpp"):
+                check_plan(plan, asked.model, 8, asked.workload)
+
+    def test_only_gpus_have_graphs(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["train", "Llama-3.2-1B", "--on", "8xTPUv5e", "--cuda-graphs"]
+        assert main([*words, "step"]) == 2
+        assert "TPU v5e runs none" in " ".join(capsys.readouterr().err.split())
+        assert main([*words, "none", "--dp", "8", "--json"]) in (0, 1)
+
     def test_a_row_says_what_was_captured(self) -> None:
         assert read_graphs({"cuda_graphs": "n"}) == ""
         assert read_graphs({"cuda_graphs": "router, attention"}) == "attention,router"
         assert read_graphs({"notes": "no CUDA graphs"}) == ""
+        assert read_graphs({"notes": "CUDA graphs off"}) == ""
         assert read_graphs({"notes": "with CUDA graphs"}) == "attention,ffn,router"
         assert read_graphs({"notes": "graphs of losses"}) is None
 
@@ -124,6 +141,20 @@ class TestOverlappedDispatch:
 
 
 class TestRecipes:
+    def test_recipes_that_set_different_things_say_nothing(self) -> None:
+        """Of one plan on 128 chips the step is captured, on 256 nothing is."""
+        row = {
+            "model": "llama31-405b", "framework": "Megatron-Bridge 26.06", "dtype": "NVFP4",
+            "task": "pretrain",
+        }  # fmt: skip
+        plan = {"tp": 4, "pp": 8, "cp": 1, "ep": 1, "micro_batch": 1}
+        said = [
+            dict(read_recipe(row | {"n_devices": count}, accelerator("GB300"), plan))
+            for count in ("128", "256", "")
+        ]
+        assert said[0]["cuda_graphs"] != said[1]["cuda_graphs"]
+        assert "cuda_graphs" not in said[2]
+
     PLAN: ClassVar = {"tp": 1, "pp": 1, "cp": 2, "ep": 1, "micro_batch": 1}
 
     def read(self, **row: str) -> Any:
@@ -143,6 +174,26 @@ class TestRecipes:
 
 def test_a_recipe_that_takes_another_s_settings_is_read() -> None:
     recipes = pytest.importorskip("recipes")
+    source = (
+        "from megatron.bridge.perf_recipes.common import other_config, _with_global_batch_size\n"
+        "def own_config():\n"
+        "    ep = 8\n"
+        "    cfg = _with_global_batch_size(other_config(), 64)\n"
+        "    cfg.model.expert_model_parallel_size = ep\n"
+        "    set_cuda_graph_modules(cfg.model, ['attn', 'mamba'])\n"
+        "    cfg.model.pipeline_model_parallel_size = stages()\n"
+    )
+    other = "def other_config():\n    cfg.model.tensor_model_parallel_size = 2\n"
+    folder = "src/megatron/bridge/perf_recipes"
+    files = {f"{folder}/own.py": source, f"{folder}/common.py": other}
+    sources = recipes.Sources(Path(), "", frozenset(files))
+    sources._trees |= {path: ast.parse(text) for path, text in files.items()}
+    path = f"{folder}/own.py"
+    said = recipes.settings_of(sources, path, sources.functions(path)["own_config"])
+    assert said["global_batch_size"] == 64
+    assert (said["tensor_model_parallel_size"], said["expert_model_parallel_size"]) == (2, 8)
+    assert said["pipeline_model_parallel_size"] == recipes.UNKNOWN
+    assert said["cuda_graph_scope"] == ["attn", "mamba"]
     tree = ast.parse(
         "BASE_LLAMA3_8B_CONFIG = WorkloadBaseConfig(num_gpus=8, micro_batch_size=1)\n"
         "LLAMA3_8B_PRETRAIN_CONFIG_H100_BF16_V1 = replace(BASE_LLAMA3_8B_CONFIG,\n"

@@ -15,9 +15,11 @@ import io
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from trueflops.plan.captures import LAYERS
 
 OUT: Final = Path(__file__).parents[1] / "src/trueflops/verify/recipes.csv"
 BRIDGE: Final = {"25.11": "v0.2.0", "26.02": "v0.3.0", "26.04": "v0.4.0", "26.06": "v0.5.0",
@@ -41,7 +43,11 @@ COLUMNS: Final = (
 OTHERWISE: Final = ("flux", "vlm", "neva", "wan")  # what is no language model
 OVERLAPS: Final = ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm")
 SCOPES: Final = {"attn": "attention", "mamba": "attention", "mlp": "ffn", "moe_router": "router"}
-ALL: Final = "attention,ffn,router"
+SETTERS: Final = {
+    "set_cuda_graph_modules": "cuda_graph_scope", "clear_cuda_graph_modules": "cuda_graph_scope",
+    "_with_global_batch_size": "global_batch_size",
+}  # fmt: skip
+UNKNOWN: Final = "?"  # what only a run of the recipe would tell
 _MODEL, _CHIP = r"(?P<model>(?!BASE_)[A-Z]\w+?)", r"(?P<gpu>[A-Z]+\d+)"
 _PRECISION = rf"(?P<precision>{'|'.join(PRECISIONS)})"
 NAMES: Final = (
@@ -67,6 +73,7 @@ def main(folder: Path) -> None:
         tuple(str(line.get(column, "")) for column in COLUMNS)
         for line in lines
         if not line["model"].startswith(OTHERWISE)
+        and all(line[degree] != "" for degree in DEGREES.values())
     }
     with OUT.open("w", newline="", encoding="utf-8") as file:
         write = csv.writer(file, lineterminator="\n")
@@ -80,18 +87,46 @@ def of_bridge(git: Path, release: str, tag: str) -> Iterator[Settings]:
     tables = [p for p in paths if p.endswith("workload_base_configs.py") and "_vl" not in p]
     for path in tables:
         yield from of_assignments(ast.parse(_git(git, "show", f"{tag}:{path}")), release)
-    recipes = [p for p in paths if "/perf_recipes/" in p and p.endswith(".py") and "_vl" not in p]
-    functions = {}
-    for path in recipes:
-        for node in ast.parse(_git(git, "show", f"{tag}:{path}")).body:
-            if isinstance(node, ast.FunctionDef):
-                functions[node.name] = node
-    for name, function in functions.items():
-        if known := FUNCTION.fullmatch(name):
-            said = settings_of(function, functions)
-            precision = known["precision"].upper().replace("FP8", "FP8_")
-            yield line_of(release, known["task"], known["model"], known["gpu"], precision, said,
-                          chips=known["chips"])  # fmt: skip
+    sources = Sources(git, tag, frozenset(paths))
+    for path in paths:
+        if "/perf_recipes/" in path and path.endswith(".py") and "_vl" not in path:
+            for name, function in sources.functions(path).items():
+                if known := FUNCTION.fullmatch(name):
+                    said = settings_of(sources, path, function)
+                    precision = known["precision"].upper().replace("FP8", "FP8_")
+                    yield line_of(release, known["task"], known["model"], known["gpu"], precision,
+                                  said, chips=known["chips"])  # fmt: skip
+
+
+class Sources:
+    """The modules of a release: which function a name means where it is called."""
+
+    def __init__(self, git: Path, tag: str, paths: frozenset[str]) -> None:
+        self.git, self.tag, self.paths = git, tag, paths
+        self._trees: dict[str, ast.Module] = {}
+
+    def tree(self, path: str) -> ast.Module:
+        """A module as syntax."""
+        if path not in self._trees:
+            self._trees[path] = ast.parse(_git(self.git, "show", f"{self.tag}:{path}"))
+        return self._trees[path]
+
+    def functions(self, path: str) -> dict[str, ast.FunctionDef]:
+        """Those of a module."""
+        return {n.name: n for n in self.tree(path).body if isinstance(n, ast.FunctionDef)}
+
+    def find(self, path: str, name: str) -> tuple[str, ast.FunctionDef] | None:
+        """Where a name that a module uses is defined, and how; None where it is not a function."""
+        if name in self.functions(path):
+            return path, self.functions(path)[name]
+        for node in self.tree(path).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        base = "src/" + node.module.replace(".", "/")
+                        there = {f"{base}.py", f"{base}/__init__.py"} & self.paths
+                        return self.find(there.pop(), alias.name) if there else None
+        return None
 
 
 def of_assignments(tree: ast.Module, release: str) -> Iterator[Settings]:
@@ -114,20 +149,43 @@ def of_assignments(tree: ast.Module, release: str) -> Iterator[Settings]:
                           found["precision"], known[name])  # fmt: skip
 
 
-def settings_of(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Settings:
-    """What a function assigns to its config, and what those assign that it calls with it."""
+def settings_of(sources: Sources, path: str, function: ast.FunctionDef) -> Settings:
+    """What a function assigns to its config, and what those assign that it calls on the way."""
     said: Settings = {}
+    named: Settings = {}
     for node in function.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            said[node.targets[0].attr] = _literal(node.value)
-        call = getattr(node, "value", None)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-            said |= {each.arg: _literal(each.value) for each in call.keywords if each.arg}
-            if call.func.id == "set_full_iteration_cuda_graph":
-                said["cuda_graph_impl"] = "full_iteration"
-            elif call.func.id in others and not call.func.id.endswith("_benchmark_common"):
-                said |= settings_of(others[call.func.id], others)
+        value = getattr(node, "value", None)
+        calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)] if value else []
+        for call in reversed(calls):  # what is an argument was called before
+            said |= _called(sources, path, call)
+        if not isinstance(node, ast.Assign):
+            continue
+        target, of = node.targets[0], node.value
+        meant = named.get(of.id) if isinstance(of, ast.Name) else _literal(of)
+        if isinstance(target, ast.Attribute):
+            followed = meant is not None or ast.unparse(of) == "None"
+            said[target.attr] = meant if followed or target.attr not in DEGREES else UNKNOWN
+        elif isinstance(target, ast.Name):
+            named[target.id] = meant
     return said
+
+
+def _called(sources: Sources, path: str, call: ast.Call) -> Settings:
+    if not isinstance(call.func, ast.Name) or call.func.id.endswith("_benchmark_common"):
+        return {}
+    name, given = call.func.id, [_literal(each) for each in call.args[1:]]
+    said: Settings = {each.arg: _literal(each.value) for each in call.keywords if each.arg}
+    if name == "set_full_iteration_cuda_graph":
+        return {"cuda_graph_impl": "full_iteration"}
+    if name in SETTERS:
+        return {SETTERS[name]: given[0] if given else ()}
+    found = sources.find(path, name)
+    if found is None:
+        return {**said, "unresolved": True} if name.endswith("_config") else said
+    inner = settings_of(sources, *found)
+    if "/perf_recipes/" not in found[0]:  # others offer a backend without asking for it
+        inner.pop("moe_flex_dispatcher_backend", None)
+    return said | inner
 
 
 def of_nemo(git: Path, release: str, tag: str) -> Iterator[Settings]:
@@ -140,7 +198,7 @@ def of_nemo(git: Path, release: str, tag: str) -> Iterator[Settings]:
             said: Settings = {
                 ours: float(row[theirs]) for theirs, ours in OF_A_TABLE.items() if row[theirs]
             }
-            said["cuda_graphs"] = ALL if float(row["cuda_graphs"] or 0) else "none"
+            said["cuda_graphs"] = LAYERS if float(row["cuda_graphs"] or 0) else "none"
             layers = int(float(row["recompute_layers"] or 0))
             said["recompute"] = recomputed(layers, row.get("recompute_modules") or "")
             name, precision = f"{row['model']}_{row['size']}", row["dtype"].upper()
@@ -156,14 +214,17 @@ def line_of(
         "release": release, "task": TASKS.get(task.casefold(), task.casefold()),
         "model": model.casefold().replace("_", "-"), "accelerator": chip.upper(),
         "precision": precision.replace("_", ""), "cuda_graphs": captured(said),
-        "recompute": said.get("recompute") or recomputed(
-            said.get("recompute_num_layers"), said.get("recompute_modules")
+        "recompute": said.get("recompute") or (
+            recomputed(said.get("recompute_num_layers"), said.get("recompute_modules"))
+            if said.get("recompute_granularity", True) else "none"
         ),
         "dispatch": "deduplicated" if said.get("moe_flex_dispatcher_backend") else "",
         "overlap_dispatch": "y" if any(map(said.get, OVERLAPS)) else "n",
     }  # fmt: skip
+    usual = None if said.get("unresolved") else 1  # of a config that nobody could follow, nothing
     for theirs, ours in DEGREES.items():
-        value = said.get(ours, said.get(theirs, 1))
+        value = said.get(ours, said.get(theirs))
+        value = usual if value is None else value
         found[ours] = int(value) if isinstance(value, int | float) else ""
     if chips is not None:
         found["chips"] = int(chips)
@@ -181,7 +242,7 @@ def captured(said: Settings) -> str:
     if how == "full_iteration" or "full_iteration" in scopes:
         return "step"
     parts = [SCOPES[each] for each in scopes if each in SCOPES]
-    return ",".join(dict.fromkeys(parts)) or ALL
+    return ",".join(dict.fromkeys(parts)) or LAYERS
 
 
 def recomputed(layers: Any, modules: Any) -> str:

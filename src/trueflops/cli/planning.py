@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from trueflops.errors import BadInput
 from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.plan.captures import read_captures
+from trueflops.plan.captures import captures_text
 from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, Guess, unstated
 from trueflops.profile.frameworks import USUAL, frameworks, habits, lacking
 from trueflops.report.tables import plural
@@ -27,6 +27,8 @@ DEGREES = ("tp", "pp", "cp", "dp", "dp_replicate", "dp_shard", "ep")
 USUAL_SEQ = 8192
 USUAL_BATCH_TOKENS = 2**22
 TOKENS_PER_CHIP = 1024  # at least, so that large clusters have something to share out
+
+GRAPHED: Final = ("NVIDIA", "AMD")  # whose chips have CUDA graphs, by that name or HIP's
 
 
 def workload_of(
@@ -108,7 +110,15 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
         if value is not None and field.name not in DEGREES and not isinstance(value, Several):
             given[field.name] = value
     given |= _tuned(options)
-    read_captures(given.get("cuda_graphs", ""))  # refused at once where it names no part
+    if "cuda_graphs" in given:
+        given["cuda_graphs"] = captures_text(given["cuda_graphs"])
+        if given["cuda_graphs"] and where.accelerator.vendor not in GRAPHED:
+            raise BadInput(
+                say(
+                    "--cuda-graphs: {chip} runs none; they are PyTorch's on GPUs of NVIDIA and AMD",
+                    chip=where.accelerator.name,
+                )
+            )
     notes = []
     if "compute" not in given:
         given["compute"], note = compute_dtype(where)

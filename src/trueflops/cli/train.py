@@ -133,7 +133,7 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
     if not found.best:
         return answer, why_none_fits(trainer, space, found), found
     notes += [*why, *notes_of(found)]
-    return answer, found.best[0], found
+    return answer, widened(trainer, found.best[0], ()), found
 
 
 class Answer:

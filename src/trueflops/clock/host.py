@@ -34,6 +34,7 @@ compilation.py: unified_attention, sparse_attn_indexer, mamba_mixer, short_conv,
 and their kin)."""
 LISTS: Final = ("_foreach_", "_fused_")  # ops that walk over lists of tensors
 ROUTING: Final = ("experts.router", "experts.route")  # by name, forward and back
+SHARED: Final = ("shared.", "d_shared.")
 
 
 def captured_part(node: Node) -> str:
@@ -43,9 +44,9 @@ def captured_part(node: Node) -> str:
     what is sent to them change from step to step. What megatron-core captures with each is said in
     its transformer_config.py (cuda_graph_scope) and moe/README.md: with the router what is shared.
     """
-    if node.name in ROUTING or node.part == "shared" or node.name.startswith("shared."):
+    if node.name in ROUTING or node.part == "shared" or node.name.startswith(SHARED):
         return "router"
-    if node.part in ("experts", "ep", "head"):
+    if node.part in ("experts", "ep", "head") or node.name.startswith("experts."):
         return ""
     dense = node.part == "ffn" or node.name.startswith(("ffn.y", "d_ffn.y"))
     return "ffn" if dense else "attention"

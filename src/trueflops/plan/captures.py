@@ -23,6 +23,8 @@ PARTS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Experts' own products are in none but the last: their tokens are counted on the device."""
+LAYERS: Final = ",".join(sorted(PARTS.keys() - {STEP}))
+"""What megatron-core captures of layers where no parts are named."""
 
 
 def read_captures(text: str) -> frozenset[str]:
@@ -40,3 +42,12 @@ def read_captures(text: str) -> frozenset[str]:
     if STEP in words and len(set(words)) > 1:
         raise BadInput(say("a step that is one CUDA graph has no parts of its own: say step alone"))
     return frozenset(words)
+
+
+def captures_text(text: str) -> str:
+    """The same parts as a plan holds them: each once, in order.
+
+    >>> captures_text("router, attention, router")
+    'attention,router'
+    """
+    return ",".join(sorted(read_captures(text)))

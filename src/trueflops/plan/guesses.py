@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from trueflops.language import say
+from trueflops.plan.captures import LAYERS
 from trueflops.plan.plan import Plan
 from trueflops.sizes import divisors
 
@@ -136,14 +137,13 @@ def _other_dispatch(plan: Plan) -> tuple[Changes, ...]:
 
 def _other_captures(plan: Plan) -> tuple[Changes, ...]:
     """None, or what megatron-core captures where it captures parts of layers."""
-    return ({"cuda_graphs": "" if plan.cuda_graphs else ",".join(LAYERS)},)
+    return ({"cuda_graphs": "" if plan.cuda_graphs else LAYERS},)
 
 
 def _switched(words: str, field: str) -> Callable[[Plan], str]:
     return lambda plan: words if getattr(plan, field) else say("no {words}", words=words)
 
 
-LAYERS: Final = ("attention", "ffn", "router")
 RECIPES: Final = ("nemo",)  # frameworks whose recipes set these as often as not
 _NARROW: Final = ("bf16", "fp16")
 

@@ -17,6 +17,7 @@ from trueflops.language import say, word
 from trueflops.model import Model
 from trueflops.plan.asked import Ask, Mask, expert_ffns, experts, ffns, heads, kv_heads
 from trueflops.plan.plan import Plan
+from trueflops.plan.scheduled import pairs_suit, schedule_suits, what_it_needs
 from trueflops.plan.tuning import has_targets, sizes_suit, targets_advice, widths_suit
 from trueflops.sizes import divisors
 from trueflops.workload import Training
@@ -162,26 +163,6 @@ def _one_process(ask: Ask) -> Mask:
         return True
     alone = np.asarray(p.tp * p.cp * p.pp * p.ep) == 1
     return alone & (np.asarray(p.zero) == 0)
-
-
-def _schedule_suits(ask: Ask) -> Mask:
-    p = ask.plan
-    pp, whole = np.asarray(p.pp), np.asarray(p.vpp) == 1
-    if p.schedule != "dualpipe":
-        return whole | (p.schedule == "1f1b")
-    enough: Mask = True
-    if ask.training is not None:
-        m = np.asarray(p.micro_batches(ask.training.global_batch))
-        enough = (m >= 2 * pp) & (m % 2 == 0)
-    return whole & (pp % 2 == 0) & enough
-
-
-def _needs(schedule: str) -> str:
-    if schedule == "dualpipe":
-        return say("vpp 1, an even pp and an even number of at least 2·pp micro-batches")
-    return say("vpp 1") + (
-        say(", as it has two pieces a rank by itself") if schedule == "zb-v" else ""
-    )
 
 
 # ── the rules, in the order in which a user would want to hear of them ───────────────────────────
@@ -351,11 +332,19 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "SCHEDULE",
-        _schedule_suits,
+        schedule_suits,
         lambda a: say(
             "schedule {schedule} needs {needs}; try 1f1b",
             schedule=a.plan.schedule,
-            needs=_needs(a.plan.schedule),
+            needs=what_it_needs(a.plan.schedule),
+        ),
+    ),
+    Rule(
+        "OVERLAP_DISPATCH",
+        pairs_suit,
+        _always(
+            "overlap_dispatch pairs forwards with backwards: it needs schedule 1f1b, and vpp of at "
+            "least 2 where pp is more than 1 (megatron-core); DualPipe overlaps by itself"
         ),
     ),
     Rule("WORLD", lambda a: np.asarray(a.plan.world) == a.accelerators, _world_advice),

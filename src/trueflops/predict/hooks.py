@@ -7,11 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from trueflops.clock import Clock
 from trueflops.plan import Plan
 from trueflops.plan.captures import STEP
 from trueflops.predict.costs import Costs, PieceCost
 from trueflops.sizes import Size
+from trueflops.tables import summed
 
 
 def hooked(costs: Costs, plan: Plan, clock: Clock) -> Costs:
@@ -42,9 +45,15 @@ def captured(costs: Costs, plan: Plan, clock: Clock) -> Costs:
 
     def with_graphs(block: PieceCost) -> PieceCost:
         host: dict[str, Size] = dict(block.host)
-        for (phase, part), seconds in block.host_of_parts.items():
-            if part in parts:
-                host[phase] = host[phase] - seconds + launch
+        for phase in host:
+            spared = summed(
+                seconds
+                for (at, part), seconds in block.host_of_parts.items()
+                if at == phase and part in parts
+            )
+            # A graph has gradients of inputs and of weights; pipelines that part them launch two.
+            again = phase == "backward_weight" and not plan.schedule.startswith("zb")
+            host[phase] = host[phase] - spared + np.minimum(spared, 0.0 if again else launch)
         return replace(block, host=host)
 
     return replace(costs, blocks=tuple(map(with_graphs, costs.blocks))) if parts else costs

@@ -74,7 +74,7 @@ def run_pieces(
         return [float(each) for each in np.broadcast_to(np.ravel(size), count)]
 
     sent = {phase: whole(lambda piece, at: piece.of_cause(at, "ep"), phase) for phase in PHASES}
-    if plan.overlap_dispatch:  # what shows of it is no part of any one task
+    if plan.overlap_dispatch and not plan.bidirectional:  # what shows is no part of any one task
         sent = dict.fromkeys(PHASES, 0.0)
     own = {phase: ran[phase] - (0.0 if plan.pairs_dispatch else sent[phase]) for phase in PHASES}
     columns = (

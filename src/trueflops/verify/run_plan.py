@@ -164,7 +164,9 @@ def _recipe(row: Row, degrees: Degrees, ep: int, cluster: Cluster) -> dict[str, 
     own = stated_fields(row)
     found = {field: value for field, value in recipe.items() if field not in own}
     graphs = read_graphs(row)
-    return found if graphs is None else {**found, "cuda_graphs": graphs}
+    if graphs is None or (graphs and recipe.get("cuda_graphs") and not text(row, "cuda_graphs")):
+        return found  # a note that there were some leaves to the recipe which
+    return {**found, "cuda_graphs": graphs}
 
 
 def stated_fields(row: Row) -> frozenset[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops.catalog import Accelerator
-from trueflops.plan.captures import read_captures
+from trueflops.plan.captures import LAYERS, captures_text
 from trueflops.records.tables import Row, read_table
 from trueflops.verify.cells import text
 
@@ -30,8 +30,10 @@ PRECISIONS: Final = (
 """What rows call a precision, and what recipes do."""
 PLAN: Final = ("tp", "pp", "cp", "ep", "micro_batch")
 GRAPHS: Final = re.compile(r"cuda[ _-]?graph")
-NO_GRAPHS: Final = re.compile(r"\b(?:no|without|w/o) cuda[ _-]?graph")
-EVERY_PART: Final = "attention,ffn,router"
+NO_GRAPHS: Final = re.compile(
+    r"\b(?:no|without|w/o) cuda[ _-]?graph"
+    r"|cuda[ _-]?graphs?(?: are| is|:| ?=)? ?(?:off|disabled|no|false)\b"
+)
 
 
 def read_graphs(row: Row) -> str | None:
@@ -41,12 +43,14 @@ def read_graphs(row: Row) -> str | None:
     if said in ("n", "none", "no", "off") or NO_GRAPHS.search(notes):
         return ""
     if said in ("y", "yes", "on") or (not said and GRAPHS.search(notes)):
-        return EVERY_PART
-    return ",".join(sorted(read_captures(said))) if said else None
+        return LAYERS
+    return captures_text(said) if said else None
 
 
 def read_recipe(row: Row, chip: Accelerator, plan: Mapping[str, int]) -> Mapping[str, Any]:
-    """Fields of a plan that the recipe of a row sets: of the same plan, of the nearest release."""
+    """Fields of a plan that the recipe of a row sets: of the same plan, of the nearest release, and
+    of as many chips and sequences as there are such; where these set different things, none.
+    """
     software = text(row, "framework").casefold()
     if "nemo" not in software and "bridge" not in software:
         return {}
@@ -62,8 +66,17 @@ def read_recipe(row: Row, chip: Accelerator, plan: Mapping[str, int]) -> Mapping
         return {}
     found = RELEASE.search(software)
     wanted = _months(found[0]) if found else max(map(_released, alike))
-    nearest = min(alike, key=lambda each: abs(_released(each) - wanted))
-    return dict(_fields(nearest))
+    nearest = min(abs(_released(each) - wanted) for each in alike)
+    alike = [each for each in alike if abs(_released(each) - wanted) == nearest]
+    for ours, theirs in (("n_devices", "chips"), ("global_batch", "global_batch")):
+        same = [each for each in alike if text(row, ours) == text(each, theirs)]
+        alike = same or alike
+    said = [dict(_fields(each)) for each in alike]
+    return {
+        name: value
+        for name, value in said[0].items()
+        if all(other.get(name) == value for other in said)
+    }
 
 
 def _fields(recipe: Row) -> Iterator[tuple[str, Any]]:

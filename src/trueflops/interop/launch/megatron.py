@@ -83,6 +83,8 @@ _HARMLESS: Final = frozenset(
 def write(asked: Asked) -> Written:
     """The script."""
     check_implied(NAME, asked.plan, IMPLIES, STATES)
+    if asked.plan.captured == {STEP} and asked.plan.ep > 1:  # validate_args: with padded experts
+        raise refused(NAME, "cuda_graphs", STEP, "attention,router goes beside --ep")
     settings = {_flag(key): value for key, value in core_settings(NAME, asked).items()}
     layout = _flag(LAYOUT)
     if settings[layout]:
@@ -105,7 +107,7 @@ def write(asked: Asked) -> Written:
         f"{asked.model.vocab - 1}}}",
     ]
     before = [
-        *_environment(asked),
+        *environment(asked),
         "# LR and DATA (--data-path …, --tokenizer-type …) are no part of a plan: set them.",
         "PROGRAM=${PROGRAM:-pretrain_gpt.py}",
     ]
@@ -122,11 +124,13 @@ def _beside_fsdp(asked: Asked) -> Settings:
     return {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
 
 
-def _environment(asked: Asked) -> list[str]:
-    """One hardware queue orders kernels and collectives of tp and cp; FSDP needs several."""
+def environment(asked: Asked) -> list[str]:
+    """One hardware queue orders kernels and collectives of tp and cp; FSDP needs several, and so
+    do tokens that travel beside compute (arguments.py, validate_args; 32 in NVIDIA's recipes).
+    """
     if asked.plan.zero >= 2:
         return []
-    return ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+    return [f"export CUDA_DEVICE_MAX_CONNECTIONS={32 if asked.plan.overlap_dispatch else 1}"]
 
 
 def _flag(key: str) -> str:

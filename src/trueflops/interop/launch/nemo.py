@@ -17,6 +17,7 @@ from trueflops.interop.launch.core import (
     core_settings,
     held_in,
 )
+from trueflops.interop.launch.megatron import environment
 from trueflops.interop.launch.settings import (
     Asked,
     Found,
@@ -62,7 +63,7 @@ def write(asked: Asked) -> Written:
     before = [
         "# Like tutorials/recipes/llama/02_pretrain_with_yaml.py, with the recipe of the model.",
         "PROGRAM=${PROGRAM:-pretrain_with_yaml.py}",
-        *([] if asked.plan.zero >= 2 else ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]),
+        *environment(asked),
     ]
     command = f'{TORCHRUN} "$PROGRAM"'
     words = [f'--config-file "$HERE/{FILE}"']

@@ -17,6 +17,7 @@ from trueflops.errors import BadInput, join_or, printable
 from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.captures import captures_text
 from trueflops.workload import Training
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ def canonical(plan: Plan) -> Plan:
         schedule=plan.schedule if plan.pp > 1 else "1f1b",
         dispatch=plan.dispatch if plan.ep > 1 else "all-to-all",
         overlap_dispatch=plan.overlap_dispatch and plan.ep > 1,
-        cuda_graphs=",".join(sorted(plan.captured)),
+        cuda_graphs=captures_text(plan.cuda_graphs),
         recompute_layers=float("inf") if plan.recompute == "none" else plan.recompute_layers,
         offload_to=plan.offload_to if plan.offloads else "host",
     )
