@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from trueflops.catalog import Accelerator
+from trueflops.catalog import Accelerator, accelerator
+from trueflops.errors import UnknownName
 from trueflops.plan.captures import LAYERS, captures_text
 from trueflops.records.tables import Row, read_table
 from trueflops.verify.cells import text
@@ -57,7 +58,7 @@ def read_recipe(row: Row, chip: Accelerator, plan: Mapping[str, int]) -> Mapping
     alike = [
         recipe
         for recipe in _recipes().get(_folded(text(row, "model")), ())
-        if chip.name.split("-")[0] == recipe["accelerator"]
+        if chip.name == _chip(text(recipe, "accelerator"))
         and recipe["precision"] in _precisions(text(row, "dtype"))
         and recipe["task"] == _task(row)
         and all(int(recipe[name]) == plan[name] for name in PLAN)
@@ -95,6 +96,15 @@ def _recipes() -> Mapping[str, list[Row]]:
     for _, row in read_table(TABLE).rows:
         found.setdefault(_folded(text(row, "model")), []).append(row)
     return found
+
+
+@cache
+def _chip(name: str) -> str:
+    """What the catalog calls it; of one that it does not have, nothing."""
+    try:
+        return accelerator(name).name
+    except UnknownName:
+        return ""
 
 
 def _folded(name: str) -> str:
