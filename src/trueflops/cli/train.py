@@ -133,7 +133,8 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
     if not found.best:
         return answer, why_none_fits(trainer, space, found), found
     notes += [*why, *notes_of(found)]
-    return answer, widened(trainer, found.best[0], ()), found
+    best = widened(trainer, found.best[0], ())
+    return answer, best, replace(found, best=(best, *found.best[1:]))
 
 
 class Answer:
