@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import exp, hypot, log
 
+import numpy as np
+
 from trueflops.errors import TrueflopsError
 from trueflops.plan.guesses import Changes, Guess
 from trueflops.predict.training import Trainer
@@ -26,8 +28,8 @@ def widened(trainer: Trainer, step: TrainingStep, guesses: Iterable[Guess]) -> T
     time, memory = Reach(step.step), Reach(step.memory)
     for guess in guesses:
         others = [other for change in guess.others if (other := _tried(trainer, step, change))]
-        time.take_in(other.step for other in others)
-        memory.take_in(other.memory for other in others)
+        time.take_in(float(other.step.value) for other in others)
+        memory.take_in(float(other.memory.value) for other in others)
     time.take_in(_on_other_hosts(trainer, step))
     return replace(step, step=time.widened(), memory=memory.widened())
 
@@ -43,10 +45,11 @@ def _tried(trainer: Trainer, step: TrainingStep, change: Changes) -> TrainingSte
     return None if other.surely_too_full else other
 
 
-def _on_other_hosts(trainer: Trainer, step: TrainingStep) -> Iterable[Term]:
-    """The step on a host as slow, and as fast, as nine in ten are not beyond."""
+def _on_other_hosts(trainer: Trainer, step: TrainingStep) -> Iterable[float]:
+    """Seconds of the step on a host as slow, and as fast, as nine in ten are not beyond."""
     far = exp(Z90 * trainer.profile.curve("dispatch").error)
-    return [trainer.on_host(times).predict_one(step.plan).step for times in (far, 1.0 / far)]
+    both = trainer.on_host(np.array([far, 1.0 / far])).predict(step.plan).step
+    return [float(seconds) for seconds in np.broadcast_to(both.value, 2)]
 
 
 class Reach:
@@ -56,10 +59,10 @@ class Reach:
         self.term = term
         self.below = self.above = 0.0
 
-    def take_in(self, others: Iterable[Term]) -> None:
+    def take_in(self, others: Iterable[float]) -> None:
         """One more guess: its farthest alternatives."""
         own = float(self.term.value)
-        apart = [log(float(other.value) / own) for other in others]
+        apart = [log(other / own) for other in others]
         self.below = hypot(self.below, -min([*apart, 0.0]))
         self.above = hypot(self.above, max([*apart, 0.0]))
 

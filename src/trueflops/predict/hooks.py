@@ -59,7 +59,7 @@ def captured(costs: Costs, plan: Plan, clock: Clock) -> Costs:
     return replace(costs, blocks=tuple(map(with_graphs, costs.blocks))) if parts else costs
 
 
-def slowed(costs: Costs, times: float) -> Costs:
+def slowed(costs: Costs, times: Size) -> Costs:
     """The same pieces on a host that takes so many times as long."""
 
     def on_host(piece: PieceCost) -> PieceCost:

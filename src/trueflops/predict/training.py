@@ -35,7 +35,7 @@ from trueflops.predict.training_step import TrainingStep
 from trueflops.predict.upkeep import Upkeep, maintain
 from trueflops.profile import Profile
 from trueflops.runtime import Term
-from trueflops.sizes import Size, plain
+from trueflops.sizes import Size, plain, weighs
 from trueflops.tables import MANY, Batch
 from trueflops.workload import Training
 
@@ -100,11 +100,13 @@ class Trainer:
         self.cluster, self.profile = cluster, profile
         self.clock = Clock(cluster, profile)
         self.capacity = cluster.accelerator.need("memory.capacity")
-        self.host_times = 1.0  # how many times as long its host takes
+        self.host_times: Size = 1.0  # how many times as long its host takes; several at once
         self._remembered: dict[tuple[Any, ...], KeyedCosts] = {}
 
-    def on_host(self, times: float) -> Trainer:
-        """The same on a host that takes so many times as long; what was priced is shared."""
+    def on_host(self, times: Size) -> Trainer:
+        """The same on a host, or on several, that takes so many times as long; what was priced is
+        shared.
+        """
         other = copy(self)
         other.host_times = self.host_times * times
         return other
@@ -175,7 +177,7 @@ class Trainer:
     def lay_out(self, plan: Plan, costs: Costs) -> Laid:
         """What every stage computes, sends and holds, before it becomes a tree."""
         costs = captured(hooked(costs, plan, self.clock), plan, self.clock)
-        costs = costs if self.host_times == 1.0 else slowed(costs, self.host_times)
+        costs = slowed(costs, self.host_times) if weighs(self.host_times - 1.0) else costs
         m, model = plan.micro_batches(self.workload.global_batch), self.as_trained(plan)
         stages = representative_stages(model, plan)
         held = hold(costs, plan, stages)
