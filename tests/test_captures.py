@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import recipes
 import trueflops as tf
 from trueflops.catalog import accelerator
 from trueflops.cli import main
@@ -173,7 +174,6 @@ class TestRecipes:
 
 
 def test_a_recipe_that_takes_another_s_settings_is_read() -> None:
-    recipes = pytest.importorskip("recipes")
     source = (
         "from megatron.bridge.perf_recipes.common import other_config, _with_global_batch_size\n"
         "def own_config():\n"

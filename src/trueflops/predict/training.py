@@ -100,12 +100,12 @@ class Trainer:
         self.cluster, self.profile = cluster, profile
         self.clock = Clock(cluster, profile)
         self.capacity = cluster.accelerator.need("memory.capacity")
-        self.host_times: Size = 1.0  # how many times as long its host takes; several at once
+        self.host_times: Size = 1.0  # how many times as long its host issues kernels, of several
         self._remembered: dict[tuple[Any, ...], KeyedCosts] = {}
 
     def on_host(self, times: Size) -> Trainer:
-        """The same on a host, or on several, that takes so many times as long; what was priced is
-        shared.
+        """The same on a host, or on several, that issues kernels so many times as long; what was
+        priced is shared.
         """
         other = copy(self)
         other.host_times = self.host_times * times

@@ -97,6 +97,15 @@ def core_settings(tool: str, asked: Asked) -> Settings:
     return said | _recomputed(tool, plan) | _narrow(tool, plan) | _shared(tool, plan)
 
 
+def environment(asked: Asked) -> list[str]:
+    """One hardware queue orders kernels and collectives of tp and cp; FSDP needs several, and so
+    do tokens that travel beside compute (arguments.py, validate_args; 32 in NVIDIA's recipes).
+    """
+    if asked.plan.zero >= 2:
+        return []
+    return [f"export CUDA_DEVICE_MAX_CONNECTIONS={32 if asked.plan.overlap_dispatch else 1}"]
+
+
 def _beside_compute(tool: str, plan: Plan) -> bool:
     """Whether tokens travel beside another micro-batch's compute; what it asserts is refused."""
     if not plan.overlap_dispatch:

@@ -13,6 +13,7 @@ from trueflops.interop.launch.core import (
     computed_in,
     core_plan,
     core_settings,
+    environment,
     held_in,
 )
 from trueflops.interop.launch.core_stages import FIRST, LAST, LAYOUT, VPP
@@ -122,15 +123,6 @@ def _beside_fsdp(asked: Asked) -> Settings:
     if asked.plan.optimizer != "adamw":
         raise refused(NAME, "optimizer", asked.plan.optimizer, "--zero 2 and 3 need adamw")
     return {"ckpt_format": "fsdp_dtensor", "no_gradient_accumulation_fusion": True}
-
-
-def environment(asked: Asked) -> list[str]:
-    """One hardware queue orders kernels and collectives of tp and cp; FSDP needs several, and so
-    do tokens that travel beside compute (arguments.py, validate_args; 32 in NVIDIA's recipes).
-    """
-    if asked.plan.zero >= 2:
-        return []
-    return [f"export CUDA_DEVICE_MAX_CONNECTIONS={32 if asked.plan.overlap_dispatch else 1}"]
 
 
 def _flag(key: str) -> str:

@@ -15,9 +15,9 @@ from trueflops.interop.launch.core import (
     computed_in,
     core_plan,
     core_settings,
+    environment,
     held_in,
 )
-from trueflops.interop.launch.megatron import environment
 from trueflops.interop.launch.settings import (
     Asked,
     Found,
