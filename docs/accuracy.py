@@ -1,7 +1,7 @@
 """Write docs/accuracy.md: what is predicted how well, on rows that no fit has seen.
 
     python docs/accuracy.py [FOLDER]    FOLDER: other people's tables, as `make truth` fetches them;
-                                        else $TRUEFLOPS_TRUTH, ../shared/truth or truth/others
+                                        else $TRUEFLOPS_TRUTH, or ../shared/truth and truth/others
 Published runs and our own measurements lie in `truth/`. Where a table of others is missing, one
 line says which, and nothing is written.
 """
@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from trueflops.verify.findings import Findings
 from trueflops.verify.measured import judge_measured
 from trueflops.verify.profiles import best_known, leaving_out
 from trueflops.verify.recognise import reader_of, verify_tables
-from trueflops.verify.regimes import REGIMES, Reached, Regime, reach
+from trueflops.verify.regimes import AITER, REGIMES, Reached, Regime, reach
 from trueflops.verify.score import summary
 
 ROOT = Path(__file__).parent.parent
@@ -46,6 +47,8 @@ IN_CHINESE = (
     "解码一个词元的注意力",
     "融合专家层，均衡与倾斜",
     "节点内集合通信，NCCL 与推理引擎自带",
+    "MI300X 与 MI355X 上推理引擎的矩阵乘",
+    "…… 融合专家层",
     "实测档案下的 bf16 矩阵乘（H200）",
     "…… fp8 矩阵乘",
     "…… 注意力，前向与反向",
@@ -112,8 +115,9 @@ Numbers were fitted to the four in five alone. Which terms a training step or a 
 decided with all published runs in view, so their figures are somewhat kinder than those of a new
 source; the steps kept apart on our own H200 were measured after PyTorch's settings were chosen.
 
-Kernel tables and loaded servers: ai-dynamo/aiconfigurator (Apache-2.0). vTrain: VIA-Research/vTrain
-(MIT). `make truth` fetches both at pinned commits, so that everyone can run every claim again.
+Kernel tables and loaded servers: ai-dynamo/aiconfigurator (Apache-2.0); kernels of AMD's chips:
+ROCm/aiter (MIT). vTrain: VIA-Research/vTrain (MIT). `make truth` fetches all of them at pinned
+commits, so that everyone can run every claim again.
 Published training and inference runs: `truth/published`, each row with its source. Our own:
 `truth/h200`.
 """
@@ -149,26 +153,37 @@ in view.
 """
 
 
-def truth_folder(named: str = "") -> Path | None:
-    """Where other people's tables lie, if they do."""
+def truth_folders(named: str = "") -> list[Path]:
+    """Where other people's tables lie: what one folder lacks, the next may hold."""
     named = named or os.environ.get("TRUEFLOPS_TRUTH", "")
     usual = (ROOT.parent / "shared" / "truth", ROOT / "truth" / "others")
-    return next((f for f in ([Path(named)] if named else usual) if f.is_dir()), None)
+    return [f for f in ([Path(named)] if named else usual) if f.is_dir()]
 
 
-def tables_of_others(folder: Path | None) -> list[Path]:
-    """Those that the folder holds."""
-    return [folder / name for name in OTHERS if folder and (folder / name).is_file()]
+def _there(folders: list[Path], names: Iterable[str]) -> list[Path]:
+    """Those files that one of the folders holds, each from the first that does."""
+    found = (next((f / n for f in folders if (f / n).is_file()), None) for n in names)
+    return [path for path in found if path]
 
 
-def gathered(folder: Path | None) -> list[Path]:
-    """Tables gathered by hand that the folder holds."""
-    return [folder / name for name in GATHERED if folder and (folder / name).is_file()]
+def tables_of_others(folders: list[Path]) -> list[Path]:
+    """Those that are here."""
+    return _there(folders, OTHERS)
 
 
-def what_is_missing(folder: Path | None) -> str:
-    """One line: which tables of others are not here, and how to get them; empty if all are."""
-    missing = [name for name in OTHERS if not folder or not (folder / name).is_file()]
+def gathered(folders: list[Path]) -> list[Path]:
+    """Tables gathered by hand that are here."""
+    return _there(folders, GATHERED)
+
+
+def what_is_missing(folders: list[Path], regime: Regime | None = None) -> str:
+    """One line: which tables of others are not here, and how to get them; empty if all are.
+
+    Of a regime only those count that its rows may come from.
+    """
+    of_amd = None if regime is None else regime.fitted == AITER
+    needed = [n for n in OTHERS if of_amd in (None, n.startswith("amd/"))]
+    missing = [name for name in needed if not _there(folders, [name])]
     return f"not here: {', '.join(missing)}; `make truth` fetches them" if missing else ""
 
 
@@ -206,10 +221,10 @@ def judge_unseen(tables: list[Path]) -> Findings:
     return verify_tables(map(read_table, tables), best_known)
 
 
-def judge(folder: Path) -> Judged:
+def judge(folders: list[Path]) -> Judged:
     """Tables of others, published runs and our own measurements."""
     own = [p for room in ("published", "h200") for p in (ROOT / "truth" / room).glob("*.csv")]
-    paths = sorted([*tables_of_others(folder), *gathered(folder), *own])
+    paths = sorted([*tables_of_others(folders), *gathered(folders), *own])
     tables = [table for table in map(read_table, paths) if reader_of(table)]
     unseen = map(read_table, sorted((ROOT / "truth" / "h200_unseen").glob("*.csv")))
     measured = judge_measured(unseen, "H200-SXM-141GB")
@@ -292,12 +307,11 @@ def short_table(judged: Judged, titles: tuple[str, ...], *, chinese: bool) -> st
 
 def main() -> int:
     """Judge and write."""
-    folder = truth_folder(*sys.argv[1:2])
-    missing = what_is_missing(folder)
-    if folder is None or missing:
+    folders = truth_folders(*sys.argv[1:2])
+    if missing := what_is_missing(folders):
         print(missing)
         return 2
-    judged = judge(folder)
+    judged = judge(folders)
     parts = [
         HEAD,
         "## Regime by regime\n",

@@ -235,8 +235,8 @@ prompts of {INPUT:,} tokens and {OUTPUT} written, with its 90 % interval. A depl
 {", ".join(map(str, COUNTS))} cards whose tokens are the cheapest, cut into replicas, tensor or
 pipeline ranks as writes most. Rents an hour, on demand, from the catalog, which names their source
 (`trueflops catalog RTX4090`): {rents()}. A market changes faster than a chip: `--price` asks again.
-Kernels of L40S, A100, H100 and H200 were measured; those of the others follow laws fitted across
-chips, and few servers on MI300X were ever timed.
+Kernels of L40S, A100, H100 and H200 were measured, and most of MI300X's; those of the others follow
+laws fitted across chips.
 
 ## In short
 

@@ -14,6 +14,7 @@ import pytest
 
 from accuracy import (
     GATHERED,
+    IN_CHINESE,
     LAST,
     PUBLISHED,
     UNSEEN,
@@ -22,7 +23,7 @@ from accuracy import (
     judge_unseen,
     judge_without_source,
     tables_of_others,
-    truth_folder,
+    truth_folders,
     what_is_missing,
 )
 from trueflops.profile.stored import DATA, read_profile
@@ -49,9 +50,12 @@ def judged() -> Judged:
     """Everything that can be judged here."""
     paths = [PUBLISHED.with_name(f"{n}.csv") for n in ("train_runs", "infer_runs", "speculative")]
     paths += sorted((ROOT / "truth" / "h200").glob("steps*.csv"))
-    paths += [ROOT / "truth" / "h200" / f"{name}.csv" for name in ("matmul_odd", "calls")]
-    paths += tables_of_others(truth_folder())
-    paths += gathered(truth_folder())
+    paths += [
+        ROOT / "truth" / "h200" / f"{name}.csv"
+        for name in ("matmul_odd", "calls", "decoding_passes")
+    ]
+    paths += tables_of_others(truth_folders())
+    paths += gathered(truth_folders())
     found = [verified(path) for path in paths if reader_of(read_table(path))]
     measured = judge_measured(map(read_table, MEASURED), "H200-SXM-141GB")
     known = Findings().extend([*found, measured])
@@ -62,17 +66,21 @@ def judged() -> Judged:
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)
 def test_a_claim_holds(regime: Regime) -> None:
     found = judged().reach(regime)
-    missing = what_is_missing(truth_folder())
+    missing = what_is_missing(truth_folders(), regime)
     if missing and (found is None or regime.fitted == TABLES):
         pytest.skip(missing)  # our own few rows of such kernels are not what is claimed
-    if found is None and len(gathered(truth_folder())) < len(GATHERED):
+    if found is None and len(gathered(truth_folders())) < len(GATHERED):
         pytest.skip(f"not here: {', '.join(GATHERED)}")
     assert found is not None, "a claim without rows"
     assert found.holds(regime), f"{found.figures} of {found.rows} rows, at most {regime.most}"
 
 
+def test_every_claim_has_its_line_in_chinese() -> None:
+    assert len(IN_CHINESE) == len(REGIMES)
+
+
 def test_intervals_of_kernels_cover_what_they_say() -> None:
-    if missing := what_is_missing(truth_folder()):
+    if missing := what_is_missing(truth_folders(), REGIMES[0]):
         pytest.skip(missing)  # the share is one of all rows together
     rows = [f for f in judged().known.rows if f.quantity == "op_seconds" and f.scored]
     missed = sum(not row.covered for row in rows) / len(rows)

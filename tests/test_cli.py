@@ -551,3 +551,20 @@ class TestWhatAReviewFound:
         for on, more in (("72xGB200", []), ("2000xA100", []), ("Eagle", narrow)):
             answer = ask_json(capsys, "train", "Llama-2-70B", "--on", on, *more)
             assert answer["mfu"]["value"] > 0.3, on
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train", "Llama-3.1-8B", "--on", "8xH100", "--tokens", "-1T"), "'-1T' must be a finite"),
+        (("infer", "Llama-3.1-8B", "--on", "H100", "--power", "-5W"), "'-5W' must be a finite"),
+        (("train", "Llama-3.1-8B", "--on", "99999999999xH100"), "between 1 and 10,000,000"),
+        (("infer", "Llama-3.1-8B", "--on", "H100", "--weights", "fp7"), "mxfp4_fp4"),
+        (("infer", "Llama-3.1-8B", "--on", "H100", "--weights", "GPTQ-Marlin"), "(write int4)"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_what_could(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in " ".join(capsys.readouterr().err.split())

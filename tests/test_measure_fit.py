@@ -152,3 +152,20 @@ def test_some_curves_are_fitted_anew_and_the_others_stay(tmp_path: Path) -> None
         assert {key for key in new if new[key] != old[key]} == {"matmul"}
     halved = json.loads((tmp_path / names[0]).read_text())["curves"]["matmul"]["values"]
     assert halved["efficiency"] < 0.7 * before[0]["matmul"]["values"]["efficiency"]
+
+
+def test_another_vendors_chips_teach_their_own_alone(tmp_path: Path) -> None:
+    tables, said = tmp_path / "tables", list[str]()
+    tables.mkdir()
+    rows = [{"gpu": "MI300X", **row} for row in products(0.35, 80)]
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (tables / "matmul.csv").write_text("\n".join(lines))
+    (tables / "of_no_law.csv").write_text("gpu,tokens,latency_us\nMI300X,8,2.5\n")
+    written = rebuild([tables], tmp_path, said.append)
+    assert {path.name for path in written} == {"MI300X.json", "transfer-AMD.json"}
+    assert any("of_no_law.csv: its header names no kernels" in line for line in said)
+    for path in written:
+        assert json.loads(path.read_text())["curves"].keys() == {"matmul"}
+    (tables / "of_nvidia.csv").write_text("\n".join(lines).replace("MI300X", "H100"))
+    with pytest.raises(BadInput, match="too few rows of attention"):
+        rebuild([tables], tmp_path, said.append)

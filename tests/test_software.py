@@ -159,6 +159,22 @@ class TestReleased:
             ({"config_groups": {"a": FP8, "b": NVFP4}}, False, ""),
             ({"config_groups": {"a": {"weights": None}}}, False, ""),
             ({"quant_algo": "NVFP4"}, False, "nvfp4"),
+            ({"quant_method": "quark", "global_quant_config": {
+                "weight": {"dtype": "fp4", "group_size": 32}, "input_tensors": {"dtype": "fp4"},
+            }}, True, "mxfp4_fp4"),
+            ({"quant_method": "quark", "exclude": ["re:.*self_attn.*"], "global_quant_config": {
+                "weight": {"dtype": "fp4", "group_size": 32}, "input_tensors": None,
+            }}, True, "mxfp4-experts"),
+            ({"quant_method": "quark", "global_quant_config": {
+                "weight": {"dtype": "fp8_e4m3", "qscheme": "per_block"},
+                "input_tensors": {"dtype": "fp8_e4m3", "qscheme": "per_group"},
+            }}, False, "fp8_block"),
+            ({"quant_method": "quark", "global_quant_config": {
+                "weight": [{"dtype": "fp4"}, {"dtype": "fp8_e4m3"}],
+                "input_tensors": [{"dtype": "fp4"}, {"dtype": "fp8_e4m3"}],
+            }}, False, "nvfp4"),
+            ({"quant_method": "quark", "global_quant_config": "none"}, False, ""),
+            ({"quant_method": "quark", "global_quant_config": {"weight": []}}, False, ""),
             ({"quant_method": "aqlm"}, False, ""),
             ({}, False, ""),
         ],

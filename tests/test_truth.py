@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from accuracy import truth_folder
+from accuracy import truth_folders
 from fetch import main
-from rebuild import kernels
+from rebuild import amd, kernels
 from rebuild.large_files import LargeFile, read_large_file
 from rebuild.servers import SAMPLE, SETTINGS, serving_table
 from rebuild.sources import read_sources
@@ -304,8 +304,58 @@ def test_every_table_that_is_pinned_has_a_maker_and_a_repository() -> None:
 
 
 def test_the_tables_that_claims_are_judged_by_are_those_that_are_pinned() -> None:
-    folder, sources = truth_folder(), read_sources()
-    there = [name for name in sources.tables if folder and (folder / name).is_file()]
-    if folder is None or not there:
+    sources, judged = read_sources(), 0
+    for folder in truth_folders():
+        there = {name for name in sources.tables if (folder / name).is_file()}
+        assert not set(lacking(folder, sources)) & there
+        judged += len(there)
+    if not judged:
         pytest.skip("no table of others is here: `make truth` fetches them")
-    assert not set(lacking(folder, sources)) & set(there)
+
+
+def aiter_product(**said: str) -> str:
+    """A product as AITER's tuner lists it."""
+    row = {"gfx": "gfx942", "cu_num": "304", "M": "16", "N": "5120", "K": "1024", "libtype": "ck",
+           "us": "5.9105"} | said  # fmt: skip
+    return f"{','.join(row)}\n{','.join(row.values())}\n"
+
+
+def aiter_layer(**said: str) -> str:
+    """A layer of experts as AITER's tuner lists it: older files do not name the architecture."""
+    row = {"cu_num": "256", "token": "1", "model_dim": "7168", "inter_dim": "256", "expert": "256",
+           "topk": "8", "q_dtype_a": "torch.bfloat16", "q_dtype_w": "torch.int4",
+           "q_type": "QuantType.per_1x32", "use_g1u1": "1", "kernelName1": "moe",
+           "us": "25.9541"} | said  # fmt: skip
+    return f"{','.join(row)}\n{','.join(row.values())}\n"
+
+
+def test_kernels_of_amd_name_the_chip_by_its_units_and_the_format_by_the_file() -> None:
+    files = {
+        "a8w8_blockscale_tuned_gemm.csv": aiter_product(),
+        "a8w8_bpreshuffle_tuned_gemm.csv": aiter_product(q_dtype_w="torch.int8", N="128"),
+        "bf16_tuned_gemm.csv": aiter_product(
+            gfx="gfx950", cu_num="256", dtype="torch.bfloat16", bias="False"
+        ),
+        "a4w4_blockscale_tuned_gemm.csv": aiter_product(gfx="gfx950", cu_num="256"),
+        "of_another_chip_tuned_gemm.csv": aiter_product(cu_num="80"),
+        "failed_blockscale_tuned_gemm.csv": aiter_product(us="0.0"),
+        "tuned_fmoe.csv": aiter_layer(),
+    }
+    found = amd.product_table({name: text.encode() for name, text in files.items()})
+    rows = list(csv.DictReader(StringIO(found)))
+    assert [(r["gpu"], r["dtype"], r["n"], r["latency_us"], r["cast"]) for r in rows] == [
+        ("mi300x", "fp8_block", "5120", "5.91", "apart"),
+        ("mi300x", "sq", "128", "5.91", "apart"),
+        ("mi355x", "bfloat16", "5120", "5.91", "apart"),
+        ("mi355x", "w4a4_mxfp4", "5120", "5.91", "apart"),
+    ]
+
+
+def test_experts_of_amd_are_named_by_what_their_operands_are_stored_in() -> None:
+    halves = aiter_layer(use_g1u1="0")
+    files = {"tuned_fmoe.csv": aiter_layer(), "without_gate_fmoe.csv": halves}
+    found = amd.expert_table({name: text.encode() for name, text in files.items()})
+    rows = list(csv.DictReader(StringIO(found)))
+    assert [(r["gpu"], r["dtype"], r["hidden"], r["latency_us"]) for r in rows] == [
+        ("mi355x", "int4_wo", "7168", "25.954")
+    ]

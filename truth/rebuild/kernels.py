@@ -97,10 +97,15 @@ def product_table(files: Files) -> str:
                 if row["gemm_dtype"] == form
             ]
             shapes.sort(key=lambda row: (row["m"], row["n"], row["k"]))
-            narrow = [row for row in shapes if min(row["n"], row["k"]) < NARROW]
-            wide = [row for row in shapes if min(row["n"], row["k"]) >= NARROW]
+            narrow = [row for row in shapes if is_narrow(row)]
+            wide = [row for row in shapes if not is_narrow(row)]
             made += luck.sample(wide, part.drawn) + luck.sample(narrow, part.drawn // 10)
-    return _written(made)
+    return written(_in_microseconds(made))
+
+
+def is_narrow(row: Row) -> bool:
+    """Whether a product's weights have few rows or columns."""
+    return bool(min(row["n"], row["k"]) < NARROW)
 
 
 def prefill_table(files: Files) -> str:
@@ -140,7 +145,7 @@ def _attention(files: Files, file: str, named: str, length: Callable[[Row], int]
             if not row.get("window_size")
         ]
         made += drawn(shapes, ("attn_dtype", "kv_dtype"), sizes, named, ATTENTION_OF_A_LENGTH)
-    return _written(made)
+    return written(_in_microseconds(made))
 
 
 def expert_table(files: Files) -> str:
@@ -170,7 +175,7 @@ def expert_table(files: Files) -> str:
             for row in _read(files, part, "moe", "moe_perf")
         ]
         made += drawn(layers, ("dtype",), sizes, "num_tokens", EXPERTS_OF_A_BATCH)
-    return _written(made)
+    return written(_in_microseconds(made))
 
 
 def collective_table(files: Files) -> str:
@@ -193,7 +198,7 @@ def collective_table(files: Files) -> str:
             }
             for row in _read(files, part, "comm", file)
         ]
-    return _written(sorted_by(made, list(made[0])))
+    return written(_in_microseconds(sorted_by(made, list(made[0]))))
 
 
 def drawn(
@@ -236,10 +241,15 @@ def _read(files: Files, part: Part, kind: str, file: str) -> list[Row]:
     return parquet.read_table(BytesIO(files[path])).to_pylist()
 
 
-def _written(rows: Sequence[Row]) -> str:
-    """A CSV file; the files count milliseconds, a table microseconds to the nanosecond."""
+def _in_microseconds(rows: Iterable[Row]) -> list[Row]:
+    """The files count milliseconds, a table microseconds."""
+    return [{**row, "latency_us": row["latency_us"] * 1e3} for row in rows]
+
+
+def written(rows: Sequence[Row]) -> str:
+    """A CSV file, with microseconds to the nanosecond."""
     out = StringIO()
     write = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     write.writeheader()
-    write.writerows({**row, "latency_us": round(row["latency_us"] * 1e3, 3)} for row in rows)
+    write.writerows({**row, "latency_us": round(row["latency_us"], 3)} for row in rows)
     return out.getvalue()

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from rebuild import amd
 from rebuild.kernels import (
     collective_table,
     decode_table,
@@ -21,6 +22,8 @@ from rebuild.servers import serving_table
 from rebuild.sources import CannotFetch, Expected, Repository, Sources
 
 MAKERS: Final[Mapping[str, Callable[[Mapping[str, bytes]], str]]] = {
+    "amd/gemm.csv": amd.product_table,
+    "amd/moe.csv": amd.expert_table,
     "ops/attention_decode.csv": decode_table,
     "ops/attention_prefill.csv": prefill_table,
     "ops/collectives.csv": collective_table,

@@ -1,5 +1,8 @@
 """Every shipped profile, rebuilt from a truth folder: one per measured chip, and what transfers.
 
+A vendor's chips run that vendor's libraries, so that curves transfer among its own chips; those of
+NVIDIA's, which were measured in every kind of kernel, stand in for all that others' lack.
+
 The result depends on the tables alone: rows are split by what they are, fits start from the laws'
 usual values, and nothing is drawn at random.
 """
@@ -18,15 +21,19 @@ from trueflops.calibrate.collectives import collective_curves
 from trueflops.calibrate.kernels import cast_before, cast_curve, own_curves, transferred_curve
 from trueflops.calibrate.power import POWER_COLUMNS, power_curves
 from trueflops.calibrate.samples import Split, kernel_samples, tables_in
+from trueflops.catalog import accelerator
 from trueflops.errors import BadInput, printable
+from trueflops.interop.kernels import kernel_kind
 from trueflops.profile import Curve, CurveKey, Profile, read_profile, write_profile
+from trueflops.profile.datasheet import transferred
+from trueflops.profile.frameworks import LENDING
 from trueflops.records.measured import MEASURED
 
-TRANSFER: Final = "transfer"
 NEEDED: Final = (
     "matmul", "attention", "attention_decode", "attention_backward.cudnn", "experts", "memory",
 )  # fmt: skip
 Found = TypeVar("Found")
+Samples = Mapping[str, Mapping[CurveKey, Split]]
 
 
 def rebuild(
@@ -37,7 +44,13 @@ def rebuild(
     `only` names the curves that are fitted, by their first words; others stay as they are there.
     """
     found = tables_in(*folders)
-    tables = [table for table in found if table.has("gpu", MEASURED)]
+    tables = []
+    for table in found:
+        if table.has("gpu", MEASURED):
+            if kernel_kind(table):
+                tables.append(table)
+            else:
+                say(f"nothing to {table.where}: its header names no kernels of a law")
     if not tables:
         raise BadInput(
             f"{printable(str(folders[0]))}: holds no kernel tables (CSV files with the columns gpu "
@@ -46,8 +59,10 @@ def rebuild(
     samples = kernel_samples(t for t in tables if not t.has("gpus", "bytes"))
     if only:
         return _renewed(samples, only, into, say)
-    there = {str(key) for splits in samples.values() for key in splits}
-    if lacking := [name for name in NEEDED if name not in there]:
+    by_vendor = _by_vendor(samples)
+    there = {str(key) for splits in by_vendor.get(LENDING, {}).values() for key in splits}
+    lacking = [name for name in NEEDED if name not in there]
+    if lacking and LENDING in by_vendor:
         raise BadInput(
             f"{printable(str(folders[0]))}: too few rows of {', '.join(lacking)}: a chip without "
             "measurements is priced by what is fitted here, so that every kind of kernel must be"
@@ -63,14 +78,26 @@ def rebuild(
         for of_chips in power:
             curves |= of_chips.get(chip, {})
         made.append(Profile(f"{chip}, fitted", chip, _own(chip, splits, curves, say)))
-    across = transfer(samples, say)
-    for of_chips in power:  # relative to cap and peak: a first guess for any chip like it
-        across = across.having(next(iter(of_chips.values()), {}))
-    return [_write(profile, into) for profile in (*made, across)]  # all, or none if a fit fails
+    written = [(profile, profile.accelerator) for profile in made]
+    for vendor, of_chip in sorted(by_vendor.items()):
+        across = transfer(of_chip, say)
+        for of_chips in power if vendor == LENDING else []:
+            # relative to cap and peak: a first guess for any chip like it
+            across = across.having(next(iter(of_chips.values()), {}))
+        written.append((across, transferred(vendor)))
+    return [_write(*profile, into) for profile in written]  # all, or none if a fit fails
+
+
+def _by_vendor(samples: Samples) -> dict[str, Samples]:
+    """The same, chips of each vendor apart."""
+    found: dict[str, dict[str, Mapping[CurveKey, Split]]] = defaultdict(dict)
+    for chip, splits in samples.items():
+        found[accelerator(chip).vendor][chip] = splits
+    return dict(found)
 
 
 def _renewed(
-    samples: Mapping[str, Mapping[CurveKey, Split]],
+    samples: Samples,
     only: Sequence[str],
     into: Path,
     say: Callable[[str], None],
@@ -92,12 +119,14 @@ def _renewed(
     for chip, splits in sorted(wanted.items()):
         known = _known(into, chip)
         curves = {key: curve for key, curve in known.curves.items() if key not in splits}
-        made.append(replace(known, curves=_own(chip, splits, curves, say)))
-    across = _known(into, TRANSFER)
-    fitted = {key for splits in wanted.values() for key in splits}
-    kept = {key: curve for key, curve in across.curves.items() if key not in fitted}
-    made.append(replace(across, curves={**kept, **transfer(wanted, say, kept).curves}))
-    return [_write(profile, into) for profile in made]
+        made.append((replace(known, curves=_own(chip, splits, curves, say)), chip))
+    for vendor, of_chips in sorted(_by_vendor(wanted).items()):
+        across = _known(into, transferred(vendor))
+        fitted = {key for splits in of_chips.values() for key in splits}
+        kept = {key: curve for key, curve in across.curves.items() if key not in fitted}
+        curves = {**kept, **transfer(of_chips, say, kept).curves}
+        made.append((replace(across, curves=curves), transferred(vendor)))
+    return [_write(*profile, into) for profile in made]
 
 
 def _known(into: Path, name: str) -> Profile:
@@ -136,7 +165,7 @@ def _error_of_all(curves: dict[CurveKey, Curve]) -> dict[CurveKey, Curve]:
 
 
 def transfer(
-    samples: Mapping[str, Mapping[CurveKey, Split]],
+    samples: Samples,
     say: Callable[[str], None],
     known: Mapping[CurveKey, Curve] = MappingProxyType({}),
 ) -> Profile:
@@ -178,8 +207,7 @@ def _ended(curve: Curve) -> str:
     return f" (ended at a bound of {named}{'' if curve.used else ': not used'})"
 
 
-def _write(profile: Profile, into: Path) -> Path:
-    name = TRANSFER if profile.accelerator == "any" else profile.accelerator
+def _write(profile: Profile, name: str, into: Path) -> Path:
     path = into / f"{name}.json"
     write_profile(profile, path)
     return path

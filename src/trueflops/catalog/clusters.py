@@ -63,7 +63,7 @@ class Cluster:
 
 _UNLIKE = re.compile(r"\s*\+\s*(?=\S)")  # a name may end with a plus: Xeon Platinum 8480+
 MOST_CARDS: Final = 16  # of several kinds in one host
-_SIZED = re.compile(r"(\d{1,9})\s*[x×*]\s*(?:(\d{1,9})\s*[x×*]\s*)?(.+)", re.IGNORECASE)
+_SIZED = re.compile(r"(\d{1,30})\s*[x×*]\s*(?:(\d{1,30})\s*[x×*]\s*)?(.+)", re.IGNORECASE)
 _MISPLACED = re.compile(  # H100x8, H100 8, 8 H100
     r"(?:(\d{1,9})\s+)?(.+?)(?:\s*[x×*]?\s*(?<=[x×*\s])(\d{1,9}))?", re.IGNORECASE
 )

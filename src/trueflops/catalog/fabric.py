@@ -110,6 +110,10 @@ def _inside(chip: Accelerator, host: Node | None, per_node: int, given: Given) -
         reach = 2.0
     elif "scale_up.domain" in given:
         reach = float(domain)
+    # Links to chips that are not used are idle. In a DGX-1's cube of eight each has four peers, so
+    # that what is left depends on which are used: a quad, which has the most, is taken to have all.
+    if topology == "mesh" and 1.0 < reach < domain:
+        bandwidth *= (reach - 1.0) / (domain - 1.0)
     latency = _latency(kind, "NVLink 4", given.get("scale_up.latency"))
     if topology == "pcie-host":  # a hop is two: into host memory, and out of it
         latency = {protocol: 2.0 * hop for protocol, hop in latency.items()}

@@ -35,6 +35,7 @@ _TEXTS: Final = ("scale_up.link", "scale_up.topology", "scale_out.link", "host.l
 TOPOLOGIES: Final = (
     "switch",
     "mesh",
+    "cube-mesh",
     "pair",
     "torus-2d",
     "torus-3d",

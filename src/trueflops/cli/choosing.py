@@ -21,7 +21,7 @@ from trueflops.model import Model
 from trueflops.plan import check_plan, serving_plan
 from trueflops.plan.words import read_worker
 from trueflops.predict import Point, Pool, PooledPoint, Pools, Server, ServingPoint
-from trueflops.predict.released import Weights, served_weights
+from trueflops.predict.released import Weights, multiplies, served_weights
 from trueflops.predict.serving.cache import CACHE_BITS
 from trueflops.report import encode
 from trueflops.report.configurations import (
@@ -43,8 +43,8 @@ from trueflops.search import Limits
 from trueflops.search.configurations import Configurations, pareto, search_configurations
 
 ANY: Final = "any"
-NARROWER: Final = {"fp8": "fp8", "nvfp4": "fp4", "int4": "bf16"}
-"""Formats that --weights any tries, and what a chip must be able to multiply in for each."""
+NARROWER: Final = ("fp8", "nvfp4", "mxfp4_fp4", "int4")
+"""Formats that --weights any tries, where all chips have products of them."""
 
 WEIGHING: Final = ("users", "pools", "pareto", "plot")
 """Flags that ask for configurations of every kind."""
@@ -112,11 +112,11 @@ def formats_of(options: argparse.Namespace, model: Model, where: Cluster) -> lis
     if options.weights != ANY:
         return [served_weights(model, chip, options.weights)]
     found = [served_weights(model, chip)]
-    for name, compute in NARROWER.items():
-        narrow = served_weights(model, chip, name)
+    for name in NARROWER:
         bits = format_named(found[-1].name).weight_bits
-        if where.computes(compute) and format_named(name).weight_bits < 0.9 * bits:
-            found.append(narrow)
+        everywhere = all(multiplies(card, name) for card in where.cards or (chip,))
+        if everywhere and format_named(name).weight_bits < 0.9 * bits:
+            found.append(served_weights(model, chip, name))
     return found
 
 

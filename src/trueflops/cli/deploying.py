@@ -224,7 +224,10 @@ class Deployment:
         deployed = _deployed(self.options, point)
         if deployed.weights is None and not _as_released(point):
             about += f"\n{checkpoint_line(point.weights.name)}"
-        files = write_deployment(tool, deployed, about, point.cluster.per_node)
+        where = point.cluster
+        files = write_deployment(
+            tool, deployed, about, where.per_node, vendor=where.accelerator.vendor
+        )
         paths = write_files(own_path(folder), files, bool(self.options.force))
         first = paths[0]
         start = f"kubectl apply -f {first}" if tool == "dynamo" else f"MODEL=… bash {first}"

@@ -20,6 +20,7 @@ from trueflops.interop.kernel_ops import DTYPES, KINDS, Form, attend, attend_bac
 from trueflops.language import say
 from trueflops.predict.explain import KernelExplained, explain_attention, explain_matmul
 from trueflops.predict.provenance import kernel_provenance
+from trueflops.profile.frameworks import by_itself
 from trueflops.report import encode
 from trueflops.report.explain import (
     encode_attention,
@@ -85,7 +86,8 @@ def _show_provenance(options: argparse.Namespace, found: KernelExplained) -> Non
 
 def _clock(options: argparse.Namespace) -> Clock:
     where = find_chip(options)
-    return Clock(where, profile_for(options, where.accelerator))
+    chip = where.accelerator
+    return Clock(where, profile_for(options, chip, by_itself(chip.vendor)))
 
 
 def _usual(chip: Accelerator) -> str:

@@ -20,6 +20,7 @@ from trueflops.interop.kernels import Batch, read_kernels
 from trueflops.language import say
 from trueflops.predict.kernels import KernelPrice, price_batch
 from trueflops.predict.provenance import Provenance, table_provenance
+from trueflops.profile.frameworks import by_itself
 from trueflops.records.tables import Row
 from trueflops.report import encode
 from trueflops.report.grid import grid
@@ -43,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
             )
         options.on = f"{widest}x{where.accelerator.name}"
         where = cluster_of(options)
-    clock = Clock(where, profile_for(options, where.accelerator))
+    chip = where.accelerator
+    clock = Clock(where, profile_for(options, chip, by_itself(chip.vendor)))
     found: list[tuple[Batch, KernelPrice]] = []
     refused: list[dict[str, Any]] = []
     for batch in batches:

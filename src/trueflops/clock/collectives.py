@@ -251,7 +251,7 @@ def _detour(tier: Tier, members: Size) -> Size:
 def bandwidth_of(tier: Tier, members: Size) -> Size:
     """What one member can send at this tier, given who else takes part."""
     whole = tier.bandwidth
-    if tier.topology == "mesh":  # a link per peer: a group of two uses one of seven
+    if tier.topology in ("mesh", "cube-mesh"):  # links to peers: a group of two uses a seventh
         return whole * np.clip((members - 1.0) / max(tier.reach - 1.0, 1.0), 1e-3, 1.0)
     if tier.topology.startswith("torus"):  # a short group lies along one axis
         axes, spanned, _ = _torus(tier, members)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from trueflops.errors import UnknownName
+from trueflops.language import say
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,12 @@ class Format:
     dense_bits: float = 0.0  # of weights outside routed experts; 0: the same, inf: those stay wide
     dense: str = ""  # the format of these, where it is another altogether
     wide: tuple[str, ...] = ()  # how names of products begin that stay wide
+    alike: str = ""  # the format by whose kernels it is multiplied, where they are another's
 
     @property
     def kernels(self) -> str:
         """The format whose kernels multiply: those of experts alone are those of all weights."""
-        return self.name.split("-experts")[0]
+        return self.alike or self.name.split("-experts")[0]
 
 
 EIGHT_BITS: Final = ("fp8", "int8")
@@ -63,6 +65,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("int4-experts", 4.25, dense_bits=inf),  # Kimi-K2 Thinking and K2.5 as released
             Format("mxfp4", 4.25),
             Format("mxfp4_fp8", 4.25, compute="fp8", input_bits=8.25),
+            Format("mxfp4_fp4", 4.25, compute="fp4", input_bits=4.25, alike="nvfp4"),
             Format("nvfp4", 4.5, compute="fp4", input_bits=4.5),
             Format("nvfp4-weights", 4.5),
             Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
@@ -89,6 +92,18 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         )
     }
 )
+CALLED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("awq", "gptq", "marlin", "w4a16", "nf4", "4bit", "bitsandbytes"), "int4"),
+        **dict.fromkeys(("awq_marlin", "gptq_marlin", "int4_awq"), "int4"),
+        **dict.fromkeys(("w8a8", "w8a8_int8", "smoothquant", "8bit"), "int8"),
+        **dict.fromkeys(("fp8_e4m3", "e4m3", "float8", "w8a8_fp8"), "fp8"),
+        **dict.fromkeys(("w4a4", "modelopt_fp4"), "nvfp4"),
+        **dict.fromkeys(("q4", "gguf"), "q4_k_m"),
+        "q8": "q8_0", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32",
+    }
+)  # fmt: skip
+"""How others call them: by who chose the scales, or by the kernels."""
 _GGUF: Final = re.compile(r"q\d_|gguf-")
 _BITS_PER_WEIGHT: Final = re.compile(r"(\d(?:\.\d{1,2})?)bpw")  # exl2, exl3: 4.0bpw
 
@@ -99,9 +114,11 @@ def is_gguf(to: Format) -> bool:
 
 
 def format_named(name: str) -> Format:
-    """Look a format up; an unknown one is an error that names the near ones."""
+    """Look a format up; an unknown one is an error that names the one that is meant, or near."""
     if found := _BITS_PER_WEIGHT.fullmatch(name):
         return Format(name, float(found[1]), head_bits=6.0)
+    if meant := CALLED.get(name.casefold().replace("-", "_")):
+        raise UnknownName("weight format", name, (), say("(write {meant})", meant=meant))
     if name not in FORMATS:
-        raise UnknownName("weight format", name, [*FORMATS, "4.0bpw"])
+        raise UnknownName("weight format", name, [*FORMATS, "4.0bpw"], f"({', '.join(FORMATS)})")
     return FORMATS[name]

@@ -36,6 +36,7 @@ DTYPES: Final[Mapping[str, str]] = {
     "mxfp4": "mxfp4",
     "w4a16_mxfp4": "mxfp4",
     "w4a8_mxfp4_mxfp8": "mxfp4_fp8",
+    "w4a4_mxfp4": "mxfp4_fp4",
 }
 COLLECTIVES: Final[Mapping[str, CollectiveKind]] = {
     "all_reduce": CollectiveKind.ALL_REDUCE,
@@ -58,6 +59,7 @@ class Form(NamedTuple):
     name: str  # number format, kind of collective, memory-bound or eager kernel
     kernel: ProductKernel | AttentionKernel | None = None  # where not the usual one
     cast: bool = True  # whether narrowed inputs are narrowed as part of the row
+    stored: bool = False  # whether they lay narrow, so that nothing narrows them at all
     backward: bool = False  # of an attention: its gradient
     wide: bool = False  # of a memory-bound kernel: fp32 in place of bf16
     library: str = ""  # of a collective, where not the vendor's
@@ -78,7 +80,7 @@ def _matmul(c: Columns, form: Form) -> Built:
     numbers = format_of(form.name)
     dtype = numbers.compute or ("fp16" if numbers.name == "fp16" else "bf16")
     variant = form.kernel or (None if numbers.name == dtype else numbers)
-    if numbers.compute in EIGHT_BITS and not form.cast:
+    if numbers.compute in EIGHT_BITS and form.stored:
         variant = ProductKernel.STORED
     wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
     x = Tensor("x", (("rows", c["m"]), ("inner", c["k"])), _input_bits(c, wide))

@@ -12,7 +12,8 @@ The header decides what a row is:
 `dtype` names the number format, `layout` how operands lie (nt, nn, tn). Optional: `window` limits
 attention, `direction` backward asks for its gradient, `causal` 0 lets every query see all keys,
 `copies` sets of weights rotate (6 unless said), `cast` 0 says that narrow inputs were stored
-narrow, `distribution` skews the routing, `input_bytes` and `window` make a product a convolution.
+narrow, `apart` that what narrows them is not in the row's time, `distribution` skews the routing,
+`input_bytes` and `window` make a product a convolution.
 Other columns are ignored.
 Rows of one format are one Batch whose sizes are arrays: the clock prices them in one call.
 """
@@ -67,6 +68,7 @@ _NAMED_ATTENTION: Final = (
 )
 _FALLBACK: Final = ("triton_attn", FALLBACK)  # as tables call the kernel that takes any shape
 CALL: Final = "call"
+CAST_APART: Final = "apart"
 LAYOUTS: Final[Mapping[str, tuple[str, ...]]] = {
     "nt": ("k",),
     "nn": ("k", "n"),
@@ -336,7 +338,8 @@ def _form(kind: str, cells: tuple[Cell, ...]) -> Form:
         case _:
             window = _window(said["window"]) if said["input_bytes"] else None
             dtype = _known(DTYPES, said["dtype"] or "bf16", "dtype")
-            return Form(dtype, window, cast=said["cast"] != "0")
+            stored = said["cast"] == "0"
+            return Form(dtype, window, not stored and said["cast"] != CAST_APART, stored)
 
 
 def _attention_kernel(text: str) -> AttentionKernel | None:

@@ -3,7 +3,8 @@
 In: a Config and whether the model has experts. Out: the name of a weight format of
 `graph/passes/quantise.py`, or none where the weights are 16 bits wide. As Hugging Face spells it:
 fp8 (DeepSeek-V3, with `weight_block_size`), mxfp4 (GPT-OSS), awq, gptq, bitsandbytes,
-compressed-tensors (`config_groups`) and NVIDIA's modelopt (`quant_algo`).
+compressed-tensors (`config_groups`), NVIDIA's modelopt (`quant_algo`) and AMD's Quark
+(`global_quant_config`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,19 @@ _GROUPS: Final = {
     (8, "float", True): "fp8",
     (4, "float", False): "nvfp4-weights",
     (4, "float", True): "nvfp4",
+}
+# Types of weights and of inputs, "" where those are not narrowed, as Quark names them (vLLM's
+# quantization/quark/quark.py); fp4 has a scale for 32 numbers there: MXFP4.
+_QUARK: Final = {
+    ("fp4", ""): "mxfp4",
+    ("fp4", "fp8_e4m3"): "mxfp4_fp8",
+    ("fp4", "fp4"): "mxfp4_fp4",
+    ("fp8_e4m3", ""): "w8a16",
+    ("fp8_e4m3", "fp8_e4m3"): "fp8",
+    ("int8", ""): "w8a16",
+    ("int8", "int8"): "int8",
+    ("int4", ""): "int4",
+    ("uint4", ""): "int4",
 }
 _WITH_WIDE_ATTENTION: Final = {"int4": "int4-experts", "mxfp4": "mxfp4-experts"}
 
@@ -61,9 +75,27 @@ def _format(said: Config, method: str) -> str:
             return _BY_BITS.get(said.size("bits", "w_bit", default=4, most=64), "")
         case "bitsandbytes":
             return "int4" if said.flag("load_in_4bit", "_load_in_4bit", default=False) else "int8"
+    if method == "quark":
+        return _of_quark(said)
     if said.has("config_groups"):
         return _of_group(said.nested("config_groups"))
     return _ALGORITHMS.get(said.text("quant_algo", default=""), "")
+
+
+def _of_quark(said: Config) -> str:
+    """The format of all layers; nothing is read of some with their own (`layer_quant_config`)."""
+    parts = said.fields.get("global_quant_config")
+    if not isinstance(parts, Mapping):
+        return ""
+    narrow = {}
+    for name in ("weight", "input_tensors"):
+        part = parts.get(name)
+        if isinstance(part, list):  # scales in fp8, and one in fp32 over them: NVFP4
+            return "nvfp4" if part else ""
+        narrow[name] = part if isinstance(part, Mapping) else {}
+    weights, inputs = narrow["weight"], narrow["input_tensors"]
+    found = _QUARK.get((str(weights.get("dtype", "")), str(inputs.get("dtype", ""))), "")
+    return "fp8_block" if found == "fp8" and weights.get("qscheme") == "per_block" else found
 
 
 def _of_group(groups: Config) -> str:
@@ -85,7 +117,7 @@ def _of_group(groups: Config) -> str:
 
 def _attention_stays_wide(said: Config) -> bool:
     left: list[Any] = []
-    for name in ("modules_to_not_convert", "ignore", "ignored_layers"):
+    for name in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude"):
         value = said.fields.get(name)
         left += value if isinstance(value, list) else []
     return any("attn" in str(module) for module in left)

@@ -105,7 +105,8 @@ def cluster_watts(
     law = PowerLaw(cluster.accelerator, profile.curve("power"))
     if law.cap is None:
         return None
-    each = law.watts(joules, taken.value, ratio) + host_watts(cluster, law.cap)
+    own = cluster.accelerator.get("power.tdp") or law.cap  # a host knows nothing of --power
+    each = law.watts(joules, taken.value, ratio) + host_watts(cluster, own)
     spreads = {"power": law.law.error, "host": HOST_ERROR}
     return Estimate(each * cluster.count * pue, spreads, weakest((law.law.origin, "derived")))
 

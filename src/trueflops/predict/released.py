@@ -17,6 +17,8 @@ from trueflops.model import Model
 WIDE: Final = "bf16"
 SPARSE: Final = "-2:4"  # formats of which two weights in four are zero
 _WEIGHTS_ONLY: Final = {"fp8": "w8a16", "int8": "w8a16", "fp4": "nvfp4-weights"}
+_OF_NVIDIA, _OF_AMD = "nvfp4", "mxfp4_fp4"
+"""What a chip multiplies whose narrowest products are of four bits: AMD's scale 32 at a time."""
 
 
 class Weights(NamedTuple):
@@ -26,10 +28,24 @@ class Weights(NamedTuple):
     why: str
 
 
+def multiplies(chip: Accelerator, name: str) -> bool:
+    """Whether the chip has products of a format."""
+    own = chip.computes(format_named(name).compute or WIDE)
+    return own and not (name == _OF_NVIDIA and chip.vendor == "AMD")
+
+
 def served_weights(model: Model, chip: Accelerator, asked: str | None = None) -> Weights:
     """The format asked for; else the released one; else 16 bits."""
     if asked is not None:
         name = format_named(asked).name
+        if name == _OF_NVIDIA and chip.computes("fp4") and not multiplies(chip, name):
+            raise BadInput(
+                say(
+                    "{name} multiplies MXFP4, not NVFP4: use --weights {instead}",
+                    name=chip.name,
+                    instead=_OF_AMD,
+                )
+            )
         if not name.endswith(SPARSE):
             return Weights(name, say("as asked for"))
         if chip.sparse_factor <= 1.0:
@@ -51,8 +67,8 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
         return Weights(WIDE, say("{name} is released in 16 bits", name=model.name))
     own = format_named(released.format)
     compute = format_named(own.dense).compute if own.dense else own.compute
-    if compute and not chip.computes(compute):
-        narrow = _WEIGHTS_ONLY[compute]
+    if compute and not multiplies(chip, own.dense or own.name):
+        narrow = "mxfp4" if own.name == _OF_AMD else _WEIGHTS_ONLY[compute]
         if own.dense:  # experts are multiplied in 16 bits as it is
             narrow = f"{own.kernels}-experts-{narrow}"
         why = say(

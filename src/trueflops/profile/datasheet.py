@@ -16,18 +16,18 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Origin, accelerator
 from trueflops.catalog.facts import read_toml, sources
 from trueflops.profile.correction import corrected
-from trueflops.profile.frameworks import USUAL, on_vendor, under
-from trueflops.profile.keys import ATTENTION, PRODUCTS, UNALIGNED, CurveKey
+from trueflops.profile.frameworks import LENDING, USUAL, on_vendor, runs_tuned, under
+from trueflops.profile.keys import ATTENTION, PRODUCTS, STREAMS, UNALIGNED, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
 from trueflops.profile.siblings import ASSUMED, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
 
-_TRANSFER: Final = DATA / "transfer.json"
 _ANY_HEADS_KERNEL: Final = "triton"
 _MATMUL, _POWER = CurveKey("matmul"), CurveKey("power")
 MOST_KEPT: Final = 64  # profiles: a server is asked of the same few chips again and again
 UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
 _MATRIX: Final = (*PRODUCTS, *ATTENTION)
+_MOVING: Final = (*STREAMS, "cast")
 
 
 @cache
@@ -35,9 +35,14 @@ def _assumed() -> dict[str, Any]:
     return read_toml(ASSUMED)
 
 
+def transferred(vendor: str) -> str:
+    """How the profile is named that holds what transfers among a vendor's chips."""
+    return "transfer" if vendor == LENDING else f"transfer-{vendor}"
+
+
 @cache
 def _transferred() -> Profile:
-    return read_profile(_TRANSFER)
+    return read_profile(DATA / f"{transferred(LENDING)}.json")
 
 
 @lru_cache(maxsize=MOST_KEPT)
@@ -46,21 +51,23 @@ def profile_of(
 ) -> Profile:
     """The best that is known of a chip, as it shows under a framework.
 
-    Curves of a profile that the user gives come before those that are shipped. `without` leaves
-    out what was chosen with published runs of that source.
+    Curves of a profile that the user gives come before those that are shipped; of these a framework
+    gets those whose kernels it runs. `without` leaves out what was chosen with published runs of
+    that source.
 
     >>> import trueflops as tf
     >>> tf.profile_of(tf.accelerator("H20"), "megatron").name
     'H20-96GB by H100-SXM5-80GB'
     """
-    best = _general(chip)
-    if (sibling := of_sibling(chip, best)) is not None:
-        best = best.having(sibling.curves).named(sibling.name)
-    if (own := shipped(chip.name)) is not None:
-        best = best.having(own.lent("own")).named(own.name)
+    best, own_kind = _general(chip), on_vendor(framework, chip.vendor)
+    if runs_tuned(own_kind, chip.vendor):
+        best = best.having(_among_its_own(chip))
+        if (sibling := of_sibling(chip, best)) is not None:
+            best = best.having(sibling.curves).named(sibling.name)
+        if (own := shipped(chip.name)) is not None:
+            best = best.having(own.lent("own")).named(own.name)
     if given is not None:
         best = best.having(given.lent("given")).named(given.name)
-    own_kind = on_vendor(framework, chip.vendor)
     return corrected(under(_with_joules(best, chip), own_kind, _half_sums(chip), without, chip))
 
 
@@ -78,7 +85,7 @@ def _half_sums(chip: Accelerator) -> float:
     """
     if chip.is_cpu:
         return chip.architecture.mma_sync_share
-    if chip.vendor != "NVIDIA":
+    if chip.vendor != LENDING:
         return inf
     if chip.form == "consumer":
         return 2.0
@@ -86,22 +93,47 @@ def _half_sums(chip: Accelerator) -> float:
 
 
 def _general(chip: Accelerator) -> Profile:
+    """What is assumed of any chip, and what transfers to this one."""
+    curves = _assumptions(chip)
+    curves |= _lent(chip, curves[CurveKey("vector")])
+    vendor, family = _software_of(chip), chip.architecture.family
+    typical = {"typical": float(vendor.get("typical", 1.0)), "error": UNTUNED_ERROR}
+    why = vendor.get("why", "no loss known")
+    curves[CurveKey("models")] = _assumption(CurveKey("models"), {**typical, "why": why})
+    if raw := _assumed()["families"].get(family):
+        power = curves[_POWER]
+        changed = replace(power, values={**power.values, **_numbers(raw)}, source=raw["why"])
+        curves[_POWER] = changed.because(f"{family}: {raw['why']}")
+    held = {key: curve for key, curve in curves.items() if _runs(chip, key)}
+    return Profile(f"{chip.name} by datasheet", chip.name, held)
+
+
+def _assumptions(chip: Accelerator) -> dict[CurveKey, Curve]:
+    """Curves that nothing was fitted to, as the chip's vendor has them."""
     curves = {
         CurveKey.parse(name): _assumption(CurveKey.parse(name), raw)
         for name, raw in _assumed().items()
         if name not in ("vendors", "families", "energies_of", "memories", "siblings")
     }
-    own_vendor = _software_of(chip)
-    if "vector_bytes" in own_vendor:
-        few = curves[CurveKey("vector")]
-        loads = {"vector_bytes": own_vendor["vector_bytes"]}
-        curves[CurveKey("vector")] = replace(few, values={**few.values, **loads})
+    vendor = _software_of(chip)
+    for name, otherwise in vendor.get("curves", {}).items():
+        key = CurveKey.parse(name)
+        values = {**curves[key].values, **_numbers(otherwise)}
+        why = otherwise.get("why", vendor["why"])
+        curves[key] = replace(curves[key], values=values, source=why)
+    return curves
+
+
+def _lent(chip: Accelerator, vector: Curve) -> dict[CurveKey, Curve]:
+    """Curves fitted across NVIDIA's chips, scaled by what this one is known to reach."""
     reached, error, origin, why = _matmul_share(chip)
     usual = _transferred().curve("matmul")["efficiency"]
+    curves = {}
     for key, curve in _transferred().lent("transfer").items():
         if key.kind not in _MATRIX:
-            if key.kind != "power" or chip.vendor == "NVIDIA":
-                curves[key] = replace(curve, origin="derived")
+            if key.kind != "power" or chip.vendor == LENDING:
+                own = _started(curve, chip) if key.kind in _MOVING else curve
+                curves[key] = replace(own, origin="derived")
             continue
         # What a vendor's software reaches of its peak in matmul it also reaches elsewhere.
         values = {
@@ -109,9 +141,9 @@ def _general(chip: Accelerator) -> Profile:
             for name, value in curve.values.items()
         }
         if key.kind == "matmul" and chip.computes("fp32"):
-            values |= curves[CurveKey("vector")].values
-        # A measured rate of large bf16 products says little of other kernels.
-        claim: Origin = origin if key == _MATMUL or origin != "measured" else "derived"
+            values |= vector.values
+        # A measured rate of the largest bf16 products says little of other sizes and kernels.
+        claim: Origin = "derived" if origin == "measured" else origin
         own = replace(curve, values=values, error=max(error, curve.error), origin=claim)
         if why:
             # Where a vendor's share is assumed so is its error: rows of other chips do not tell it.
@@ -120,25 +152,57 @@ def _general(chip: Accelerator) -> Profile:
                 f"× {reached / usual:.2f}: large products reach {reached:.2f} of the bf16 peak"
             )
         curves[key] = own
-    if chip.vendor != "NVIDIA":  # how others' libraries take such sides was not measured
-        curves = {key: curve for key, curve in curves.items() if key.kernel not in UNALIGNED}
+    return curves
+
+
+def _runs(chip: Accelerator, key: CurveKey) -> bool:
+    """Whether kernels of a curve run on the chip, as far as that is known."""
     flash = chip.architecture.flash_attention
-    if flash is None or flash <= 2:
-        for kind in ("attention", "attention_backward"):
-            # The chip's best kernels are FlashAttention-2 itself.
-            curves.pop(CurveKey(kind, kernel="fa2"), None)
-    if flash == 3:  # it takes heads of any size, over 8-bit caches too: no fallback runs
-        curves = {key: curve for key, curve in curves.items() if key.kernel != _ANY_HEADS_KERNEL}
-    vendor = _software_of(chip)
-    why = vendor.get("why", "no loss known")
-    typical = {"typical": float(vendor.get("typical", 1.0)), "error": UNTUNED_ERROR, "why": why}
-    curves[CurveKey("models")] = _assumption(CurveKey("models"), typical)
-    family = chip.architecture.family
-    if raw := _assumed()["families"].get(family):
-        power = curves[_POWER]
-        changed = replace(power, values={**power.values, **_numbers(raw)}, source=raw["why"])
-        curves[_POWER] = changed.because(f"{family}: {raw['why']}")
-    return Profile(f"{chip.name} by datasheet", chip.name, curves)
+    if key.kernel in UNALIGNED:  # how others' libraries take such sides was not measured
+        return chip.vendor == LENDING
+    if key.kernel == "fa2" and key.kind in ("attention", "attention_backward"):
+        return flash is not None and flash > 2  # else the chip's best kernels are these themselves
+    # FlashAttention-3 takes heads of any size, over 8-bit caches too: no fallback runs beside it.
+    return key.kernel != _ANY_HEADS_KERNEL or flash != 3
+
+
+def _started(curve: Curve, chip: Accelerator) -> Curve:
+    """A kernel that only moves data, with no less than its vendor's shortest ones take."""
+    shortest, hertz = _software_of(chip).get("shortest"), chip.get("compute.clock")
+    if shortest is None or not hertz:
+        return curve
+    least = _si(shortest["start"]) * hertz
+    if curve["start_cycles"] >= least:
+        return curve
+    longer = replace(curve, values={**curve.values, "start_cycles": least})
+    return longer.because(f"none takes less than {shortest['start']}: {shortest['why']}")
+
+
+def _among_its_own(chip: Accelerator) -> dict[CurveKey, Curve]:
+    """Curves fitted across chips of the same vendor, for those of the families that were measured.
+
+    Large bf16 products reach what is known of the chip, or else of its vendor. A chip without
+    products of four-bit floats widens such weights by kernels of its own.
+    """
+    own = shipped(transferred(chip.vendor)) if chip.vendor != LENDING else None
+    if own is None or chip.architecture.family not in _families(own):
+        return {}
+    curves = {
+        key: curve
+        for key, curve in own.lent("transfer").items()
+        if _runs(chip, key) and (chip.computes("fp4") or "fp4" not in f"{key.dtype} {key.format}")
+    }
+    reached, *_ = _matmul_share(chip)
+    wide = curves[_MATMUL]
+    scaled = replace(wide, values={**wide.values, "efficiency": reached})
+    curves[_MATMUL] = scaled.because(f"large products reach {reached:.2f} of the bf16 peak")
+    return curves
+
+
+def _families(across: Profile) -> set[str]:
+    """Of the chips whose rows curves were fitted to."""
+    chips = {row.chip for curve in across.curves.values() for row in curve.rows}
+    return {accelerator(name).architecture.family for name in chips}
 
 
 def _software_of(chip: Accelerator) -> dict[str, Any]:
@@ -193,7 +257,7 @@ def _matmul_share(chip: Accelerator) -> tuple[float, float, Origin, str]:
         share = measured / chip.peak_flop_per_second("bf16")
         cited = chip.facts["measured.matmul_bf16"].source
         return share, across.error, "measured", sources().get(cited, {}).get("citation", cited)
-    if chip.vendor == "NVIDIA":
+    if chip.vendor == LENDING:
         return across["efficiency"], across.error, across.origin, ""
     own = _software_of(chip) or _assumed()["vendors"]["other"]
     return own["efficiency"], own["error"], "assumed", own["why"]

@@ -21,6 +21,8 @@ from trueflops.profile.keys import BETWEEN, LAID_OUT, PRODUCTS, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
 
 _DATA: Final = Path(__file__).parent / "data" / "frameworks.toml"
+LENDING: Final = "NVIDIA"
+"""Whose chips' curves, scaled by what another vendor's software reaches, stand in for its own."""
 USUAL: Final = "usual"  # that trains, where none is named
 DISPATCHES: Final = ("calls", "generated", "modules")  # how PyTorch issues kernels: clock/host.py
 HELD_BY: Final = (  # predict/held/
@@ -34,15 +36,15 @@ _OF_THE_STEP: Final = (
     "launch", "launches_of_experts", "graph", "step", "token", "request", "hidden_dp", "hidden_tp",
     "contention", "contention_network", "faster_on_one", "faster_on_several", "slower_on_one",
     "slower_on_several",
-    "accumulation", "request_error", "dispatch_units", "int8_speed", "flash", "captures",
-    "experts_error", "slower", "gathered_copies", "foreach", "clips", "pads_vocabulary",
+    "accumulation", "request_error", "dispatch_units", "int8_speed", "flash",
+    "captures", "experts_error", "slower", "gathered_copies", "foreach", "clips", "pads_vocabulary",
     "frozen_inputs", "checkpoints", "gathered_stays", "attention_copies",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",
     "fused_casts", "matmul_speed", "experts_speed", "vector_rows", "vector_bytes",
     "vector_bandwidth", "vector_flop", "vector_codes", "unpacks", "error", "why", "slack",
-    "memory_error", "habits", "serves", "elsewhere", "dispatches", "hooks",
+    "memory_error", "habits", "serves", "tuned", "elsewhere", "dispatches", "hooks",
     "vendors", "lacks", "schedules", "switches", "like", "fitted", "unfitted", "held_by",
     "communicators", "cached", "unshared", "on", "query_bytes", "serial_rows",
 )  # fmt: skip
@@ -99,6 +101,19 @@ def frameworks(*, serving: bool | None = None) -> tuple[str, ...]:
 def serves(framework: str) -> bool:
     """Whether it is an engine that serves; the others train."""
     return bool(_section(framework).get("serves", 0))
+
+
+def runs_tuned(framework: str, vendor: str) -> bool:
+    """Whether it runs the kernels by which chips of a vendor were measured.
+
+    Of NVIDIA's those are the libraries that all frameworks call.
+    """
+    return vendor == LENDING or bool(_section(framework).get("tuned", 0))
+
+
+def by_itself(vendor: str) -> str:
+    """By which framework a kernel is priced where none runs it: one whose kernels were measured."""
+    return USUAL if runs_tuned(USUAL, vendor) else SERVING
 
 
 def about(framework: str, chip: Accelerator | None = None) -> str:

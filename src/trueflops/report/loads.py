@@ -45,9 +45,9 @@ def print_loads(
     table = grid(("sent/s", "right"), ("served/s", "right"), *heads, title="Latency against load")
     for rate, seen, _, in_time in found:
         cells = [spread.at(value) for spread in (seen.ttft, seen.tpot) for value in shown]
-        style = "" if in_time else "red"
+        late = "" if in_time else "✗ "  # without colours, too
         table.add_row(
-            Text(units.digits(rate), style=style),
+            Text(f"{late}{units.digits(rate)}", style="red" if late else ""),
             units.digits(seen.requests_per_second),
             *(units.show(cell, "seconds") for cell in cells),
         )
@@ -67,7 +67,7 @@ def print_loads(
         most=units.digits(most),
     )
     if limits != Limits():
-        said += say("; red: not within the limits at p{percentile:g}", percentile=percentile)
+        said += say("; ✗: not within the limits at p{percentile:g}", percentile=percentile)
     out.print(Text(said, style="dim"))
 
 

@@ -18,7 +18,7 @@ from trueflops.report.tables import plural
 _WHOSE: Final = {
     "given": mark("the profile given with --profile"),
     "own": mark("this chip's own"),
-    "sibling": mark("a chip's of the same die"),
+    "sibling": mark("that of a chip with the same die"),
     "transfer": mark("fitted across chips"),
     "assumed": mark("assumed, nothing fitted"),
     "framework": mark("a setting of the framework"),

@@ -214,8 +214,9 @@ def stages_table(stages: Sequence[Term], capacity: float) -> RenderableType:
             for names in columns.values()
         ]
         whole = float(stage.value)
-        style = "red" if whole > capacity else ""
-        table.add_row(str(index), *cells, Text(f"{whole / units.GIBI:.1f}", style=style))
+        over = " ✗" if whole > capacity else ""
+        total = Text(f"{whole / units.GIBI:.1f}{over}", style="red" if over else "")
+        table.add_row(str(index), *cells, total)
     return table
 
 

@@ -13,6 +13,7 @@ from trueflops.errors import BadInput, TrueflopsError
 from trueflops.interop.kernels import Batch, batch_kernels
 from trueflops.predict.kernels import batch_seconds
 from trueflops.profile import Profile
+from trueflops.profile.frameworks import by_itself
 from trueflops.records.measured import MEASURED
 from trueflops.records.rows import by_chip, identity, measured_seconds
 from trueflops.records.tables import Table
@@ -28,7 +29,7 @@ def verify_kernels(table: Table, profiles: Profiles) -> Findings:
     for name, rows in by_chip(table):
         try:
             chip = accelerator(name)
-            profile = profiles(chip, "")
+            profile = profiles(chip, by_itself(chip.vendor))
             batches, refused = batch_kernels(rows)
         except TrueflopsError as error:
             findings.refused += [Refusal(file, identity(row), str(error)) for _, row in rows.rows]

@@ -12,20 +12,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from trueflops.records.split import held_out
-from trueflops.verify.findings import (
-    CacheRow,
-    Finding,
-    InferenceRow,
-    KernelRow,
-    Quantity,
-    ServerRow,
-    SpeculativeRow,
-    Timed,
-    TrainingRow,
-)
+from trueflops.verify import regime_rows as of
+from trueflops.verify.findings import Finding, Quantity
 
-NARROW: Final = 256  # products of fewer rows or columns of weights are another regime
 Measure = Literal["median and p90", "MAPE", "macro MAPE"]
 Judged = Literal[
     "by all that is known", "without its source", "gathered afterwards", "gathered last"
@@ -81,169 +70,28 @@ def reach(regime: Regime, findings: Sequence[Finding]) -> Reached | None:
     return Reached(len(rows), figures, coverage)
 
 
-def _kernel(kind: str, *forms: str, wide: bool = False) -> Callable[[Finding], bool]:
-    """Held-out kernels of a kind and number formats; `wide` leaves out n or k below NARROW."""
-
-    def chosen(found: Finding) -> bool:
-        row = found.about
-        if not isinstance(row, KernelRow) or row.under_measured_profile or row.kind != kind:
-            return False
-        if (forms and row.number_format not in forms) or not held_out(found.id):
-            return False
-        return not wide or ((row.n or 0) >= NARROW and (row.k or 0) >= NARROW)
-
-    return chosen
-
-
-def _odd_product(found: Finding) -> bool:
-    """Held-out products of which 8 does not divide both sides of the weights."""
-    row = found.about
-    odd = isinstance(row, KernelRow) and any((side or 0) % 8 for side in (row.n, row.k))
-    return odd and _kernel("matmul", "bf16", "fp16", "tf32")(found)
-
-
-def _unseen(kind: str, form: str = "") -> Callable[[Finding], bool]:
-    """Kernels judged under a profile measured on the same chip, none of them fitted to."""
-
-    def chosen(found: Finding) -> bool:
-        row = found.about
-        if not isinstance(row, KernelRow) or not row.under_measured_profile:
-            return False
-        return row.kind == kind and form in ("", row.number_format)
-
-    return chosen
-
-
-def _source(*names: str, apart: bool = False) -> Callable[[Finding], bool]:
-    """Runs of these sources that count; `apart`: only those that are held out."""
-    return lambda found: (
-        found.scored and _run_of(found) in names and (not apart or held_out(found.id))
-    )
-
-
-def _every_source(found: Finding) -> bool:
-    """Published pre-training runs that count."""
-    return found.scored and bool(_run_of(found)) and _run_of(found) not in NOT_RUNS
-
-
-def _tuned(*tasks: str) -> Callable[[Finding], bool]:
-    """Fine-tunes, which stand apart from pre-training."""
-
-    def chosen(found: Finding) -> bool:
-        row = found.about
-        return isinstance(row, TrainingRow) and row.apart.casefold() in tasks
-
-    return chosen
-
-
-def _trained(found: Finding) -> bool:
-    """Training runs of all kinds but those that count nowhere."""
-    return _tuned("full fine-tune", "sft", "lora", "qlora")(found) or (
-        found.scored and isinstance(found.about, TrainingRow)
-    )
-
-
-def _never_seen(found: Finding) -> bool:
-    """Runs of sources that were not there when settings were chosen."""
-    source = _run_of(found)
-    return found.scored and bool(source) and source not in (*SEEN, *NOT_RUNS)
-
-
-def _run_of(found: Finding) -> str:
-    """The source of a run; empty of a kernel or a server's point."""
-    return found.about.source if isinstance(found.about, TrainingRow | InferenceRow) else ""
-
-
-def vtrain_apart(found: Finding) -> bool:
-    """Rows of the half of vTrain's models that no setting was fitted to."""
-    row = found.about
-    if not isinstance(row, TrainingRow) or row.source != "vtrain":
-        return False
-    return held_out_model(row.hidden, row.layers)
-
-
-def held_out_model(hidden: int, layers: int) -> bool:
-    """Every other depth of each width."""
-    return (hidden // 1024 + layers // 4) % 2 == 0
-
-
-def _server(found: Finding) -> bool:
-    """Held-out points of continuous-batching servers."""
-    row = found.about
-    return found.scored and isinstance(row, ServerRow) and not row.stated and held_out(found.id)
-
-
-def _stated(found: Finding) -> bool:
-    """Outputs of serving benchmarks whose load is stated."""
-    return found.scored and isinstance(found.about, ServerRow) and found.about.stated
-
-
-def _started(found: Finding) -> bool:
-    """What engines print at start, where their own rule decided."""
-    return found.scored and isinstance(found.about, CacheRow)
-
-
-def _predicts_further(found: Finding) -> bool:
-    """Points of servers whose model predicts several tokens at once."""
-    return isinstance(found.about, ServerRow) and found.about.apart == "mtp"
-
-
-def _drafts(found: Finding) -> bool:
-    """Published inference results with speculative decoding."""
-    return isinstance(found.about, InferenceRow) and found.about.apart == "speculative"
-
-
-def _speeds_up(found: Finding) -> bool:
-    """Published speed-ups by speculative decoding that count."""
-    return found.scored and isinstance(found.about, SpeculativeRow)
-
-
-FITTED_DRAFTS: Final = ("sgl-project/SpecForge", "hemingkx/Spec-Bench")
-"""Sources on which it was chosen what engines add to a step with drafts."""
-
-
-def _inference(timed: Timed, *, only: str = "", without: str = "") -> Callable[[Finding], bool]:
-    """Held-out results of published inference in which this was timed."""
-
-    def wanted(found: Finding) -> bool:
-        about = found.about
-        if not isinstance(about, InferenceRow) or about.timed != timed:
-            return False
-        here = about.source == only if only else about.source != without
-        return here and found.scored and held_out(found.id)
-
-    return wanted
-
-
 SINCE: Final = "no prediction; causes were looked for since, and the widths of intervals"
 LAST: Final = "nothing; some causes were looked for since"
 ENGINES: Final = "settings of engines, on some chips and sources (frameworks.toml says which)"
 TABLES: Final = "four in five rows of that chip's tables"
+AITER: Final = "four in five rows of AITER's own tables of tuned kernels"
 MINUTES: Final = "other shapes, in three minutes on the same chip (`trueflops measure`)"
 RELEASES: Final = "the same job on nine releases of one framework spreads 3.6 %"
 NEIGHBOURS: Final = "neighbouring shapes m and m+1 differ by −10…+14 % in the tables"
-NOT_RUNS: Final = ("vtrain", "h200-steps", "h200-steps-apart")
-SEEN: Final = (
-    "aws-neuron", "fms-fsdp", "internevo", "jax-toolbox-pax", "korthikanti22", "llm-foundry",
-    "maxtext-readme", "megatron-bridge", "megatron-h100", "megatron-sc21", "nemo-perf-summary",
-    "torchao",
-)  # fmt: skip
-"""Sources of training runs that were there when settings were chosen, of those in
-truth/published."""
-
 
 _GATHERED: Final[
     tuple[tuple[str, Quantity, Callable[[Finding], bool], Measure, tuple[float, ...]], ...]
 ] = (
-    ("training runs", "step_seconds", _every_source, "macro MAPE", (0.12,)),
-    ("full fine-tunes", "step_seconds", _tuned("full fine-tune", "sft"), "macro MAPE", (0.10,)),
-    ("LoRA and QLoRA", "step_seconds", _tuned("lora", "qlora"), "macro MAPE", (0.15,)),
-    ("peak memory of training", "peak_bytes", _trained, "macro MAPE", (0.06,)),
-    ("KV cache of engines at start, tokens", "kv_tokens", _started, "median and p90", (0.05, 0.15)),
-    ("weights as engines load them", "weight_bytes", _started, "median and p90", (0.02, 0.06)),
-    ("latencies under a stated load, mean time to first token", "ttft_seconds", _stated,
+    ("training runs", "step_seconds", of.every_source, "macro MAPE", (0.12,)),
+    ("full fine-tunes", "step_seconds", of.tuned("full fine-tune", "sft"), "macro MAPE", (0.10,)),
+    ("LoRA and QLoRA", "step_seconds", of.tuned("lora", "qlora"), "macro MAPE", (0.15,)),
+    ("peak memory of training", "peak_bytes", of.trained, "macro MAPE", (0.06,)),
+    ("KV cache of engines at start, tokens", "kv_tokens", of.started, "median and p90",
+     (0.05, 0.15)),
+    ("weights as engines load them", "weight_bytes", of.started, "median and p90", (0.02, 0.06)),
+    ("latencies under a stated load, mean time to first token", "ttft_seconds", of.stated,
      "macro MAPE", (0.25,)),
-    ("mean time per token", "tpot_seconds", _stated, "macro MAPE", (0.25,)),
+    ("mean time per token", "tpot_seconds", of.stated, "macro MAPE", (0.25,)),
 )  # fmt: skip
 
 
@@ -263,122 +111,127 @@ def _gathered(
 
 REGIMES: Final[tuple[Regime, ...]] = (
     Regime("bf16 matmul, chip with its own data, n, k ≥ 256", "op_seconds",
-           _kernel("matmul", "bf16", wide=True), TABLES, "median and p90",
+           of.kernel("matmul", "bf16", wide=True), TABLES, "median and p90",
            (0.04, 0.13), (0.04, 0.125), NEIGHBOURS),
-    Regime("products with a side that 8 does not divide (H200)", "op_seconds", _odd_product,
+    Regime("products with a side that 8 does not divide (H200)", "op_seconds", of.odd_product,
            "four in five of 3,399 rows", "median and p90", (0.07, 0.20), (0.085, 0.30)),
-    Regime("calls of ATen ops, one by one (H200)", "op_seconds", _kernel("eager"),
+    Regime("calls of ATen ops, one by one (H200)", "op_seconds", of.kernel("eager"),
            "four in five of 5,300 rows", "median and p90", (0.05, 0.20), (0.08, 0.40)),
-    Regime("convolutions and their gradients (H200)", "op_seconds", _kernel("product"),
+    Regime("convolutions and their gradients (H200)", "op_seconds", of.kernel("product"),
            "four in five of 5,400 rows", "median and p90", (0.08, 0.25), (0.21, 0.75)),
     Regime("fp8 matmul, same, activations quantised", "op_seconds",
-           _kernel("matmul", "fp8", "fp8_block", wide=True), TABLES, "median and p90",
+           of.kernel("matmul", "fp8", "fp8_block", wide=True), TABLES, "median and p90",
            (0.05, 0.16), (0.042, 0.158), NEIGHBOURS),
     Regime("other formats (int8, int4, w8a16, nvfp4)", "op_seconds",
-           _kernel("matmul", "int8", "int4", "w8a16", "nvfp4", wide=True), TABLES,
+           of.kernel("matmul", "int8", "int4", "w8a16", "nvfp4", wide=True), TABLES,
            "median and p90", (0.05, 0.16), (0.046, 0.158), NEIGHBOURS),
-    Regime("attention over a prompt", "op_seconds", _kernel("attention"), TABLES,
+    Regime("attention over a prompt", "op_seconds", of.kernel("attention"), TABLES,
            "median and p90", (0.05, 0.20), (0.041, 0.16)),
-    Regime("attention, one token of decoding", "op_seconds", _kernel("attention_decode"), TABLES,
+    Regime("attention, one token of decoding", "op_seconds", of.kernel("attention_decode"), TABLES,
            "median and p90", (0.08, 0.30), (0.053, 0.235)),
-    Regime("fused experts, balanced and skewed", "op_seconds", _kernel("experts"), TABLES,
+    Regime("fused experts, balanced and skewed", "op_seconds", of.kernel("experts"), TABLES,
            "median and p90", (0.08, 0.25), (0.033, 0.137)),
-    Regime("collectives in a node, NCCL and engines' own", "op_seconds", _kernel("collective"),
+    Regime("collectives in a node, NCCL and engines' own", "op_seconds", of.kernel("collective"),
            TABLES, "median and p90", (0.06, 0.25), (0.039, 0.225)),
-    Regime("bf16 matmul under a measured profile (H200)", "op_seconds", _unseen("matmul", "bf16"),
+    Regime("products of engines on MI300X and MI355X", "op_seconds",
+           of.kernel("matmul", wide=True, amd=True), AITER, "median and p90",
+           (0.05, 0.16), (0.025, 0.12)),
+    Regime("… fused experts", "op_seconds", of.kernel("experts", amd=True), AITER,
+           "median and p90", (0.08, 0.25), (0.055, 0.19)),
+    Regime("bf16 matmul under a measured profile (H200)", "op_seconds", of.unseen("matmul", "bf16"),
            MINUTES, "median and p90", (0.035, 0.10), (0.035, 0.10)),
-    Regime("… fp8 matmul", "op_seconds", _unseen("matmul", "fp8"), MINUTES, "median and p90",
+    Regime("… fp8 matmul", "op_seconds", of.unseen("matmul", "fp8"), MINUTES, "median and p90",
            (0.04, 0.12), (0.04, 0.12)),
-    Regime("… attention, forward and backward", "op_seconds", _unseen("attention"), MINUTES,
+    Regime("… attention, forward and backward", "op_seconds", of.unseen("attention"), MINUTES,
            "median and p90", (0.06, 0.20), (0.06, 0.16)),
-    Regime("… memory-bound kernels", "op_seconds", _unseen("memory"), MINUTES,
+    Regime("… memory-bound kernels", "op_seconds", of.unseen("memory"), MINUTES,
            "median and p90", (0.08, 0.40), (0.08, 0.40)),
     Regime("training runs, fitted and held out", "step_seconds",
-           _source(*SEEN),
+           of.source(*of.SEEN),
            "a handful of settings a framework, on four in five of its runs; two sources on none",
            "macro MAPE", (0.09,), (0.09,), RELEASES),
     Regime("… held-out runs alone", "step_seconds",
-           _source(*SEEN, apart=True),
+           of.source(*of.SEEN, apart=True),
            "settings of frameworks on the other four in five", "macro MAPE", (0.09,), (0.10,),
            RELEASES),
-    Regime("… Megatron SC21", "step_seconds", _source("megatron-sc21"), "nothing", "MAPE",
+    Regime("… Megatron SC21", "step_seconds", of.source("megatron-sc21"), "nothing", "MAPE",
            (0.06,), (0.06,)),
-    Regime("… Korthikanti 2022", "step_seconds", _source("korthikanti22"), "nothing", "MAPE",
+    Regime("… Korthikanti 2022", "step_seconds", of.source("korthikanti22"), "nothing", "MAPE",
            (0.036,), (0.036,)),
-    Regime("… LLM Foundry", "step_seconds", _source("llm-foundry", apart=True),
+    Regime("… LLM Foundry", "step_seconds", of.source("llm-foundry", apart=True),
            "three settings on four in five of its rows", "MAPE", (0.07,), (0.07,), RELEASES),
     Regime("… sources that no number was fitted to", "step_seconds",
-           _never_seen, "nothing", "macro MAPE", (0.12,), (0.14,),
+           of.never_seen, "nothing", "macro MAPE", (0.12,), (0.14,),
            "V100s of 2021, hosts of which nothing is known"),
-    Regime("… each source by settings chosen without it", "step_seconds", _every_source,
+    Regime("… each source by settings chosen without it", "step_seconds", of.every_source,
            "settings of frameworks on other sources", "macro MAPE", (0.12,), (0.12,), RELEASES,
            judged="without its source"),
-    Regime("full fine-tunes", "step_seconds", _tuned("full fine-tune", "sft"), "nothing",
+    Regime("full fine-tunes", "step_seconds", of.tuned("full fine-tune", "sft"), "nothing",
            "macro MAPE", (0.10,), (0.105,), "ZeRO-3 on short sequences: the host's speed"),
-    Regime("LoRA and QLoRA", "step_seconds", _tuned("lora", "qlora"), "nothing",
+    Regime("LoRA and QLoRA", "step_seconds", of.tuned("lora", "qlora"), "nothing",
            "macro MAPE", (0.15,), (0.15,)),
-    Regime("vTrain, one node, models left out", "step_seconds", vtrain_apart,
+    Regime("vTrain, one node, models left out", "step_seconds", of.vtrain_apart,
            "two settings on the other half of the models", "MAPE", (0.09,), (0.09,),
            "vTrain itself reports 8.4 %"),
     Regime("our own steps on an H200, eager and compiled", "step_seconds",
-           _source("h200-steps-apart"), "three settings of PyTorch, on 34 other steps", "MAPE",
+           of.source("h200-steps-apart"), "three settings of PyTorch, on 34 other steps", "MAPE",
            (0.06,), (0.06,)),
     Regime("peak memory, our own steps", "peak_bytes",
-           _source("h200-steps", "h200-steps-apart"), "nothing", "MAPE", (0.06,), (0.05,)),
-    Regime("peak memory, published", "peak_bytes", _source(*SEEN), "nothing",
+           of.source("h200-steps", "h200-steps-apart"), "nothing", "MAPE", (0.06,), (0.05,)),
+    Regime("peak memory, published", "peak_bytes", of.source(*of.SEEN), "nothing",
            "MAPE", (0.06,), (0.06,), "the same job reports 39.1 and 33.7 GiB on two chips"),
     Regime("… sources that no number was fitted to", "peak_bytes",
-           _never_seen, "nothing", "MAPE", (0.06,), (0.08,),
+           of.never_seen, "nothing", "MAPE", (0.06,), (0.08,),
            "reserved or as the driver shows it, where the source does not say"),
-    Regime("… full fine-tunes", "peak_bytes", _tuned("full fine-tune"), "nothing", "macro MAPE",
+    Regime("… full fine-tunes", "peak_bytes", of.tuned("full fine-tune"), "nothing", "macro MAPE",
            (0.08,), (0.08,)),
-    Regime("… LoRA and QLoRA", "peak_bytes", _tuned("lora", "qlora"), "nothing", "macro MAPE",
+    Regime("… LoRA and QLoRA", "peak_bytes", of.tuned("lora", "qlora"), "nothing", "macro MAPE",
            (0.10,), (0.105,), "what was counted is not said of half of them"),
-    Regime("loaded servers, time per token", "tpot_seconds", _server,
+    Regime("loaded servers, time per token", "tpot_seconds", of.server,
            "two settings an engine, three of vLLM, on four in five points", "macro MAPE",
            (0.12,), (0.105,),
            "over model × engine; the same deployment at two dates differs by 11.5 %"),
-    Regime("loaded servers, time to first token", "ttft_seconds", _server,
+    Regime("loaded servers, time to first token", "ttft_seconds", of.server,
            "a lag of each campaign's client, on four in five points", "macro MAPE", (0.25,),
            (0.28,), "over model × engine; bursts whose arrivals are not published"),
     Regime("loaded servers with multi-token prediction, time per token", "tpot_seconds",
-           _predicts_further,
+           of.predicts_further,
            "nothing: three modules, one with replicated attention, as the benchmark starts them",
            "MAPE", (0.20,), (0.125,)),
-    Regime("latencies under a stated load, mean time to first token", "ttft_seconds", _stated,
+    Regime("latencies under a stated load, mean time to first token", "ttft_seconds", of.stated,
            "what a server's front takes for a request, on three rows of three models", "macro MAPE",
            (0.25,), (0.285,), "most send all requests at once"),
-    Regime("… mean time per token", "tpot_seconds", _stated,
+    Regime("… mean time per token", "tpot_seconds", of.stated,
            "the same; how conversations are drawn, and how wide a crowd's interval is, was chosen "
            "with these rows in view",
            "macro MAPE", (0.25,), (0.29,), "most send all requests at once"),
-    Regime("KV cache of engines at start, tokens", "kv_tokens", _started,
+    Regime("KV cache of engines at start, tokens", "kv_tokens", of.started,
            "what the decoder of TensorRT's engines holds, on one row",
            "median and p90", (0.05, 0.15), (0.035, 0.16),
            "most sequences, prompts' tokens and other processes are often not published"),
-    Regime("… bytes", "kv_bytes", _started, "the same", "median and p90", (0.05, 0.15),
+    Regime("… bytes", "kv_bytes", of.started, "the same", "median and p90", (0.05, 0.15),
            (0.02, 0.15)),
-    Regime("weights as engines load them", "weight_bytes", _started, "nothing",
+    Regime("weights as engines load them", "weight_bytes", of.started, "nothing",
            "median and p90", (0.02, 0.06), (0.015, 0.06)),
     Regime("published inference runs, tokens of one request", "tokens_per_second",
-           _inference("one request's tokens"), ENGINES, "macro MAPE", (0.15,), (0.135,),
+           of.inference("one request's tokens"), ENGINES, "macro MAPE", (0.15,), (0.135,),
            "releases of one engine differ by up to twice (ExLlamaV3 0.0.43 and 1.0.0)"),
-    Regime("… prompts", "tokens_per_second", _inference("prompt"), ENGINES,
+    Regime("… prompts", "tokens_per_second", of.inference("prompt"), ENGINES,
            "macro MAPE", (0.25,), (0.17,)),
     Regime("… whole requests, but for one experiment", "tokens_per_second",
-           _inference("requests", without="InferenceX-experimental"), ENGINES,
+           of.inference("requests", without="InferenceX-experimental"), ENGINES,
            "macro MAPE", (0.25,), (0.19,)),
     Regime("… that experiment", "tokens_per_second",
-           _inference("requests", only="InferenceX-experimental"), "nothing",
+           of.inference("requests", only="InferenceX-experimental"), "nothing",
            "MAPE", (0.25,), (2.5,), "prompts there run at a tenth of what the chips multiply"),
-    Regime("… with drafts", "tokens_per_second", _drafts,
+    Regime("… with drafts", "tokens_per_second", of.drafts,
            "the host of vLLM's drafts, on 18 of 56 rows; how acceptance falls with length, on 11",
            "macro MAPE", (0.25,), (0.24,), "llama.cpp, which runs several requests badly"),
-    Regime("speed-up by drafts", "speedup", _speeds_up,
+    Regime("speed-up by drafts", "speedup", of.speeds_up,
            "what SGLang and transformers add, on one source each", "macro MAPE", (0.15,), (0.155,),
            "half of the sources do not say how much was accepted"),
     Regime("… sources on which no cost was fitted", "speedup",
-           lambda f: _speeds_up(f) and not f.group.startswith(FITTED_DRAFTS),
+           lambda f: of.speeds_up(f) and not f.group.startswith(of.FITTED_DRAFTS),
            "no cost; acceptance and how rows are read were chosen with them in view", "macro MAPE",
            (0.15,), (0.17,), "the same"),
     *_gathered("sources gathered afterwards", "gathered afterwards", SINCE,

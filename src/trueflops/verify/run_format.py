@@ -9,6 +9,7 @@ from trueflops.catalog import Accelerator
 from trueflops.errors import BadInput, shorten
 from trueflops.graph.passes import FORMATS
 from trueflops.model import Model
+from trueflops.predict.released import multiplies
 from trueflops.profile.frameworks import SERVING
 
 _GGUF: Final = re.compile(r"\bi?(q\d_(?:k(?:_[sml])?|[01]))\b")
@@ -117,7 +118,9 @@ def weight_format(said: str, activations: str, model: Model, chip: Accelerator) 
             return "gguf-mxfp4"
         return "mxfp4-experts" if model.is_moe else "mxfp4"
     if "nvfp4" in text or "fp4" in text:
-        return "nvfp4" if chip.computes("fp4") and not kept_wide else "nvfp4-weights"
+        both = ("nvfp4", "mxfp4_fp4")  # as NVIDIA's chips multiply, and AMD's
+        own = [name for name in both if multiplies(chip, name) and not kept_wide]
+        return own[0] if own else "nvfp4-weights"
     if "fp8" in text or "e4m3" in text:
         if not chip.computes("fp8") or kept_wide:
             return "w8a16"

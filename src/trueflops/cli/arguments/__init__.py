@@ -14,6 +14,7 @@ web.py       flags of web
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -84,6 +85,11 @@ class TopHelp(Help):
 
 class Parser(argparse.ArgumentParser):
     """argparse that exits with one clear line and a suggestion."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # No flag begins with a digit: -1T and -5W are values, and their readers say what is wrong.
+        self._negative_number_matcher = re.compile(r"-\d")
 
     def error(self, message: str) -> NoReturn:
         """One line, a suggestion, exit 2."""

@@ -68,10 +68,19 @@ def engine_of_tool(tool: str, asked: str | None) -> str:
     return asked or "vllm"
 
 
-def write_deployment(tool: str, deployed: Deployed, about: str, per_node: int) -> dict[str, str]:
-    """The files by name; the first is what starts it."""
+_TUNED: Final = {"vllm": "VLLM_ROCM_USE_AITER", "sglang": "SGLANG_USE_AITER"}
+"""What has to be set for an engine to run the kernels that AMD tunes: off in vllm/envs.py, set in
+SGLang's images for ROCm."""
+
+
+def write_deployment(
+    tool: str, deployed: Deployed, about: str, per_node: int, *, vendor: str = "NVIDIA"
+) -> dict[str, str]:
+    """The files by name; the first is what starts it, on accelerators of a vendor."""
     _check(deployed, per_node)
     before = exports(deployed, tool)
+    if vendor == "AMD" and deployed.engine in _TUNED:
+        before.append(f"export {_TUNED[deployed.engine]}=1")
     if tool == "dynamo":
         return {"graph.yaml": write_graph(deployed, about, _engine_words)}
     script = _script(deployed, about, per_node, before)
