@@ -14,7 +14,7 @@ from trueflops.profile.engines import sharing_experts
 from trueflops.records.tables import read_table
 from trueflops.serve.load import Lengths, draw_requests
 from trueflops.serve.simulated import TEMPLATE
-from trueflops.verify.conversations import LEAST, LONGEST, conversations
+from trueflops.verify.conversations import LEAST, LONGEST, conversations, ended_sooner
 from trueflops.verify.findings import Findings, ServerRow
 from trueflops.verify.harness import harness_of, repeated
 from trueflops.verify.latency import _run
@@ -307,3 +307,25 @@ def test_the_first_engine_of_vllm_reads_as_many_tokens_as_a_request_may_have(
     engine = _run(run).engine
     assert engine is not None
     assert engine.step_tokens == tokens
+
+
+def test_a_model_that_ends_its_answers_sooner_still_ends_them_at_many_lengths(
+    tmp_path: Path,
+) -> None:
+    assert conversations(320, 205.0, 139.0) is None
+    drawn = ended_sooner(320, 205.0, 139.0)
+    assert drawn is not None
+    assert drawn[1].mean() == pytest.approx(139.0, rel=0.01)
+    assert np.quantile(drawn[1], 0.9) > 4.0 * np.quantile(drawn[1], 0.3)
+    assert ended_sooner(320, 205.0, 400.0) is None
+    named = row("a").replace("random", "ShareGPT").replace("1000,100,", "205,139,")
+    alike = row("bb").replace("1000,100,", "205,139,")
+    found = judge(tmp_path, named, alike)
+    assert predicted(found, "a", "ttft_p99_seconds") != predicted(found, "bb", "ttft_p99_seconds")
+
+
+def test_sonnets_are_cut_to_one_length(tmp_path: Path) -> None:
+    sonnets = row("a").replace("random", "sonnet").replace("1000,100,", "465,256,")
+    alike = row("bb").replace("1000,100,", "465,256,")
+    found = judge(tmp_path, sonnets, alike)
+    assert predicted(found, "a", "tpot_seconds") == predicted(found, "bb", "tpot_seconds")

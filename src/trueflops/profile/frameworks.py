@@ -36,7 +36,7 @@ _OF_THE_STEP: Final = (
     "launch", "launches_of_experts", "graph", "step", "token", "request", "hidden_dp", "hidden_tp",
     "contention", "contention_network", "faster_on_one", "faster_on_several", "slower_on_one",
     "slower_on_several",
-    "accumulation", "request_error", "dispatch_units", "int8_speed", "flash",
+    "accumulation", "request_error", "request_later", "dispatch_units", "int8_speed", "flash",
     "captures", "experts_error", "slower", "gathered_copies", "foreach", "clips", "pads_vocabulary",
     "frozen_inputs", "checkpoints", "gathered_stays", "attention_copies",
 )  # fmt: skip

@@ -30,4 +30,5 @@ from trueflops.runtime.terms import Term as Term
 from trueflops.runtime.terms import exact as exact
 from trueflops.runtime.terms import leaf as leaf
 from trueflops.runtime.terms import lopsided as lopsided
+from trueflops.runtime.terms import reaching as reaching
 from trueflops.runtime.terms import total as total

@@ -277,6 +277,14 @@ def lopsided(below: float, above: float) -> tuple[float, Sides]:
     return shared, (Z90 * sqrt(below**2 - shared**2), Z90 * sqrt(above**2 - shared**2))
 
 
+def reaching(whole: Term, above: Size) -> Term:
+    """The same term, which may also be greater than told, by so many standard deviations."""
+    if not np.any(above):
+        return whole
+    low, high = whole.unstated
+    return replace(whole, unstated=(low, np.hypot(high, Z90 * above)))
+
+
 def _unstated(parts: tuple[Term, ...], whole: Size) -> Sides:
     """How far a sum may be off to either side, where each part has its own."""
     safe = np.maximum(whole, 1e-300)

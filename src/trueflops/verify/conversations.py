@@ -48,6 +48,14 @@ def conversations(count: int, read: float, written: float) -> tuple[Array, Array
     return _with_mean(prompts, read), _with_mean(outputs, written)
 
 
+def ended_sooner(count: int, read: float, written: float) -> tuple[Array, Array] | None:
+    """The same where a model ends its answers before those of the dataset do: as benchmarks that
+    ask for these print it, what is asked for is about as long as what is read.
+    """
+    asked = conversations(count, read, read) if written < read else None
+    return None if asked is None else (asked[0], _with_mean(asked[1], written))
+
+
 def _answers(count: int, mean: float, random: np.random.Generator) -> Array:
     drawn = mean * np.exp(random.normal(0.0, SPREAD, count) - SPREAD**2 / 2.0)
     return _with_mean(np.minimum(drawn, max(LONGEST, mean)), mean)

@@ -18,7 +18,7 @@ from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.units import read_number
 from trueflops.verify.bench_serving import drawn_lengths
 from trueflops.verify.cells import Missing, count, require, text, whole
-from trueflops.verify.conversations import conversations
+from trueflops.verify.conversations import conversations, ended_sooner
 
 STEADY: Final = 1e4  # shape of gamma gaps that are all alike: a constant rate
 # As tables say that nothing is limited: all requests at once, or as many users as requests.
@@ -33,7 +33,9 @@ _WHO: Final = re.compile(r"\s*(?:concurrent\s*)?(?:users?|clients?|requests?|req
 # Pages of gpustack's performance lab print the command of their benchmark, which has
 # `--backend openai-chat --endpoint /v1/chat/completions` on each of the eleven that were read.
 _CHAT: Final = re.compile(r"openai-chat|chat/completions|gpustack docs/performance-lab")
-_SYNTHETIC: Final = re.compile(r"random|shared_prefix|synthetic", re.IGNORECASE)
+# Of one length, or drawn around it: sonnets, too, are cut to it (vLLM's SonnetDataset).
+_SYNTHETIC: Final = re.compile(r"random|shared_prefix|synthetic|sonnet", re.IGNORECASE)
+_CONVERSATIONS: Final = re.compile(r"share[-_ ]?gpt", re.IGNORECASE)
 
 
 def sent_requests(row: Row) -> Requests:
@@ -53,8 +55,10 @@ def sent_requests(row: Row) -> Requests:
     requests = replace(requests, chat=_is_chat(row))
     if own := drawn_lengths(row, many, read, written):
         return replace(requests, input=own[0], output=own[1])
-    talks = not _SYNTHETIC.search(text(row, "dataset"))
-    drawn = conversations(many, read, written) if talks else None
+    named = text(row, "dataset")
+    drawn = None if _SYNTHETIC.search(named) else conversations(many, read, written)
+    if drawn is None and _CONVERSATIONS.search(named):
+        drawn = ended_sooner(many, read, written)
     return replace(requests, input=drawn[0], output=drawn[1]) if drawn else requests
 
 

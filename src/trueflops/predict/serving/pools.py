@@ -23,7 +23,7 @@ from trueflops.predict.serving.flow import JOINING, Flow, Stations, steady_flow
 from trueflops.predict.serving.passes import summed_over
 from trueflops.predict.serving.point import Limited, Pool, PooledPoint
 from trueflops.predict.serving.server import BATCHING_ERROR, Server
-from trueflops.runtime import Estimate, Term, leaf, total
+from trueflops.runtime import Estimate, Term, leaf, reaching, total
 from trueflops.sizes import Array
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
@@ -99,6 +99,7 @@ class Pools:
             spread=host["request_error"],
             least=read.alone.least,
         )
+        ttft = reaching(ttft, host["request_later"])
         whole = total(
             "request",
             overhead,

@@ -35,7 +35,7 @@ from trueflops.predict.serving.stage_memory import memory_of
 from trueflops.predict.serving.stages import StagedPasses
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
-from trueflops.runtime import Estimate, Term, leaf, total
+from trueflops.runtime import Estimate, Term, leaf, reaching, total
 from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
 from trueflops.workload import Serving
@@ -348,7 +348,7 @@ class Server:
         """
         host = self.profile.curve("framework")
         first_wave = running / together / (2.0 * self.workload.waves) if running > 1 else 0.0
-        return total(
+        first = total(
             "ttft",
             leaf("request", host["request"], host, "framework"),
             prefill,
@@ -358,4 +358,5 @@ class Server:
             cause="request",
             spread=host["request_error"],
             least=prefill.least,
-        ).estimate
+        )
+        return reaching(first, host["request_later"]).estimate
