@@ -20,6 +20,7 @@ speculative.py published speed-ups by drafts
   pools.py       rows of prefill and decode on workers of their own
   deployment.py  a model on a server, each load predicted once
 kernels.py     tables of measured kernels; measured.py: judged under a measured profile
+passes.py      passes of decoding measured alone
 regimes.py     what accuracy is claimed; regime_rows.py: of which rows
 cells.py       cells as numbers, or why not
 profiles.py    which profile a run is predicted with

@@ -12,6 +12,7 @@ from trueflops.runtime import Estimate
 Timed = Literal["prompt", "one request's tokens", "tokens", "requests"]
 Quantity = Literal[
     "op_seconds",
+    "pass_seconds",
     "step_seconds",
     "tokens_per_second",
     "peak_bytes",
@@ -133,7 +134,28 @@ class SpeculativeRow:
         return f"{self.source} ({self.apart})" if self.apart else self.source
 
 
-MeasuredRow = KernelRow | TrainingRow | InferenceRow | ServerRow | CacheRow | SpeculativeRow
+@dataclass(frozen=True, slots=True)
+class PassRow:
+    """A pass of decoding measured alone: of a model, or of what drafts for it."""
+
+    chip: str
+    model: str
+    drafter: str  # the method whose network ran; "": the model itself
+    tokens: int  # of each request
+    past: int  # tokens of each request that are cached
+    batch: int
+
+    apart = framework = unknown_software = ""
+
+    @property
+    def group(self) -> str:
+        """What ran."""
+        return f"{self.model} {self.drafter}".strip()
+
+
+MeasuredRow = (
+    KernelRow | TrainingRow | InferenceRow | ServerRow | CacheRow | SpeculativeRow | PassRow
+)
 
 
 class Finding(NamedTuple):

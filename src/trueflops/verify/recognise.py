@@ -16,6 +16,7 @@ from trueflops.verify import (
     kernels,
     kv_cache,
     latency,
+    passes,
     serving,
     speculative,
     training,
@@ -42,6 +43,7 @@ def _acceptance(table: Table, profiles: Profiles) -> Findings:
 READERS: Final[tuple[Reader, ...]] = (
     Reader("training runs", training.COLUMNS, training.verify_training),
     Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
+    Reader("passes of decoding", passes.COLUMNS, passes.passes_findings),
     Reader("kernels", kernels.COLUMNS, kernels.verify_kernels),
     Reader("inference runs", inference.COLUMNS, inference.inference_findings),
     Reader("latencies under a load", latency.COLUMNS, latency.latency_findings),

@@ -14,6 +14,7 @@ from trueflops.verify.findings import (
     Finding,
     InferenceRow,
     KernelRow,
+    PassRow,
     ServerRow,
     SpeculativeRow,
     Timed,
@@ -48,6 +49,11 @@ def kernel(
         return not wide or ((row.n or 0) >= NARROW and (row.k or 0) >= NARROW)
 
     return chosen
+
+
+def decoding_pass(found: Finding) -> bool:
+    """Passes of a model or of its drafter, without an engine."""
+    return isinstance(found.about, PassRow)
 
 
 def odd_product(found: Finding) -> bool:
