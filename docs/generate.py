@@ -27,6 +27,8 @@ PAGES = (
     ROOT / "README.zh-CN.md",
     ROOT / "docs" / "provenance.md",
     ROOT / "docs" / "pools.md",
+    ROOT / "docs" / "engines.md",
+    ROOT / "docs" / "serving.md",
     *sorted((ROOT / "docs" / "concepts").glob("*.md")),
 )
 BLOCK = re.compile(r"```console\n\$ trueflops ([^\n]*)\n.*?```", re.DOTALL)

@@ -192,11 +192,18 @@ def test_qwens_hybrids_see_and_hold_their_encoder(judge: Judge) -> None:
     assert held == pytest.approx(2.0 * (26_895_998_464 + 0.58e9), rel=0.01)
 
 
-def test_what_a_plan_has_no_word_for_is_refused(judge: Judge) -> None:
+def test_keys_that_ranks_share_are_counted_once(judge: Judge) -> None:
+    row = "a,log,vllm,0.18,Qwen3-235B-A22B,bf16,auto,H200,141,8,1,,,0.9,,,,,,,,,,1000000,,{0}"
+    alone = _of(judge(row.format("")), "kv_tokens").predicted
+    spread = _of(judge(row.format("decode-context-parallel 2")), "kv_tokens").predicted
+    assert spread == pytest.approx(2.0 * alone, rel=1e-4)  # 4 heads of keys on 8 ranks
+    for said, ways in (("-dcp 4", "1, 2"), ("DCP on", "1, 2")):
+        found = judge(row.format(said))
+        assert f"Qwen3-235B-A22B can have {ways}" in found.refused[0].reason
+
+
+def test_what_cannot_be_told_is_refused(judge: Judge) -> None:
     row = "a,log,vllm,0.18,Qwen3-8B,bf16,auto,H200,141,8,1,,,0.9,,,,,,,,,,1000000,,{0}"
-    assert judge(row.format("")).rows
-    found = judge(row.format("decode-context-parallel 4"))
-    assert "decode context parallelism" in found.refused[0].reason
     narrow = row.replace("Qwen3-8B,bf16", "Qwen3.5-27B,{1}")
     assert judge(narrow.format("", "bf16")).rows
     assert "leaves wide" in judge(narrow.format("", "gptq")).refused[0].reason

@@ -18,7 +18,7 @@ from trueflops.errors import BadInput
 from trueflops.graph.passes import format_named
 from trueflops.language import say
 from trueflops.model import Model
-from trueflops.plan import check_plan, serving_plan
+from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.plan.words import read_worker
 from trueflops.predict import Point, Pool, PooledPoint, Pools, Server, ServingPoint
 from trueflops.predict.released import Weights, multiplies, served_weights
@@ -65,7 +65,7 @@ def check_kind(options: argparse.Namespace) -> None:
 
 def chooses(options: argparse.Namespace, limits: Limits) -> bool:
     """Whether configurations of every kind are sought, and not only cuts at one load."""
-    if options.tp or options.pp or options.ep or options.provenance or options.ops:
+    if any(getattr(options, name) for name in ("tp", "pp", "ep", "dcp", "provenance", "ops")):
         return False
     formats = ANY in (options.weights, options.cache)
     asked = options.users is not None or options.pools or options.pareto or options.plot
@@ -193,12 +193,25 @@ def _too_large(point: PooledPoint) -> str:
 
 def _given_pool(options: argparse.Namespace, server: Server, name: str) -> Pool:
     workers, degrees = read_worker(getattr(options, name), name)
-    tp, pp, dp = (degrees.get(axis, 1) for axis in ("tp", "pp", "dp"))
-    plan = serving_plan(
-        server.model, server.dtype, tp=tp, pp=pp, replicas=dp, ep=degrees.get("ep", 1)
-    )
-    check_plan(plan, server.model, tp * pp * dp)
-    return Pool(plan, workers)
+    replicas = degrees.pop("dp", 1)
+    count = degrees.get("tp", 1) * degrees.get("pp", 1) * replicas
+    return Pool(laid_out(server, count, replicas=replicas, **degrees), workers)
+
+
+def laid_out(server: Server, count: int, **degrees: int) -> Plan:
+    """The plan of these degrees on so many accelerators, if it is one and the engine can run it."""
+    plan = serving_plan(server.model, server.dtype, **degrees)
+    check_plan(plan, server.model, count)
+    if plan.dcp > 1 and not server.engine.spreads:
+        raise BadInput(
+            say(
+                "dcp {dcp}: {engine} does not spread cached keys over ranks of tp; leave it out, "
+                "or name vLLM or SGLang with --engine",
+                dcp=plan.dcp,
+                engine=server.engine.name,
+            )
+        )
+    return plan
 
 
 def _check(options: argparse.Namespace, limits: Limits) -> None:

@@ -29,6 +29,7 @@ from trueflops.units import GIBI, read_number
 from trueflops.workload import Serving
 
 _RELEASE: Final = re.compile(r"v?\d{1,4}(\.\d{1,6}){0,3}[\w.+-]{0,40}")
+_CUT: Final = ("tp", "pp", "ep", "dcp")  # flags that together say how a model is laid out
 _TYPED: Final = ("memory_share", "cpu_offload_gb")  # flags that are read as they are typed
 ALL_LAYERS: Final = 999  # as people write it
 MOST_TOKENS: Final = 2**31  # that any of these flags may ask for
@@ -162,13 +163,13 @@ class Deployment:
         path = own_path(name)
         said = read_deployment(path)
         self.said = said
-        typed = any(getattr(self.options, each) is not None for each in ("tp", "pp", "ep"))
+        typed = any(getattr(self.options, each) is not None for each in _CUT)
         flags = {
             key: value
             for key, value in vars(said).items()
             if key not in ("engine", "model", "dp", "ignored") and value is not None
         }
-        cut = {key: flags.pop(key, None) or 1 for key in ("tp", "pp", "ep")}
+        cut = {key: flags.pop(key, None) or 1 for key in _CUT}
         flags |= {} if typed else cut
         for key, value in flags.items():
             if getattr(self.options, key) is None:
@@ -249,6 +250,7 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
         pp=int(plan.pp),
         dp=point.replicas,
         ep=int(plan.ep),
+        dcp=plan.dcp if plan.dcp > 1 else None,
         weights="fp8" if narrows and not _as_released(point) else None,
         cache=options.cache,
         memory_share=engine.share(int(plan.tp * plan.pp)) if pooled else None,

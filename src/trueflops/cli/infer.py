@@ -17,6 +17,7 @@ from trueflops.cli.choosing import (
     choose,
     chooses,
     formats_of,
+    laid_out,
     show_pools,
 )
 from trueflops.cli.deploying import Deployment, engine_for, engine_notes, length_for
@@ -51,7 +52,7 @@ from trueflops.errors import BadInput, join_or
 from trueflops.files import check_writable
 from trueflops.language import mark, say
 from trueflops.model import add_copies, read_model
-from trueflops.plan import Plan, check_plan, serving_plan
+from trueflops.plan import Plan
 from trueflops.predict import Server, ServingPoint
 from trueflops.predict.provenance import serving_provenance
 from trueflops.predict.ran_ops import Ran, serving_ops
@@ -233,7 +234,7 @@ def ask(options: argparse.Namespace) -> Answer:
 
 def _cuts(options: argparse.Namespace, server: Server, limits: Limits) -> list[ServingPoint]:
     """The cut that the flags spell out, or the best of all."""
-    if not server.stages and (options.tp or options.pp or options.ep):
+    if not server.stages and any((options.tp, options.pp, options.ep, options.dcp)):
         return [server.predict(given_plan(options, server))]
     with Waiting(say("trying every cut of {count:,} accelerators", count=server.cluster.count)):
         return search_serving(server, limits, options.top)
@@ -300,11 +301,10 @@ def _limits(options: argparse.Namespace) -> Limits:
 def given_plan(options: argparse.Namespace, server: Server) -> Plan:
     """The plan that the flags spell out; replicas take what is left."""
     count = server.cluster.count
-    tp, pp, ep = options.tp or 1, options.pp or 1, options.ep or 1
+    tp, pp = options.tp or 1, options.pp or 1
     replicas = max(count // (tp * pp), 1)
-    plan = serving_plan(server.model, server.dtype, tp=tp, pp=pp, replicas=replicas, ep=ep)
-    check_plan(plan, server.model, count)
-    return plan
+    degrees = {"tp": tp, "pp": pp, "ep": options.ep or 1, "dcp": options.dcp or 1}
+    return laid_out(server, count, replicas=replicas, **degrees)
 
 
 def show(

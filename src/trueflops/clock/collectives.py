@@ -31,8 +31,9 @@ from trueflops.sizes import Array, Size
 class Placement:
     """How far apart the ranks of a group are, along each axis that a rank's graph uses.
 
-    Tensor parallel ranks are neighbours, context parallel ones a tp apart (Megatron's order);
-    expert groups lie over tp, cp and dp together, expert-tensor ranks innermost.
+    Tensor parallel ranks are neighbours, and so are those of them that share keys (vLLM's
+    parallel_state.py); context parallel ones are a tp apart (Megatron's order); expert groups lie
+    over tp, cp and dp together, expert-tensor ranks innermost.
     """
 
     stride: dict[str, Size]
@@ -41,7 +42,7 @@ class Placement:
     def of(cls, plan: Plan) -> Placement:
         """Strides of a plan's axes."""
         expert = plan.etp if plan.sp else np.maximum(plan.tp, plan.etp)
-        return cls({"tp": 1.0, "cp": plan.tp, "etp": 1.0, "ep": expert})
+        return cls({"tp": 1.0, "dcp": 1.0, "cp": plan.tp, "etp": 1.0, "ep": expert})
 
 
 @dataclass(frozen=True)

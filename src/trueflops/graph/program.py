@@ -33,6 +33,7 @@ from trueflops.graph.passes import (
     recompute,
     run_beside,
     shard,
+    spread_keys,
     write_out,
 )
 from trueflops.graph.template import Template
@@ -47,7 +48,7 @@ SHAPING: Final = (*AXES, "micro_batch")  # axes first: predict/costs relies on i
 STRUCTURE: Final = (
     "sp", "cp_kind", "flash", "fused", "loss", "implementation", "recompute", "compute",
     "dispatch", "adapters", "lora_rank", "lora_targets", "lora_dropout", "lora_fused",
-    "adapter_dtype", "base_format", "residual_dtype", "parameter_dtype", "mixed",
+    "adapter_dtype", "base_format", "residual_dtype", "parameter_dtype", "mixed", "dcp",
 )  # fmt: skip
 """The other plan fields that do."""
 Structure = tuple[Any, ...]  # their values
@@ -189,7 +190,7 @@ def _lower(
     def lower(graph: Graph, carries: bool = True) -> Graph:
         if weights is not None:
             graph = quantise(graph, weights, training=run.training)
-        graph = shard(graph, by)
+        graph = spread_keys(shard(graph, by), plan.dcp, decoding=run.decoding)
         if freezes:
             graph = dequantise(graph, packed)
         graph = fuse(

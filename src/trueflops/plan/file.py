@@ -18,7 +18,8 @@ from trueflops.language import say
 from trueflops.model.config import decode_json
 from trueflops.plan.plan import NUMERIC, Plan
 
-_WHOLE = ("tp", "cp", "pp", "vpp", "dp_replicate", "dp_shard", "zero", "ep", "etp", "micro_batch")
+_WHOLE = ("tp", "cp", "pp", "vpp", "dp_replicate", "dp_shard", "zero", "ep", "etp", "micro_batch",
+          "dcp")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ of equal length, one element per plan; the others are one value for all of them.
 
 tp            tensor parallel: heads, FFN and vocabulary split; sp also splits the sequence between
 cp            context parallel: the sequence split, keys and values by ring or all-to-all
+dcp           of a server: ranks of tp over which cached keys that all of them need are spread
 pp, vpp       pipeline stages, and how many interleaved pieces each holds; of zb-v always two
 ep, etp       experts spread over ranks; each expert's own tensor parallelism
 dp_replicate  replicas that hold everything; dp_shard: replicas that share it by ZeRO stage
@@ -142,6 +143,7 @@ class Plan:
     adapter_dtype: str = "fp32"  # as PEFT keeps adapters beside 16-bit weights
     base_format: str = "nf4"  # of QLoRA's frozen weights: graph/passes/dequantise.py
     residual_dtype: str = ""  # "": as `stream_dtype` says
+    dcp: int = 1  # ranks of tp over which a server spreads the keys of a sequence
     mtp: int = 0  # modules that predict further tokens, trained beside the model (DeepSeek-V3 §2.2)
     freeze_layers: int = 0  # the first layers, and the embedding before them, are not trained
 

@@ -18,6 +18,7 @@ from trueflops.model import Model
 from trueflops.plan.asked import Ask, Mask, expert_ffns, experts, ffns, heads, kv_heads
 from trueflops.plan.plan import Plan
 from trueflops.plan.scheduled import pairs_suit, schedule_suits, what_it_needs
+from trueflops.plan.spread import keys_spread, spread_advice
 from trueflops.plan.tuning import has_targets, sizes_suit, targets_advice, widths_suit
 from trueflops.sizes import divisors
 from trueflops.workload import Training
@@ -304,6 +305,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("TP_HEADS", lambda a: a.every(heads(a), a.plan.tp), _fit("heads", "tp", heads)),
     Rule("TP_KV_HEADS", _kv_heads_divide, _fit("key/value heads", "tp", kv_heads)),
+    Rule("DCP", keys_spread, spread_advice),
     Rule("TP_FFN", lambda a: a.every(ffns(a), a.plan.tp), _fit("FFN columns", "tp", ffns)),
     Rule("EP_EXPERTS", lambda a: a.every(experts(a), a.plan.ep), _fit("experts", "ep", experts)),
     Rule(

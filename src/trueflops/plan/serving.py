@@ -15,6 +15,7 @@ def serving_plan(
     replicas: int = 1,
     ep: int = 1,
     etp: int | None = None,
+    dcp: int = 1,
 ) -> Plan:
     """A plan of `replicas` that each have their own attention and cache.
 
@@ -31,4 +32,5 @@ def serving_plan(
         etp=left if etp is None else etp,
         compute=compute,
         dispatch="deduplicated",
+        dcp=dcp,
     )

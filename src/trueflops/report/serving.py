@@ -14,6 +14,7 @@ from trueflops.graph.passes import format_named
 from trueflops.language import mark, say, word
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.spread import ways_to_spread
 from trueflops.plan.words import serving_words
 from trueflops.predict import Point, ServingPoint
 from trueflops.predict.serving.memory import KvCache
@@ -207,6 +208,21 @@ def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
     return table
 
 
+def _or_spread(point: ServingPoint) -> str:
+    """What spreading keys over ranks that now hold the same ones would do."""
+    tp, dcp = int(point.plan.tp), point.plan.dcp
+    ways = [n for n in ways_to_spread(point.model, tp) if n > dcp] if point.engine.spreads else []
+    if not ways:
+        return ""
+    enough = [n for n in ways if point.most_requests * n // dcp >= point.batch]
+    if enough:
+        return say(", or with --tp {tp} --dcp {dcp}", tp=tp, dcp=enough[0])
+    times = ways[-1] // dcp
+    return say(
+        "; --tp {tp} --dcp {dcp} has {times} times the room", tp=tp, dcp=ways[-1], times=times
+    )
+
+
 def why_not(point: ServingPoint) -> str:
     """By how much a point does not fit, what runs all the same, and what would help.
 
@@ -221,8 +237,9 @@ def why_not(point: ServingPoint) -> str:
             waits=count(waits),
         )
         would = say(
-            "It would with --concurrency {most_requests}.",
+            "It would with --concurrency {most_requests}{or_spread}.",
             most_requests=point.most_requests * point.replicas,
+            or_spread=_or_spread(point),
         )
         return say(
             "{over} too many for all requests at once; {now}. {would}",

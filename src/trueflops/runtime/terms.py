@@ -37,6 +37,7 @@ COMPUTE: Final = {
 COMMUNICATION: Final = {
     "tp": "tensor parallel",
     "cp": "context parallel",
+    "dcp": "decode context parallel",
     "ep": "expert all-to-all",
     "etp": "expert tensor parallel",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
@@ -11,6 +12,7 @@ from trueflops.catalog.networks import with_bus
 from trueflops.catalog.nodes import default_node
 from trueflops.model import Model
 from trueflops.plan import Plan, serving_plan
+from trueflops.plan.spread import ways_to_spread
 from trueflops.predict import Pool, PooledPoint, Pools, Server, ServingPoint
 from trueflops.predict.serving import Offload, Stage
 from trueflops.predict.serving.speculation import Speculation
@@ -21,6 +23,7 @@ from trueflops.runtime.terms import Estimate
 from trueflops.serve.load import Requests
 from trueflops.serve.outcome import Outcome, outcome
 from trueflops.serve.simulated import Deployed
+from trueflops.verify.cells import Missing
 from trueflops.verify.profiles import Profiles
 from trueflops.workload import Serving
 
@@ -36,6 +39,7 @@ class Layout:
     replicas: int = 1
     ep: int = 1
     etp: int = 1
+    dcp: int = 1
 
     @property
     def devices(self) -> int:
@@ -52,7 +56,28 @@ class Layout:
             replicas=self.replicas,
             ep=self.ep,
             etp=self.etp,
+            dcp=self.dcp,
         )
+
+
+_SPREAD: Final = re.compile(
+    r"(?:\bdecode[-_ ]context[-_ ]parallel(?:ism)?|\bdcp)(?:[-_]size)?\s*[=:]?\s*(\d{1,3})?\b",
+    re.IGNORECASE,
+)
+
+
+def spread_over(said: str, model: Model, tp: int) -> int:
+    """Over how many of tp's ranks cached keys are spread, as a launch command or notes say it."""
+    found = _SPREAD.search(said)
+    if found is None:
+        return 1
+    dcp, ways = int(found[1] or 0), ways_to_spread(model, tp)
+    if dcp not in ways:
+        raise Missing(
+            f"decode context parallelism over {dcp or 'some'} ranks of tp {tp}: {model.name} can "
+            f"have {', '.join(map(str, ways))}"
+        )
+    return dcp
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
 from trueflops.units import GIBI
 from trueflops.verify.cells import Missing, count, number, share, text, whole
-from trueflops.verify.deployment import Layout
+from trueflops.verify.deployment import Layout, spread_over
 from trueflops.verify.findings import CacheRow, Finding, Findings, Quantity, Refusal
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.run_format import cache_bits, framework_of, knows_engine, weight_format
@@ -60,7 +60,6 @@ _OF_CONFIG: Final = ("fp8", "fp8_block")
 """What a config.json calls its weights (quant_method) whose experts are narrower still: engines
 print that word (DeepSeek-V4: quant=fp8), and load experts as they are."""
 EIGHT: Final = 8.0  # bits: checkpoints of so many narrow every product alike
-_SPLIT: Final = re.compile(r"decode[- ]context[- ]parallel|\bdcp\b", re.IGNORECASE)
 # Rows whose notes say that something else than the engine's rule decided.
 _APART: Final = re.compile(
     r"capped|\bfork\b|\bleaks?\b|offload|in doubt|inconsistent|unified memory|disagree|"
@@ -191,8 +190,6 @@ class _Start:
     @classmethod
     def at(cls, row: Row, profiles: Profiles, length: int = 0) -> _Start:
         """The same with a length; 0: the row's, or the model's own."""
-        if _SPLIT.search(text(row, "notes")):
-            raise BadInput("decode context parallelism: a plan has no word for it")
         tower = tower_of(text(row, "model"))
         model, chip = _model(row, tower), _chip(row)
         name = framework_of(text(row, "engine"))
@@ -280,7 +277,8 @@ def _layout(row: Row, engine: str, model: Model) -> Layout:
     if engine == "sglang" and dp > 1:  # attention's ranks are tp / dp, and experts over all
         return Layout(max(tp // dp, 1), pp, dp, ep, max(tp // ep, 1) if model.is_moe else 1)
     etp = max(tp // ep, 1) if model.is_moe else 1
-    return Layout(tp, pp, 1 if ep <= tp else dp, ep, etp)
+    dcp = spread_over(text(row, "notes"), model, tp)
+    return Layout(tp, pp, 1 if ep <= tp else dp, ep, etp, dcp)
 
 
 def _engine(

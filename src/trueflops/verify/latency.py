@@ -32,7 +32,7 @@ from trueflops.serve.interval import each_token, first_token, queueing
 from trueflops.serve.outcome import Outcome
 from trueflops.verify.bench_serving import SentBefore
 from trueflops.verify.cells import measured, require, share, text, whole
-from trueflops.verify.deployment import Bench, Deployment, Layout
+from trueflops.verify.deployment import Bench, Deployment, Layout, spread_over
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
 from trueflops.verify.harness import repeated
 from trueflops.verify.profiles import Profiles
@@ -185,7 +185,8 @@ def _run(row: Row) -> Deployment:
         weights = weight_format(_tag(row), "", model, chip)
     framework = framework_of(text(row, "engine"))
     release = _release(row, framework)
-    layout = Layout(tp, pp, dp, ep, experts_tp)
+    dcp = spread_over(flags, model, tp)
+    layout = Layout(tp, pp, dp, ep, experts_tp, dcp)
     return Deployment(
         model,
         chip,

@@ -24,6 +24,8 @@ _SAID_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType({
     "data-parallel": "--dp", "data-parallel-size": "--dp",
     "expert-parallel": "--ep", "expert-parallel-size": "--ep",
     "expert-model-parallel-size": "--ep", "enable-expert-parallel": "--ep",
+    "decode-context-parallel": "--dcp", "decode-context-parallel-size": "--dcp",
+    "dcp-size": "--dcp",
     "sequence-parallel": "--sp",
     "seq-length": "--seq", "seq-len": "--seq", "sequence-length": "--seq", "max-seq-len": "--seq",
     "context-length": "--seq",

@@ -311,6 +311,13 @@ def infer_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--tp", type=whole, default=None, metavar="N", help="tensor parallel")
     plan.add_argument("--pp", type=whole, default=None, metavar="N", help="pipeline stages")
     plan.add_argument("--ep", type=whole, default=None, metavar="N", help="expert parallel")
+    plan.add_argument(
+        "--dcp",
+        type=whole,
+        default=None,
+        metavar="N",
+        help="decode context parallel: ranks of tp over which cached keys are spread",
+    )
     plan.add_argument("--prefill", metavar="POOL", help="workers that only read prompts, as 2xtp4")
     plan.add_argument(
         "--decode", metavar="POOL", help="and those that only write, as 1xtp1dp16ep16"

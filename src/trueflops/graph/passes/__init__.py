@@ -2,6 +2,7 @@
 
 quantise       narrower weights and matmuls
 shard          one rank's part, collectives where layouts change
+spread_keys    cached keys that ranks of tp would all hold, dealt out over them
 dequantise     packed weights that are written out for their products
 autocast       fp32 streams, a cast before every product
 write_out      ops as the PyTorch functions that a program calls
@@ -29,4 +30,5 @@ from trueflops.graph.passes.recompute import recompute as recompute
 from trueflops.graph.passes.ring import merge_steps as merge_steps
 from trueflops.graph.passes.shard import Degrees as Degrees
 from trueflops.graph.passes.shard import shard as shard
+from trueflops.graph.passes.spread import spread_keys as spread_keys
 from trueflops.graph.passes.written import write_out as write_out

@@ -19,7 +19,7 @@ from trueflops.interop.engines.partition import FLAGS, read_partition, settle
 from trueflops.language import say
 from trueflops.units import read_number
 
-WHOLE: Final = ("tp", "pp", "dp", "ep", "max_model_len", "block_size", "max_num_seqs",
+WHOLE: Final = ("tp", "pp", "dp", "ep", "dcp", "max_model_len", "block_size", "max_num_seqs",
                 "max_num_batched_tokens")  # fmt: skip
 LARGEST: Final = 10**9
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)(?::?[-?]([^}]*))?\}?")
@@ -85,7 +85,7 @@ def flag_words(deployed: Deployed) -> list[str]:
     words = []
     for field, flags in spoken.flags.items():
         value = getattr(deployed, field)
-        if field == "model" or value is None or (value == 1 and field in ("pp", "dp", "ep")):
+        if field == "model" or value is None or (value == 1 and field in ("pp", "dp", "ep", "dcp")):
             continue
         flag = f"--{flags[0]}"
         if flags[0] in spoken.switches:

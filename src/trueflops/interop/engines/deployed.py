@@ -21,6 +21,7 @@ class Deployed:
     pp: int | None = None
     dp: int | None = None  # replicas, each with its own attention
     ep: int | None = None
+    dcp: int | None = None  # ranks of tp over which cached keys are spread
     weights: str | None = None
     cache: str | None = None
     memory_share: float | None = None
@@ -72,6 +73,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "pp": ("pipeline-parallel-size", "pp"),
             "dp": ("data-parallel-size", "dp"),
             "ep": ("enable-expert-parallel", "ep"),
+            "dcp": ("decode-context-parallel-size", "dcp"),
             "weights": ("quantization", "q"),
             "cache": ("kv-cache-dtype",),
             "memory_share": ("gpu-memory-utilization",),
@@ -100,6 +102,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "pp": ("pp-size", "pp", "pipeline-parallel-size"),
             "dp": ("dp-size", "dp", "data-parallel-size"),
             "ep": ("ep-size", "ep", "expert-parallel-size"),
+            "dcp": ("dcp-size", "decode-context-parallel-size"),
             "weights": ("quantization",),
             "cache": ("kv-cache-dtype",),
             "memory_share": ("mem-fraction-static",),

@@ -12,6 +12,8 @@ prefixes are cached: the state at the end of the last block is kept beside. vLLM
 size, so that those of attention grow until a state fits into one, in multiples of what kernels take
 (models/config.py, HybridAttentionMambaModelConfig):
     tokens of a block = 16 · ⌈state / (16 · bytes of a token in a layer)⌉, of a latent 64 for 16
+Where keys are spread (Plan.dcp) each rank keeps one token in so many, and a block of all of them
+holds so many times the tokens (v1/core/single_type_kv_cache_manager.py).
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class Cache:
             if attention is None or attention.borrows:
                 continue
             window = 0 if engine.windows == "whole" else attention.window
-            found[window, _token_bytes(attention, int(plan.tp), bits, engine)] += layers
+            size = _token_bytes(attention, int(plan.tp), bits, engine) / plan.dcp
+            found[window, size] += layers
             if attention.pooled and attention.pooled.rate:
                 found[0, _pooled_bytes(attention, attention.pooled, bits)] += layers
                 own = _unpooled(attention, attention.pooled)
@@ -85,9 +88,9 @@ class Cache:
         kept = {size: ceil(layers / int(plan.pp)) for size, layers in states.items()}
         if engine.windows != "groups" or not kinds:
             held = unpooled + sum(size * layers for size, layers in kept.items())
-            return cls(tuple(kinds), engine, held, engine.block if kinds else 0)
+            return cls(tuple(kinds), engine, held, engine.block * plan.dcp if kinds else 0)
         latent = model.has_latent
-        block = _block(kinds, kept, engine, ALIGNED_LATENT if latent else ALIGNED)
+        block = _block(kinds, kept, engine, plan, ALIGNED_LATENT if latent else ALIGNED)
         size = max(kind.token_bytes for kind in kinds)
         kinds += [Kind(layers, size, 0, state=True) for layers in kept.values()]
         return cls(tuple(_grouped(kinds)), engine, unpooled, block)
@@ -199,11 +202,13 @@ def _state_bytes(recurrent: Recurrent, tp: int) -> float:
     return (state + looked_at) / 8.0
 
 
-def _block(kinds: list[Kind], states: Mapping[float, int], engine: Engine, aligned: int) -> int:
+def _block(
+    kinds: list[Kind], states: Mapping[float, int], engine: Engine, plan: Plan, aligned: int
+) -> int:
     """Tokens of a block into which every state fits."""
     token = max(kind.token_bytes for kind in kinds)
     needed = max((aligned * ceil(size / (aligned * token)) for size in states), default=0)
-    return max(engine.block, needed)
+    return max(engine.block * plan.dcp, needed)
 
 
 def _grouped(kinds: list[Kind]) -> list[Kind]:
