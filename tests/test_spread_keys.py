@@ -9,6 +9,7 @@ import pytest
 import trueflops as tf
 from trueflops.cli.main import main
 from trueflops.graph import Op, Pass, compile_program
+from trueflops.graph.build.layout import SparseKernel
 from trueflops.graph.ir import Collective, Node
 from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.graph.rules import work
@@ -19,21 +20,23 @@ from trueflops.plan.spread import ways_to_spread
 from trueflops.predict.serving.cache import Cache
 from trueflops.profile.engines import engine_of
 
-LATENT, HEADS = "DeepSeek-V3", "Qwen3-235B-A22B"
+LATENT, HEADS, CHOSEN = "DeepSeek-V3", "Qwen3-235B-A22B", "DeepSeek-V3.2"
 BATCH, PAST = 32.0, 8191.0
 
 
 def nodes(model: str, dcp: int, *, seq: float = 1.0, past: float = PAST) -> list[Node]:
     """The last layer of a rank of tp 8."""
     read = tf.read_model(model)
-    run = Pass(BATCH, seq, past, training=False, decoding=seq == 1.0)
+    sparse = SparseKernel() if model == CHOSEN else None
+    run = Pass(BATCH, seq, past, training=False, decoding=seq == 1.0, sparse=sparse)
     program = compile_program(read, serving_plan(read, "bf16", tp=8, dcp=dcp), run)
     return list(program.blocks[-1].forward)
 
 
-def attention(found: list[Node]) -> Op:
+def attention(found: list[Node], part: str = "core") -> Op:
     kinds = (Kind.ATTENTION, Kind.ATTENTION_DECODE)
-    return next(n for n in found if isinstance(n, Op) and n.kind in kinds)
+    own = (n for n in found if isinstance(n, Op) and n.kind in kinds)
+    return next(n for n in own if n.part == part)
 
 
 def sent(found: list[Node]) -> list[Collective]:
@@ -69,6 +72,19 @@ def test_a_prompt_needs_others_for_the_tokens_before_it_alone() -> None:
     assert queries.payload.bytes == answers.payload.bytes == BATCH * 1024 * 16 * 128 * 2
 
 
+@pytest.mark.parametrize("seq", [1.0, 4096.0])
+def test_an_indexer_scores_the_ranks_own_keys_and_shares_the_best(seq: float) -> None:
+    alone, spread = (nodes(CHOSEN, dcp, seq=seq) for dcp in (1, 8))
+    ours, all_ = (attention(found, "attention") for found in (spread, alone))
+    for what in ("keys", "seen", "cache_bytes"):
+        assert ours.facts[what] == pytest.approx(all_.facts[what] / 8)
+    assert ours.outputs[0].elements == pytest.approx(all_.outputs[0].elements / 8)
+    candidates, queries, *_ = sent(spread)
+    assert candidates.payload.bytes == BATCH * seq * 8 * 2048 * 8
+    assert queries.payload.bytes == BATCH * seq * 128 * (512 + 64) * 2
+    assert attention(spread).facts["keys"] == attention(alone).facts["keys"] / 8
+
+
 def test_a_cache_has_room_for_so_many_times_the_tokens() -> None:
     model, engine = tf.read_model(LATENT), engine_of("vllm")
     alone, spread = (
@@ -82,7 +98,7 @@ def test_a_cache_has_room_for_so_many_times_the_tokens() -> None:
 def test_what_ranks_hold_alike_says_how_far_keys_can_be_spread() -> None:
     ways = {name: ways_to_spread(tf.read_model(name), 8) for name in (LATENT, HEADS)}
     assert ways == {LATENT: [1, 2, 4, 8], HEADS: [1, 2]}
-    for others in ("Llama-3.1-8B", "Gemma-3-27B", "DeepSeek-V3.2", "Qwen3-Next-80B-A3B"):
+    for others in ("Llama-3.1-8B", "Gemma-3-27B", "DeepSeek-V4-Pro", "Qwen3-Next-80B-A3B"):
         assert ways_to_spread(tf.read_model(others), 8) == [1], others
 
 

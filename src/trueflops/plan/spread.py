@@ -1,9 +1,9 @@
 """Which servers can spread the keys of a sequence over ranks of tp: decode context parallelism.
 
 The ranks must hold the same keys: all of tp where a latent has no heads to split, else tp over
-key/value heads; and engines do so for layers that keep every key alike (vLLM's config/model.py,
+key/value heads; and engines do so for layers that keep every key (vLLM's config/model.py,
 verify_with_parallel_config, and v1/core/single_type_kv_cache_manager.py, which refuses windows and
-states).
+states); an indexer may choose single keys of a latent, whose keys are spread alike.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def spread_advice(ask: Ask) -> str:
         return say("dcp {dcp} spreads the cache of a server; training has --cp", dcp=dcp)
     if model.recurrences or not all(map(_keeps_all, model.attentions)):
         return say(
-            "dcp {dcp}: {name} has layers with states, windows or chosen keys, whose cache engines "
-            "do not spread; leave dcp out",
+            "dcp {dcp}: {name} has layers with states, windows or chosen blocks, whose cache "
+            "engines do not spread; leave dcp out",
             dcp=dcp, name=model.name,
         )  # fmt: skip
     ways = ways_to_spread(model, tp)
@@ -54,7 +54,8 @@ def spread_advice(ask: Ask) -> str:
 
 
 def _keeps_all(a: Attention) -> bool:
-    return not (a.window or a.indexer or a.pooled)
+    chooses_blocks = a.indexer is not None and not a.latent
+    return not (a.window or a.pooled or chooses_blocks)
 
 
 def _shares(a: Attention, tp: int, ranks: int) -> bool:

@@ -11,6 +11,10 @@ rank keeps its heads (vLLM's v1/attention/ops/dcp.py, cp_lse_ag_out_rs; SGLang's
 mla). A prompt with tokens before it gathers their latents, and does otherwise as a decode step does
 (mla_attention.py, _context_parallel_compute_prefill_context; flash_attn.py, _forward_with_dcp); one
 without any needs nobody else.
+
+Where an indexer chooses keys, each rank scores its own and names the best of them; all candidates
+are gathered, and of those chosen among them each rank reads its own, of prompts as of decode steps
+(sparse_attn_indexer.py, _merge_dcp_topk_global; mla/sparse_utils.py).
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.sizes import Size
 
 AXIS: Final = "dcp"
+_GROUP: Final = ".group"
+_SCORING: Final = frozenset({Kind.ATTENTION, Kind.ATTENTION_DECODE})
+_CANDIDATE_BITS: Final = 64.0  # a score and a place
 _SHARED: Final = (
     "keys",
     "seen",
@@ -39,8 +46,36 @@ def spread_keys(graph: Graph, ranks: int, *, decoding: bool) -> Graph:
     core = [n for n in graph.forward if isinstance(n, Op) and n.part == "core"]
     if ranks == 1 or not core:
         return graph
-    spread = _decoding if decoding else _reading
-    return replace(graph, forward=tuple(spread(graph.forward, core, ranks)))
+    nodes = list(_choosing(graph.forward, ranks))
+    # A prompt whose keys are chosen reads the latents themselves, as a decode step does.
+    reads_cache = decoding or core[0].kind is not Kind.SCORES
+    spread = _decoding if reads_cache else _reading
+    return replace(graph, forward=tuple(spread(nodes, core, ranks)))
+
+
+def _choosing(nodes: Iterable[Node], ranks: int) -> Iterator[Node]:
+    """The best of the rank's own keys, then the best of these candidates."""
+    scores: Tensor | None = None
+    for node in nodes:
+        if isinstance(node, Op) and node.kind in _SCORING and node.inputs[0].has("index_heads"):
+            scores = _of_group(node.outputs[0], ranks)
+            yield node.changed(outputs=(scores,), facts=_shared(node, ranks))
+        elif scores is not None and node.inputs[0].name == _alone(scores.name):
+            chosen = node.outputs[0]
+            dims = (("ranks", float(ranks)), *chosen.dims)
+            candidates = Tensor(f"{chosen.name}.candidates", dims, _CANDIDATE_BITS, chosen.role)
+            named = chosen.renamed(f"{chosen.name}.own")
+            yield node.changed(inputs=(scores,), outputs=(named,))
+            yield _exchange(CollectiveKind.ALL_GATHER, ranks, candidates, named, candidates)
+            yield Op(f"{chosen.name}.merge", Kind.STREAM, (candidates,), (chosen,), part="merge")
+            scores = None
+        else:
+            yield node
+
+
+def _shared(op: Op, ranks: int) -> dict[str, Any]:
+    """Facts of an attention over the rank's own part of the keys."""
+    return {name: fact / ranks if name in _SHARED else fact for name, fact in op.facts.items()}
 
 
 def _decoding(nodes: Iterable[Node], core: list[Op], ranks: int) -> Iterator[Node]:
@@ -55,12 +90,9 @@ def _decoding(nodes: Iterable[Node], core: list[Op], ranks: int) -> Iterator[Nod
         if not (isinstance(node, Op) and node.part == "core"):
             yield node
             continue
-        facts: dict[str, Any] = {
-            name: fact / ranks if name in _SHARED else fact for name, fact in node.facts.items()
-        }
         inputs = tuple(made.get(t.name, t) for t in node.inputs)
         outputs = tuple(made.get(t.name, t) for t in node.outputs)
-        yield node.changed(inputs=inputs, outputs=outputs, facts=facts)
+        yield node.changed(inputs=inputs, outputs=outputs, facts=_shared(node, ranks))
         if node is last:
             yield from _merged(made[own.name], own, ranks, ranks)
 
@@ -105,7 +137,12 @@ def _of_group(t: Tensor, ranks: int) -> Tensor:
     """What a rank has of its own heads, of all heads of the group and its part of the keys."""
     by = {"heads": float(ranks), "keys": 1.0 / ranks}
     dims = tuple((name, size * by.get(name, 1.0)) for name, size in t.dims)
-    return Tensor(f"{t.name}.group", dims, t.bits, t.role)
+    return Tensor(f"{t.name}{_GROUP}", dims, t.bits, t.role)
+
+
+def _alone(name: str) -> str:
+    """What a tensor of the group is called on one rank."""
+    return name.removesuffix(_GROUP)
 
 
 def _exchange(
