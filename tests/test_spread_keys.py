@@ -17,8 +17,11 @@ from trueflops.interop.engines import read_command
 from trueflops.interop.engines.commands import flag_words
 from trueflops.plan import serving_plan
 from trueflops.plan.spread import ways_to_spread
+from trueflops.predict import ServingPoint
 from trueflops.predict.serving.cache import Cache
-from trueflops.profile.engines import engine_of
+from trueflops.profile.engines import engine_of, engine_on
+from trueflops.search.configurations import search_configurations
+from trueflops.search.serving import Limits
 
 LATENT, HEADS, CHOSEN = "DeepSeek-V3", "Qwen3-235B-A22B", "DeepSeek-V3.2"
 BATCH, PAST = 32.0, 8191.0
@@ -147,3 +150,28 @@ def test_a_pool_may_spread_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
     pools = ["--prefill", "1xtp8", "--decode", "1xtp8dcp8"]
     main(["infer", LATENT, "--on", "16xH200", "--engine", "vllm", *pools])
     assert "tp 8 · dcp 8" in " ".join(capsys.readouterr().out.split())
+
+
+def asked(requests: int) -> tf.Server:
+    where = tf.cluster("8xH200")
+    chip, load = where.accelerator, tf.Serving(32768, 1024, requests)
+    engine, profile = engine_on("vllm", chip), tf.profile_of(chip, "vllm")
+    return tf.Server(tf.read_model(LATENT), load, where, profile, weights="fp8", engine=engine)
+
+
+def test_a_search_spreads_keys_where_the_cache_is_full() -> None:
+    best, *others = tf.search_serving(asked(128), Limits())
+    assert best.plan.dcp > 1
+    assert best.fits
+    alone = [p for p in others if p.plan.dcp == 1]
+    assert all(p.tokens_per_second.value < best.tokens_per_second.value for p in alone)
+    assert all(p.plan.dcp == 1 for p in tf.search_serving(asked(8), Limits()))
+
+
+def test_the_largest_load_in_time_may_need_spread_keys() -> None:
+    limits = Limits(tpot_seconds=0.1)
+    found = search_configurations(asked(8), limits, any_load=True, pools=False).points
+    spread = [p for p in found if isinstance(p, ServingPoint) and p.plan.dcp > 1]
+    assert all(map(limits.met, spread))
+    loads = [(p.plan.but(dcp=1), int(p.workload.concurrency)) for p in spread]
+    assert any(not asked(requests).predict(plan).fits for plan, requests in loads)

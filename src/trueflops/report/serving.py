@@ -14,7 +14,6 @@ from trueflops.graph.passes import format_named
 from trueflops.language import mark, say, word
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.plan.spread import ways_to_spread
 from trueflops.plan.words import serving_words
 from trueflops.predict import Point, ServingPoint
 from trueflops.predict.serving.memory import KvCache
@@ -210,17 +209,13 @@ def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
 
 def _or_spread(point: ServingPoint) -> str:
     """What spreading keys over ranks that now hold the same ones would do."""
-    tp, dcp = int(point.plan.tp), point.plan.dcp
-    ways = [n for n in ways_to_spread(point.model, tp) if n > dcp] if point.engine.spreads else []
-    if not ways:
+    tp, dcp = int(point.plan.tp), point.spread_for(point.batch)
+    times = dcp // point.plan.dcp
+    if times == 1:
         return ""
-    enough = [n for n in ways if point.most_requests * n // dcp >= point.batch]
-    if enough:
-        return say(", or with --tp {tp} --dcp {dcp}", tp=tp, dcp=enough[0])
-    times = ways[-1] // dcp
-    return say(
-        "; --tp {tp} --dcp {dcp} has {times} times the room", tp=tp, dcp=ways[-1], times=times
-    )
+    if point.most_requests * times >= point.batch:
+        return say(", or with --tp {tp} --dcp {dcp}", tp=tp, dcp=dcp)
+    return say("; --tp {tp} --dcp {dcp} has {times} times the room", tp=tp, dcp=dcp, times=times)
 
 
 def why_not(point: ServingPoint) -> str:

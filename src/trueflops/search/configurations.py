@@ -8,6 +8,7 @@ speed for one user against tokens per accelerator (`pareto`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +17,14 @@ import numpy as np
 from trueflops.plan import Plan
 from trueflops.predict import Point, PooledPoint, Server, ServingPoint
 from trueflops.search.pooled import PoolSearch
-from trueflops.search.serving import Limits, busiest, cuts, loaded_points, prepare_plans
+from trueflops.search.serving import (
+    Limits,
+    busiest,
+    cuts,
+    loaded_points,
+    prepare_plans,
+    spread_plans,
+)
 
 REFINED: Final = 12  # plans whose largest load is sought more closely than by doubling
 
@@ -87,8 +95,10 @@ def search_configurations(
         found.points += _at_any_load(server, limits, plans, found.refused, late)
     else:
         prepare_plans(server, plans)
-        for plan in plans:
-            point = server.predict(plan)
+        points = [server.predict(plan) for plan in plans]
+        spread = [server.predict(plan) for plan in spread_plans(server, points)]
+        found.tried += len(spread)
+        for point in [*points, *spread]:
             if not point.fits:
                 found.refused["memory"] += 1
                 large.append(point)
@@ -129,6 +139,8 @@ def _at_any_load(
     for each in loaded_points(server, plans, limits):
         by_plan.setdefault(each.plan, []).append(each)
     refused["memory"] += len(plans) - len(by_plan)
+    for each in loaded_points(server, _roomier(server, limits, by_plan.values()), limits):
+        by_plan.setdefault(each.plan, []).append(each)
     found: list[tuple[Plan, Point]] = []
     for plan, points in by_plan.items():
         kept = [point for point in points if limits.met(point)]
@@ -143,6 +155,14 @@ def _at_any_load(
     refined = busiest(server, limits, [by_plan[plan] for plan, _ in first])
     best = (loaded or point for loaded, (_, point) in zip(refined, first, strict=True))
     return [*best, *(point for _, point in found[REFINED:])]
+
+
+def _roomier(server: Server, limits: Limits, every: Iterable[list[ServingPoint]]) -> list[Plan]:
+    """Plans that are in time as long as they have room, with keys spread as far as can be."""
+    ends = (points[-1] for points in every)
+    most = server.engine.most_sequences
+    full = (end for end in ends if end.batch == end.most_requests and limits.met(end))
+    return [end.plan.but(dcp=n) for end in full if (n := end.spread_for(most)) > end.plan.dcp]
 
 
 def _rate(point: Point) -> float:

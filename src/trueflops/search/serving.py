@@ -124,10 +124,21 @@ def search_serving(server: Server, limits: Limits, most: int = 5) -> list[Servin
     plans = serving_plans(server)
     prepare_plans(server, plans)
     points = [server.predict(plan) for plan in plans]
+    points += [server.predict(plan) for plan in spread_plans(server, points)]
     best = sorted(points, key=lambda point: rank(point, limits))[:most]
     # Arrays round otherwise than numbers: what is answered is what the plan alone would be.
     server.passes.forget()
     return [server.predict(point.plan) for point in best]
+
+
+def spread_plans(server: Server, points: Iterable[ServingPoint]) -> list[Plan]:
+    """Plans of points without room for all their requests, with keys spread that ranks would all
+    hold: as far as these requests need, or as can be.
+    """
+    full = [(p.plan, p.spread_for(p.batch)) for p in points if not p.fits]
+    plans = [plan.but(dcp=dcp) for plan, dcp in full if dcp > plan.dcp]
+    prepare_plans(server, plans)
+    return plans
 
 
 def rank(point: ServingPoint, limits: Limits) -> tuple[bool, bool, bool, float]:

@@ -9,6 +9,7 @@ from trueflops.catalog import Accelerator, Cluster, Price
 from trueflops.graph.passes import Format
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.spread import ways_to_spread
 from trueflops.predict.serving.memory import KvCache
 from trueflops.predict.serving.offloading import Offload
 from trueflops.predict.serving.speculation import Speculation
@@ -129,6 +130,17 @@ class ServingPoint(ServingAnswer):
     def fits(self) -> bool:
         """Whether weights and the cache of all requests that the engine lets in fit."""
         return float(self.memory.value) <= self.capacity_bytes
+
+    def spread_for(self, requests: int) -> int:
+        """Over how many ranks that hold the same keys these would have to be spread for so many
+        requests of a replica to have room, or can be; what the plan has where nothing comes of it.
+        """
+        now = self.plan.dcp
+        if not (self.engine.spreads and self.most_requests):
+            return now
+        ways = [n for n in ways_to_spread(self.model, int(self.plan.tp)) if n > now]
+        enough = (n for n in ways if self.most_requests * n // now >= requests)
+        return next(enough, ways[-1] if ways else now)
 
 
 @dataclass(frozen=True)
