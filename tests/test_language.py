@@ -15,6 +15,7 @@ import pytest
 from rich.cells import cell_len
 
 import trueflops
+from trueflops.catalog.facts import read_toml
 from trueflops.cli import main
 from trueflops.language import asked_for, lines, say, speaking, spoken, word
 from trueflops.language.table import table
@@ -103,6 +104,13 @@ def test_every_text_has_its_translation() -> None:
     texts = table("zh")
     missing = [f"{at}: {text!r}" for text, at in collected().items() if text not in texts]
     assert not missing, "add to src/trueflops/language/zh/*.toml:\n" + "\n".join(missing)
+
+
+def test_what_every_framework_is_has_its_translation() -> None:
+    raw = read_toml(SOURCE / "profile" / "data" / "frameworks.toml")
+    said = [own for section in raw.values() for own in (section, *section.get("on", ()))]
+    missing = [own["why"] for own in said if "why" in own and own["why"] not in table("zh")]
+    assert not missing, "add to src/trueflops/language/zh/frameworks.toml:\n" + "\n".join(missing)
 
 
 def test_no_translation_is_unused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
@@ -15,7 +15,7 @@ from trueflops.cli.arguments import parse
 from trueflops.clock.given import given_profile as read_given
 from trueflops.errors import BadInput, UnknownName, join_or, printable, shorten
 from trueflops.files import is_file, read_file
-from trueflops.language import say
+from trueflops.language import say, word
 from trueflops.model import Model
 from trueflops.model.config import decode_json
 from trueflops.profile import Profile, frameworks, profile_of
@@ -202,21 +202,17 @@ class Software(NamedTuple):
 
     def note(self, kind: str) -> str:
         """'engine vllm: …', and that nobody asked for it where that is so."""
+        about = word(self.about)
         if self.given:
-            own, _, rest = self.about.partition(": ")
-            about = rest if _same(own, self.name) else self.about
+            titled = _TITLE.match(about)  # vLLM says vllm again, TensorRT-LLM not trt-llm
+            if titled and titled[1].casefold() == self.name.casefold():
+                about = about[titled.end() :]
             return say("{kind} {name}: {about}", kind=kind, name=self.name, about=about)
-        return say(
-            "{kind} {name}, as none was named: {about}",
-            kind=kind,
-            name=self.name,
-            about=self.about,
-        )
+        return say("{kind} {name}, as none was named: {about}",
+                   kind=kind, name=self.name, about=about)  # fmt: skip
 
 
-def _same(title: str, name: str) -> bool:
-    """Whether a title says a name again: vLLM and vllm, TensorRT-LLM not and trt-llm."""
-    return title.casefold() == name.casefold()
+_TITLE: Final = re.compile(r"([^:：]+)(?:: |：)")
 
 
 def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> Software:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from trueflops.language import say
+from trueflops.language import say, word
 from trueflops.plan.captures import LAYERS
 from trueflops.plan.plan import Plan
 from trueflops.sizes import divisors
@@ -27,7 +27,7 @@ class Guess:
     others: tuple[Changes, ...]  # fields of the plan, were it otherwise
 
     def __str__(self) -> str:
-        return f"{self.taken}: {self.because}"
+        return say("{taken}: {because}", taken=self.taken, because=self.because)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _other_captures(plan: Plan) -> tuple[Changes, ...]:
 
 
 def _switched(words: str, field: str) -> Callable[[Plan], str]:
-    return lambda plan: words if getattr(plan, field) else say("no {words}", words=words)
+    return lambda plan: word(words) if getattr(plan, field) else say("no {words}", words=words)
 
 
 RECIPES: Final = ("nemo",)  # frameworks whose recipes set these as often as not

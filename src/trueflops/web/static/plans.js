@@ -50,6 +50,7 @@ export function inWords(plan) {
     ["pp", plan.pp],
     ["vpp", plan.vpp],
     ["ep", plan.ep],
+    ["dcp", plan.dcp],
     ["dp", dp],
     ["mb", plan.micro_batch],
   ]
