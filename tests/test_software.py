@@ -165,6 +165,9 @@ class TestReleased:
             ({"quant_method": "quark", "exclude": ["re:.*self_attn.*"], "global_quant_config": {
                 "weight": {"dtype": "fp4", "group_size": 32}, "input_tensors": None,
             }}, True, "mxfp4-experts"),
+            ({"quant_method": "quark", "exclude": ["re:.*self_attn.*"], "global_quant_config": {
+                "weight": {"dtype": "fp4"}, "input_tensors": {"dtype": "fp4"},
+            }}, True, "mxfp4_fp4-experts"),
             ({"quant_method": "quark", "global_quant_config": {
                 "weight": {"dtype": "fp8_e4m3", "qscheme": "per_block"},
                 "input_tensors": {"dtype": "fp8_e4m3", "qscheme": "per_group"},

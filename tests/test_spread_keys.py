@@ -12,13 +12,15 @@ from trueflops.graph import Op, Pass, compile_program
 from trueflops.graph.build.layout import SparseKernel
 from trueflops.graph.ir import Collective, Node
 from trueflops.graph.kinds import CollectiveKind, Kind
+from trueflops.graph.passes import traffic_bytes
 from trueflops.graph.rules import work
 from trueflops.interop.engines import read_command
 from trueflops.interop.engines.commands import flag_words
 from trueflops.plan import serving_plan
 from trueflops.plan.spread import ways_to_spread
-from trueflops.predict import ServingPoint
+from trueflops.predict import Pools, ServingPoint
 from trueflops.predict.serving.cache import Cache
+from trueflops.predict.serving.speculation import Speculation
 from trueflops.profile.engines import engine_of, engine_on
 from trueflops.search.configurations import search_configurations
 from trueflops.search.serving import Limits
@@ -27,11 +29,15 @@ LATENT, HEADS, CHOSEN = "DeepSeek-V3", "Qwen3-235B-A22B", "DeepSeek-V3.2"
 BATCH, PAST = 32.0, 8191.0
 
 
-def nodes(model: str, dcp: int, *, seq: float = 1.0, past: float = PAST) -> list[Node]:
+def nodes(
+    model: str, dcp: int, *, seq: float = 1.0, past: float = PAST, masks: bool = False,
+    cache_bits: float = 16.0,
+) -> list[Node]:  # fmt: skip
     """The last layer of a rank of tp 8."""
     read = tf.read_model(model)
-    sparse = SparseKernel() if model == CHOSEN else None
-    run = Pass(BATCH, seq, past, training=False, decoding=seq == 1.0, sparse=sparse)
+    sparse = SparseKernel(masks=masks) if model == CHOSEN else None
+    run = Pass(BATCH, seq, past, training=False, decoding=seq == 1.0, sparse=sparse,
+               cache_bits=cache_bits)  # fmt: skip
     program = compile_program(read, serving_plan(read, "bf16", tp=8, dcp=dcp), run)
     return list(program.blocks[-1].forward)
 
@@ -67,10 +73,14 @@ def test_a_step_gathers_queries_and_merges_answers() -> None:
 
 def test_a_prompt_needs_others_for_the_tokens_before_it_alone() -> None:
     for model, dcp in ((LATENT, 8), (HEADS, 2)):
-        assert all(n.group == 1.0 for n in sent(nodes(model, dcp, seq=1024.0, past=0.0)))
+        alone, spread = (nodes(model, n, seq=1024.0, past=0.0) for n in (1, dcp))
+        assert all(n.group == 1.0 for n in sent(spread))
+        assert traffic_bytes(spread) == traffic_bytes(alone)
     latents = sent(nodes(LATENT, 8, seq=1024.0, past=4096.0))
     assert [n.group for n in latents] == [8.0, 8.0]
     assert sum(n.payload.bytes for n in latents) == BATCH * 4096 * (512 + 64) * 2
+    narrow = sent(nodes(LATENT, 8, seq=1024.0, past=4096.0, cache_bits=8.0))
+    assert [n.payload.bytes for n in narrow] == [n.payload.bytes for n in latents]  # widened first
     queries, _, answers = sent(nodes(HEADS, 2, seq=1024.0, past=4096.0))
     assert queries.payload.bytes == answers.payload.bytes == BATCH * 1024 * 16 * 128 * 2
 
@@ -86,6 +96,12 @@ def test_an_indexer_scores_the_ranks_own_keys_and_shares_the_best(seq: float) ->
     assert candidates.payload.bytes == BATCH * seq * 8 * 2048 * 8
     assert queries.payload.bytes == BATCH * seq * 128 * (512 + 64) * 2
     assert attention(spread).facts["keys"] == attention(alone).facts["keys"] / 8
+
+
+def test_a_kernel_that_masks_walks_over_the_keys_of_others() -> None:
+    alone, spread = (attention(nodes(CHOSEN, dcp, masks=True)).facts for dcp in (1, 8))
+    assert spread["keys"] == alone["keys"]
+    assert spread["cache_bytes"] == alone["cache_bytes"] / 8
 
 
 def test_a_cache_has_room_for_so_many_times_the_tokens() -> None:
@@ -111,7 +127,11 @@ def test_what_ranks_hold_alike_says_how_far_keys_can_be_spread() -> None:
         ((LATENT, "--tp", "8", "--dcp", "3"), "use dcp 1, 2, 4, 8"),
         ((HEADS, "--tp", "4", "--dcp", "2"), "no two ranks hold the same keys"),
         (("Gemma-3-27B", "--tp", "8", "--dcp", "2"), "leave dcp out"),
-        ((LATENT, "--tp", "8", "--dcp", "8", "--engine", "trt-llm"), "name vLLM or SGLang"),
+        ((LATENT, "--tp", "8", "--dcp", "8", "--engine", "trt-llm"), "leave dcp out, or use vLLM"),
+        ((CHOSEN, "--tp", "8", "--dcp", "8", "--engine", "vllm"), "use --cache fp8"),
+        ((CHOSEN, "--tp", "8", "--dcp", "8", "--engine", "sglang"), "or use vLLM"),
+        ((LATENT, "--dcp", "8", "--users", "8", "--tpot", "50ms"), "does not read --dcp"),
+        ((LATENT, "--dcp", "8", "--prefill", "1xtp4", "--decode", "1xtp4"), "does not read --dcp"),
     ],
 )
 def test_what_cannot_be_spread_is_refused(
@@ -119,6 +139,12 @@ def test_what_cannot_be_spread_is_refused(
 ) -> None:
     assert main(["infer", *words, "--on", "8xH200"]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_question_about_chips_does_not_ignore_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for on, goal in (("H200,H100", ("--users", "8", "--tpot", "100ms")), ("H200+H100", ())):
+        assert main(["infer", "Llama-3.1-8B", "--on", on, "--dcp", "2", *goal]) == 2
+        assert "--dcp" in capsys.readouterr().err
 
 
 def test_training_has_no_cache_to_spread() -> None:
@@ -152,11 +178,60 @@ def test_a_pool_may_spread_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tp 8 · dcp 8" in " ".join(capsys.readouterr().out.split())
 
 
-def asked(requests: int) -> tf.Server:
+def asked(requests: int, read: int = 32768, written: int = 1024) -> tf.Server:
     where = tf.cluster("8xH200")
-    chip, load = where.accelerator, tf.Serving(32768, 1024, requests)
+    chip, load = where.accelerator, tf.Serving(read, written, requests)
     engine, profile = engine_on("vllm", chip), tf.profile_of(chip, "vllm")
     return tf.Server(tf.read_model(LATENT), load, where, profile, weights="fp8", engine=engine)
+
+
+def point(requests: int, read: int, written: int, dcp: int = 1) -> ServingPoint:
+    server = asked(requests, read, written)
+    return server.predict(serving_plan(server.model, server.dtype, tp=8, dcp=dcp))
+
+
+def test_keys_are_spread_as_far_as_requests_need() -> None:
+    assert point(128, 32768, 1024).spread_for(64) == 4
+    alone = point(1, 900_000, 100)  # not even one has room
+    assert (alone.most_requests, alone.spread_for(1)) == (0, 2)
+    assert point(1, 900_000, 100, alone.spread_for(1)).fits
+    many = point(2200, 700, 100)  # of which the engine lets in 1,024
+    assert many.spread_for(2200) == 2
+    assert point(2200, 700, 100, 2).fits
+
+
+def test_a_prompt_that_fits_no_rank_is_searched_with_spread_keys() -> None:
+    best = tf.search_serving(asked(1, 900_000, 100), Limits())[0]
+    assert best.plan.dcp > 1
+    loaded = search_configurations(asked(1, 900_000, 100), Limits(), any_load=True, pools=False)
+    assert any(isinstance(p, ServingPoint) and p.plan.dcp > 1 for p in loaded.points)
+    assert loaded.tried == len(loaded.points) + loaded.refused.total()
+
+
+def test_a_drafter_of_its_own_keeps_its_keys() -> None:
+    """As its time does: Qwen3-8B on tp 8 has a head of keys on every rank."""
+    where = tf.cluster("8xH200")
+    model, draft = tf.read_model(HEADS), tf.read_model("Qwen3-8B")
+    speculation = Speculation.of(model, "draft", draft=draft, drafted=4)
+    profile = tf.profile_of(where.accelerator, "vllm")
+
+    def cache_bytes(dcp: int, drafts: Speculation | None) -> float:
+        load = tf.Serving(32768, 1024, 8)
+        server = tf.Server(model, load, where, profile, weights="fp8", speculation=drafts)
+        plan = serving_plan(model, server.dtype, tp=8, dcp=dcp)
+        return server.predict(plan).cache_bytes_per_accelerator
+
+    beside = [cache_bytes(dcp, speculation) - cache_bytes(dcp, None) for dcp in (1, 2)]
+    assert beside[0] == pytest.approx(beside[1], rel=1e-3)
+
+
+def test_a_pool_that_spreads_its_keys_fetches_a_part_on_each_rank() -> None:
+    server = asked(8)
+    alone, spread = (serving_plan(server.model, server.dtype, tp=8, dcp=dcp) for dcp in (1, 8))
+    pools = Pools(server)
+    whole, part = (pools.transfer(alone, to)[1] for to in (alone, spread))
+    assert part < 0.2 * whole
+    assert pools.transfer(spread, alone)[1] == whole
 
 
 def test_a_search_spreads_keys_where_the_cache_is_full() -> None:

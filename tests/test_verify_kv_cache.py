@@ -197,6 +197,9 @@ def test_keys_that_ranks_share_are_counted_once(judge: Judge) -> None:
     alone = _of(judge(row.format("")), "kv_tokens").predicted
     spread = _of(judge(row.format("decode-context-parallel 2")), "kv_tokens").predicted
     assert spread == pytest.approx(2.0 * alone, rel=1e-4)  # 4 heads of keys on 8 ranks
+    sglang = row.replace("vllm,0.18", "sglang,0.5.16").replace(",8,1,,,0.9,", ",8,1,2,,0.9,")
+    assert judge(sglang.format("")).rows
+    assert "of tp 4" in judge(sglang.format("dcp 2")).refused[0].reason
     for said, ways in (("-dcp 4", "1, 2"), ("DCP on", "1, 2")):
         found = judge(row.format(said))
         assert f"Qwen3-235B-A22B can have {ways}" in found.refused[0].reason

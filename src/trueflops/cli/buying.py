@@ -19,6 +19,7 @@ from trueflops.cli.unread import refuse_unread
 from trueflops.errors import BadInput, shorten
 from trueflops.language import say
 from trueflops.model import read_model
+from trueflops.plan.serving import DEGREES
 from trueflops.predict import Server, TrainingStep, WholeBill, whole_bill
 from trueflops.report.buying import encode_market, print_runs, print_served
 from trueflops.report.progress import Waiting
@@ -35,7 +36,7 @@ READ_OF_TRAIN: Final = frozenset({
 })  # fmt: skip
 """Flags of train that `--on any` reads: chips are weighed with plans and software as usual."""
 UNREAD_OF_INFER: Final = frozenset({
-    "explain", "provenance", "ops", "pareto", "plot", "tp", "pp", "ep", "prefill", "decode",
+    "explain", "provenance", "ops", "pareto", "plot", *DEGREES, "prefill", "decode",
     "pools", "tensor_split", "emit", "force", "from_file",
 })  # fmt: skip
 """Flags of infer that it does not read: they are of one cluster, or of what is shown of it."""

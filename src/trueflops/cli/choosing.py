@@ -19,10 +19,12 @@ from trueflops.graph.passes import format_named
 from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan, check_plan, serving_plan
+from trueflops.plan.serving import DEGREES
 from trueflops.plan.words import read_worker
 from trueflops.predict import Point, Pool, PooledPoint, Pools, Server, ServingPoint
 from trueflops.predict.released import Weights, multiplies, served_weights
 from trueflops.predict.serving.cache import CACHE_BITS
+from trueflops.predict.serving.sparse import EIGHT_BITS, spreads
 from trueflops.report import encode
 from trueflops.report.configurations import (
     draw_front,
@@ -48,7 +50,7 @@ NARROWER: Final = ("fp8", "nvfp4", "mxfp4_fp4", "int4")
 
 WEIGHING: Final = ("users", "pools", "pareto", "plot")
 """Flags that ask for configurations of every kind."""
-UNREAD_WHERE_WEIGHED: Final = (*SIMULATED, "tp", "pp", "ep", "provenance", "ops", "emit", "force")
+UNREAD_WHERE_WEIGHED: Final = (*SIMULATED, *DEGREES, "provenance", "ops", "emit", "force")
 UNREAD_OF_POOLS: Final = (*UNREAD_WHERE_WEIGHED, *WEIGHING, "tensor_split")
 
 
@@ -65,7 +67,7 @@ def check_kind(options: argparse.Namespace) -> None:
 
 def chooses(options: argparse.Namespace, limits: Limits) -> bool:
     """Whether configurations of every kind are sought, and not only cuts at one load."""
-    if any(getattr(options, name) for name in ("tp", "pp", "ep", "dcp", "provenance", "ops")):
+    if any(getattr(options, name) for name in (*DEGREES, "provenance", "ops")):
         return False
     formats = ANY in (options.weights, options.cache)
     asked = options.users is not None or options.pools or options.pareto or options.plot
@@ -202,15 +204,17 @@ def laid_out(server: Server, count: int, **degrees: int) -> Plan:
     """The plan of these degrees on so many accelerators, if it is one and the engine can run it."""
     plan = serving_plan(server.model, server.dtype, **degrees)
     check_plan(plan, server.model, count)
-    if plan.dcp > 1 and not server.engine.spreads:
+    chip = server.cluster.accelerator
+    if plan.dcp > 1 and not spreads(server.engine, server.model, chip, server.passes.cache_bits):
+        narrow = spreads(server.engine, server.model, chip, EIGHT_BITS)
         raise BadInput(
             say(
-                "dcp {dcp}: {engine} does not spread cached keys over ranks of tp; leave it out, "
-                "or name vLLM or SGLang with --engine",
-                dcp=plan.dcp,
-                engine=server.engine.name,
+                "dcp {dcp}: {engine} does not spread such keys of {model} over ranks of tp on "
+                "{chip}; {instead}",
+                dcp=plan.dcp, engine=server.engine.name, model=server.model.name, chip=chip.name,
+                instead=say("use --cache fp8") if narrow else say("leave dcp out, or use vLLM"),
             )
-        )
+        )  # fmt: skip
     return plan
 
 

@@ -19,6 +19,7 @@ from trueflops.interop.engines import (
 from trueflops.interop.engines.deployed import VOCABULARIES
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
 from trueflops.language import ENGLISH, say, speaking
+from trueflops.plan.serving import DEGREES
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving.splitting import split_words
@@ -29,7 +30,6 @@ from trueflops.units import GIBI, read_number
 from trueflops.workload import Serving
 
 _RELEASE: Final = re.compile(r"v?\d{1,4}(\.\d{1,6}){0,3}[\w.+-]{0,40}")
-_CUT: Final = ("tp", "pp", "ep", "dcp")  # flags that together say how a model is laid out
 _TYPED: Final = ("memory_share", "cpu_offload_gb")  # flags that are read as they are typed
 ALL_LAYERS: Final = 999  # as people write it
 MOST_TOKENS: Final = 2**31  # that any of these flags may ask for
@@ -163,13 +163,13 @@ class Deployment:
         path = own_path(name)
         said = read_deployment(path)
         self.said = said
-        typed = any(getattr(self.options, each) is not None for each in _CUT)
+        typed = any(getattr(self.options, each) is not None for each in DEGREES)
         flags = {
             key: value
             for key, value in vars(said).items()
             if key not in ("engine", "model", "dp", "ignored") and value is not None
         }
-        cut = {key: flags.pop(key, None) or 1 for key in _CUT}
+        cut = {key: flags.pop(key, None) or 1 for key in DEGREES}
         flags |= {} if typed else cut
         for key, value in flags.items():
             if getattr(self.options, key) is None:

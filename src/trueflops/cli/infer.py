@@ -53,6 +53,7 @@ from trueflops.files import check_writable
 from trueflops.language import mark, say
 from trueflops.model import add_copies, read_model
 from trueflops.plan import Plan
+from trueflops.plan.serving import DEGREES
 from trueflops.predict import Server, ServingPoint
 from trueflops.predict.provenance import serving_provenance
 from trueflops.predict.ran_ops import Ran, serving_ops
@@ -234,7 +235,7 @@ def ask(options: argparse.Namespace) -> Answer:
 
 def _cuts(options: argparse.Namespace, server: Server, limits: Limits) -> list[ServingPoint]:
     """The cut that the flags spell out, or the best of all."""
-    if not server.stages and any((options.tp, options.pp, options.ep, options.dcp)):
+    if not server.stages and any(getattr(options, name) for name in DEGREES):
         return [server.predict(given_plan(options, server))]
     with Waiting(say("trying every cut of {count:,} accelerators", count=server.cluster.count)):
         return search_serving(server, limits, options.top)

@@ -24,7 +24,17 @@ from trueflops.profile.frameworks import SERVING
 
 BEST: Final = "best"
 WORTH_TELLING: Final = 1.01  # as much faster is a split that the answer proposes
-_NOT_WITH: Final = ("tp", "ep", "speculate", "prefill", "decode", "pools", "provenance", "ops")
+_NOT_WITH: Final = (
+    "tp",
+    "ep",
+    "dcp",
+    "speculate",
+    "prefill",
+    "decode",
+    "pools",
+    "provenance",
+    "ops",
+)
 """Flags that ask for what is known of equal accelerators alone."""
 
 

@@ -69,6 +69,14 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             Format("nvfp4", 4.5, compute="fp4", input_bits=4.5),
             Format("nvfp4-weights", 4.5),
             Format("mxfp4-experts", 4.25, dense_bits=inf),  # GPT-OSS as released
+            Format(
+                "mxfp4_fp4-experts",
+                4.25,
+                compute="fp4",
+                input_bits=4.25,
+                dense_bits=inf,
+                alike="nvfp4",
+            ),
             Format("mxfp4-experts-fp8", 4.25, dense="fp8_block"),  # DeepSeek-V4 as released
             Format("mxfp4-experts-w8a16", 4.25, dense="w8a16"),
             # GGUF: blocks of 32, or of 256 with 6-bit scales; the mixed ones (_S, _M, _L) keep some

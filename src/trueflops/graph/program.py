@@ -190,7 +190,8 @@ def _lower(
     def lower(graph: Graph, carries: bool = True) -> Graph:
         if weights is not None:
             graph = quantise(graph, weights, training=run.training)
-        graph = spread_keys(shard(graph, by), plan.dcp, decoding=run.decoding)
+        masks = run.sparse is not None and run.sparse.masks
+        graph = spread_keys(shard(graph, by), plan.dcp, decoding=run.decoding, masks=masks)
         if freezes:
             graph = dequantise(graph, packed)
         graph = fuse(

@@ -40,7 +40,7 @@ _QUARK: Final = {
     ("int4", ""): "int4",
     ("uint4", ""): "int4",
 }
-_WITH_WIDE_ATTENTION: Final = {"int4": "int4-experts", "mxfp4": "mxfp4-experts"}
+_WITH_WIDE_ATTENTION: Final = {name: f"{name}-experts" for name in ("int4", "mxfp4", "mxfp4_fp4")}
 
 
 class Released(NamedTuple):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trueflops.model import Model
 from trueflops.plan.plan import Plan
+
+DEGREES: Final = ("tp", "pp", "ep", "dcp")
+"""What is said of a server's plan; replicas are what is left."""
 
 
 def serving_plan(

@@ -68,7 +68,9 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
     own = format_named(released.format)
     compute = format_named(own.dense).compute if own.dense else own.compute
     if compute and not multiplies(chip, own.dense or own.name):
-        narrow = "mxfp4" if own.name == _OF_AMD else _WEIGHTS_ONLY[compute]
+        narrow = _WEIGHTS_ONLY[compute]
+        if own.name.startswith(_OF_AMD):
+            narrow = own.name.replace(_OF_AMD, "mxfp4")
         if own.dense:  # experts are multiplied in 16 bits as it is
             narrow = f"{own.kernels}-experts-{narrow}"
         why = say(

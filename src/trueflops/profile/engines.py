@@ -93,7 +93,9 @@ class Engine:
     copy_rate: float  # bytes a second at most, from host memory that is not pinned
     splits: Literal["evenly", "by memory", "in order"]  # how unlike cards get layers: splitting.py
     staggered: bool  # whether stages of a pipeline work on different requests at once
-    spreads: bool  # whether it can spread a sequence's keys over ranks that would all hold them
+    spreads: Literal["nothing", "plain", "chosen"]
+    """Which cached keys it can spread over ranks that would all hold them: none, those of attention
+    that sees every key, those that an indexer chooses from, too."""
     hands_over: bool  # whether a worker that read a prompt can hand its cache to one that writes
     source: str
     shares: tuple[tuple[int, float], ...] = ()  # memory_share from so many ranks on, most first

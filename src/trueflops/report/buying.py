@@ -13,7 +13,7 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Price
 from trueflops.language import mark, say
 from trueflops.model import Model
-from trueflops.plan.words import describe_plan
+from trueflops.plan.words import describe_plan, serving_words
 from trueflops.predict import Estimate, ServingPoint, WholeBill
 from trueflops.report import encode
 from trueflops.report.grid import grid
@@ -142,9 +142,7 @@ def print_missed(out: Console, wish: Wish, bill: WholeBill, chip: Accelerator) -
 
 
 def _cut(point: ServingPoint) -> str:
-    plan = point.plan
-    degrees = {"tp": plan.tp, "pp": plan.pp, "ep": plan.ep}
-    said = [f"{name} {degree:g}" for name, degree in degrees.items() if degree > 1]
+    said = [word for word in serving_words(point.plan) if word != "tp 1"]
     return " · ".join([*said, plural(point.replicas, "replica")])
 
 

@@ -210,11 +210,11 @@ def cuts_table(points: Sequence[ServingPoint]) -> RenderableType:
 def _or_spread(point: ServingPoint) -> str:
     """What spreading keys over ranks that now hold the same ones would do."""
     tp, dcp = int(point.plan.tp), point.spread_for(point.batch)
-    times = dcp // point.plan.dcp
-    if times == 1:
+    if dcp == point.plan.dcp:
         return ""
-    if point.most_requests * times >= point.batch:
+    if point.room_at(dcp) >= min(point.batch, point.engine.most_sequences):
         return say(", or with --tp {tp} --dcp {dcp}", tp=tp, dcp=dcp)
+    times = dcp // point.plan.dcp
     return say("; --tp {tp} --dcp {dcp} has {times} times the room", tp=tp, dcp=dcp, times=times)
 
 
@@ -243,6 +243,8 @@ def why_not(point: ServingPoint) -> str:
             would=would,
         )
     advice = [say("more accelerators")]
+    if (dcp := point.spread_for(point.batch)) > point.plan.dcp:
+        advice.insert(0, f"--tp {int(point.plan.tp)} --dcp {dcp}")
     if float(point.memory["weights"].value) < point.capacity_bytes and point.cache_filled is None:
         advice += [
             mark("fewer --max-num-seqs or --max-num-batched-tokens"),

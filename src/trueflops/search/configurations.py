@@ -8,13 +8,14 @@ speed for one user against tokens per accelerator (`pareto`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from trueflops.plan import Plan
+from trueflops.plan.spread import ways_to_spread
 from trueflops.predict import Point, PooledPoint, Server, ServingPoint
 from trueflops.search.pooled import PoolSearch
 from trueflops.search.serving import (
@@ -70,7 +71,7 @@ def cut_of(point: Point) -> tuple[object, ...]:
     """What tells those of one kind apart: how the model is cut where tokens are written."""
     pooled = isinstance(point, PooledPoint)
     plan = point.decode_pool.plan if isinstance(point, PooledPoint) else point.plan
-    return (pooled, point.weights.name, point.cache_bits, plan.tp, plan.pp, plan.ep)
+    return (pooled, point.weights.name, point.cache_bits, plan.tp, plan.dcp, plan.pp, plan.ep)
 
 
 def _axes(plan: Plan) -> tuple[bool, ...]:
@@ -92,7 +93,7 @@ def search_configurations(
     late: list[Point] = []
     large: list[Point] = []
     if any_load:
-        found.points += _at_any_load(server, limits, plans, found.refused, late)
+        found.points += _at_any_load(server, limits, plans, found, late)
     else:
         prepare_plans(server, plans)
         points = [server.predict(plan) for plan in plans]
@@ -131,16 +132,19 @@ def _at_any_load(
     server: Server,
     limits: Limits,
     plans: list[Plan],
-    refused: Counter[str],
+    tally: Configurations,
     late: list[Point],
 ) -> list[Point]:
-    """Each plan at the largest load that it answers in time."""
+    """Each plan at the largest load that it answers in time; what is refused is counted."""
+    refused = tally.refused
     by_plan: dict[Plan, list[ServingPoint]] = {}
     for each in loaded_points(server, plans, limits):
         by_plan.setdefault(each.plan, []).append(each)
-    refused["memory"] += len(plans) - len(by_plan)
-    for each in loaded_points(server, _roomier(server, limits, by_plan.values()), limits):
+    roomier = _roomier(server, limits, plans, by_plan)
+    for each in loaded_points(server, roomier, limits):
         by_plan.setdefault(each.plan, []).append(each)
+    tally.tried += len(roomier)
+    refused["memory"] += len(plans) + len(roomier) - len(by_plan)
     found: list[tuple[Plan, Point]] = []
     for plan, points in by_plan.items():
         kept = [point for point in points if limits.met(point)]
@@ -157,12 +161,21 @@ def _at_any_load(
     return [*best, *(point for _, point in found[REFINED:])]
 
 
-def _roomier(server: Server, limits: Limits, every: Iterable[list[ServingPoint]]) -> list[Plan]:
-    """Plans that are in time as long as they have room, with keys spread as far as can be."""
-    ends = (points[-1] for points in every)
-    most = server.engine.most_sequences
-    full = (end for end in ends if end.batch == end.most_requests and limits.met(end))
-    return [end.plan.but(dcp=n) for end in full if (n := end.spread_for(most)) > end.plan.dcp]
+def _roomier(
+    server: Server, limits: Limits, plans: Iterable[Plan], seen: Mapping[Plan, list[ServingPoint]]
+) -> list[Plan]:
+    """Plans without room for a request, or in time as long as they have room, with keys spread as
+    far as can be.
+    """
+    found = []
+    for plan in plans:
+        if ways_to_spread(server.model, int(plan.tp)) == [plan.dcp]:
+            continue
+        end = seen[plan][-1] if plan in seen else server.predict(plan)
+        if not end.most_requests or (end.batch == end.most_requests and limits.met(end)):
+            dcp = end.spread_for(server.engine.most_sequences)
+            found += [plan.but(dcp=dcp)] if dcp > plan.dcp else []
+    return found
 
 
 def _rate(point: Point) -> float:

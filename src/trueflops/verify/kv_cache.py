@@ -274,9 +274,10 @@ def _in_chunks(model: Model, tower: Tower | None, chip: Accelerator, length: int
 def _layout(row: Row, engine: str, model: Model) -> Layout:
     tp, pp, dp = count(row, "tp", 1), count(row, "pp", 1), count(row, "dp", 1)
     ep = count(row, "ep", 1) if model.is_moe else 1
-    if engine == "sglang" and dp > 1:  # attention's ranks are tp / dp, and experts over all
-        return Layout(max(tp // dp, 1), pp, dp, ep, max(tp // ep, 1) if model.is_moe else 1)
     etp = max(tp // ep, 1) if model.is_moe else 1
+    if engine == "sglang" and dp > 1:  # attention's ranks are tp / dp, and experts over all
+        tp = max(tp // dp, 1)
+        return Layout(tp, pp, dp, ep, etp, spread_over(text(row, "notes"), model, tp))
     dcp = spread_over(text(row, "notes"), model, tp)
     return Layout(tp, pp, 1 if ep <= tp else dp, ep, etp, dcp)
 

@@ -22,6 +22,7 @@ class SparseKernel:
     head_tile: float = 1.0  # it runs multiples of so many heads; fewer are padded
     whole: bool = False  # walks over as many keys as can be chosen, though fewer are there
     scores: str = "fp8"  # the dtype in which the indexer multiplies
+    masks: bool = False  # keys that lie on other ranks are walked over, too, and masked
 
     def keys(self, run: Pass, top: Size) -> Size:
         """Keys that it walks over for one query, on average."""

@@ -34,23 +34,24 @@ AXIS: Final = "dcp"
 _GROUP: Final = ".group"
 _SCORING: Final = frozenset({Kind.ATTENTION, Kind.ATTENTION_DECODE})
 _CANDIDATE_BITS: Final = 64.0  # a score and a place
-_SHARED: Final = (
-    "keys",
-    "seen",
-    "cache_bytes",
-)  # facts of an attention that each rank has a part of
+_READ: Final = ("cache_bytes",)
+_SHARED: Final = ("keys", "seen", *_READ)
+"""Facts of an attention of which each rank has a part; of a kernel that masks, what it reads."""
 
 
-def spread_keys(graph: Graph, ranks: int, *, decoding: bool) -> Graph:
-    """The same graph with its cached keys spread over so many ranks."""
+def spread_keys(graph: Graph, ranks: int, *, decoding: bool, masks: bool = False) -> Graph:
+    """The same graph with its cached keys spread over so many ranks; a kernel that `masks` chosen
+    keys of others walks over them all the same.
+    """
     core = [n for n in graph.forward if isinstance(n, Op) and n.part == "core"]
     if ranks == 1 or not core:
         return graph
     nodes = list(_choosing(graph.forward, ranks))
     # A prompt whose keys are chosen reads the latents themselves, as a decode step does.
     reads_cache = decoding or core[0].kind is not Kind.SCORES
-    spread = _decoding if reads_cache else _reading
-    return replace(graph, forward=tuple(spread(nodes, core, ranks)))
+    shared = _READ if masks else _SHARED
+    spread = _decoding(nodes, core, ranks, shared) if reads_cache else _reading(nodes, core, ranks)
+    return replace(graph, forward=tuple(spread))
 
 
 def _choosing(nodes: Iterable[Node], ranks: int) -> Iterator[Node]:
@@ -59,7 +60,7 @@ def _choosing(nodes: Iterable[Node], ranks: int) -> Iterator[Node]:
     for node in nodes:
         if isinstance(node, Op) and node.kind in _SCORING and node.inputs[0].has("index_heads"):
             scores = _of_group(node.outputs[0], ranks)
-            yield node.changed(outputs=(scores,), facts=_shared(node, ranks))
+            yield node.changed(outputs=(scores,), facts=_parted(node, ranks, _SHARED))
         elif scores is not None and node.inputs[0].name == _alone(scores.name):
             chosen = node.outputs[0]
             dims = (("ranks", float(ranks)), *chosen.dims)
@@ -73,12 +74,14 @@ def _choosing(nodes: Iterable[Node], ranks: int) -> Iterator[Node]:
             yield node
 
 
-def _shared(op: Op, ranks: int) -> dict[str, Any]:
+def _parted(op: Op, ranks: int, shared: tuple[str, ...]) -> dict[str, Any]:
     """Facts of an attention over the rank's own part of the keys."""
-    return {name: fact / ranks if name in _SHARED else fact for name, fact in op.facts.items()}
+    return {name: fact / ranks if name in shared else fact for name, fact in op.facts.items()}
 
 
-def _decoding(nodes: Iterable[Node], core: list[Op], ranks: int) -> Iterator[Node]:
+def _decoding(
+    nodes: Iterable[Node], core: list[Op], ranks: int, shared: tuple[str, ...]
+) -> Iterator[Node]:
     """All heads of the group, with the keys that the rank has."""
     first, last = core[0], core[-1]
     queries, own = first.inputs[0], last.outputs[0]
@@ -92,7 +95,7 @@ def _decoding(nodes: Iterable[Node], core: list[Op], ranks: int) -> Iterator[Nod
             continue
         inputs = tuple(made.get(t.name, t) for t in node.inputs)
         outputs = tuple(made.get(t.name, t) for t in node.outputs)
-        yield node.changed(inputs=inputs, outputs=outputs, facts=_shared(node, ranks))
+        yield node.changed(inputs=inputs, outputs=outputs, facts=_parted(node, ranks, shared))
         if node is last:
             yield from _merged(made[own.name], own, ranks, ranks)
 
@@ -103,7 +106,8 @@ def _reading(nodes: Iterable[Node], core: list[Op], ranks: int) -> Iterator[Node
     queries, own = first.inputs[0], last.outputs[0]
     tokens = dict(queries.dims)["seq"]
     before = np.maximum(first.facts["keys"] - tokens, 0.0)
-    group = 1.0 + (ranks - 1.0) * np.minimum(before, 1.0)  # of one where nothing comes before
+    any_before = np.minimum(before, 1.0)
+    group = 1.0 + (ranks - 1.0) * any_before  # of one where nothing comes before
     cached: list[Tensor] = []
     for node in nodes:
         if isinstance(node, Op) and node.kind is Kind.CACHE:
@@ -112,14 +116,19 @@ def _reading(nodes: Iterable[Node], core: list[Op], ranks: int) -> Iterator[Node
         if node is first and latent:
             for t in cached:
                 elements = t.elements / tokens * before
-                there = Tensor(f"{t.name}.gathered", (("elements", elements),), t.bits, t.role)
+                # Widened before it is sent (mla_attention.py, gather_and_maybe_dequant_cache).
+                there = Tensor(
+                    f"{t.name}.gathered", (("elements", elements),), queries.bits, t.role
+                )
                 yield _exchange(CollectiveKind.ALL_GATHER, group, there, t, there)
         elif node is first:
             asked = _of_group(queries, ranks)
             yield _exchange(CollectiveKind.ALL_GATHER, group, asked, queries, asked)
         yield node
         if node is last and not latent:
-            yield from _merged(_of_group(own, ranks), own, ranks, group)
+            answers = _of_group(own, ranks)
+            answers = replace(answers, dims=(("any_before", any_before), *answers.dims))
+            yield from _merged(answers, own, ranks, group)
 
 
 def _merged(answers: Tensor, own: Tensor, ranks: int, group: Size) -> Iterator[Node]:

@@ -290,6 +290,6 @@ class ServerMemory:
         by = self.speculator
         if by is None or by.drafting is None or by.speculation.method.drafter == "heads":
             return 0.0
-        alone = replace(plan, pp=1)
+        alone = by.draft_plan(plan)
         cache = Cache.of(by.drafting.model, alone, self.engine, by.drafting.cache_bits)
         return cache.request_bytes(tokens)

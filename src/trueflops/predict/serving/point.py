@@ -12,9 +12,11 @@ from trueflops.plan import Plan
 from trueflops.plan.spread import ways_to_spread
 from trueflops.predict.serving.memory import KvCache
 from trueflops.predict.serving.offloading import Offload
+from trueflops.predict.serving.sparse import spreads
 from trueflops.predict.serving.speculation import Speculation
 from trueflops.profile import Engine, Profile
 from trueflops.runtime import Estimate, Term
+from trueflops.sizes import divisors
 from trueflops.workload import Serving
 
 Limited = Literal["load", "prefill", "decode", "links"]
@@ -131,16 +133,27 @@ class ServingPoint(ServingAnswer):
         """Whether weights and the cache of all requests that the engine lets in fit."""
         return float(self.memory.value) <= self.capacity_bytes
 
+    def room_at(self, dcp: int) -> int:
+        """Requests of a replica that there would be room for, were keys spread over so many ranks;
+        0 where the engine cannot, or what is no cache leaves nothing for one.
+        """
+        chip, tp = self.cluster.accelerator, int(self.plan.tp)
+        if not spreads(self.engine, self.model, chip, self.cache_bits):
+            return 0
+        if dcp not in ways_to_spread(self.model, tp):
+            return 0
+        each = self.cache_bytes_per_accelerator * self.plan.dcp / dcp
+        return int(float(self.kv_cache.bytes.value) // each)
+
     def spread_for(self, requests: int) -> int:
         """Over how many ranks that hold the same keys these would have to be spread for so many
-        requests of a replica to have room, or can be; what the plan has where nothing comes of it.
+        requests of a replica to have room, as far as the engine lets them in, or for as many as
+        can be; what the plan has where nothing comes of it.
         """
-        now = self.plan.dcp
-        if not (self.engine.spreads and self.most_requests):
-            return now
-        ways = [n for n in ways_to_spread(self.model, int(self.plan.tp)) if n > now]
-        enough = (n for n in ways if self.most_requests * n // now >= requests)
-        return next(enough, ways[-1] if ways else now)
+        now, let_in = self.plan.dcp, min(requests, self.engine.most_sequences)
+        room = {n: self.room_at(n) for n in divisors(int(self.plan.tp)) if n > now}
+        ways = [n for n, most in room.items() if most]
+        return next((n for n in ways if room[n] >= let_in), ways[-1] if ways else now)
 
 
 @dataclass(frozen=True)

@@ -188,11 +188,14 @@ class Pools:
         """Seconds in which the cache of a prompt is handed over, and those of its slowest link.
 
         Every rank of a replica sends or fetches its own part; the side with fewer ranks has the
-        larger ones. Unless one scale-up domain holds the whole cluster, it goes over the network.
+        larger ones, but no rank sends what others of its side hold, too, and send. Unless one
+        scale-up domain holds the whole cluster, it goes over the network.
         """
         server, asked = self.server, self.server.workload
         prompt = server.asked(Serving(asked.input, 1, 1)).memory
-        sent = max(prompt.cache_per_request(prefill), prompt.cache_per_request(decode))
+        has, fetched = (prompt.cache_per_request(plan) for plan in (prefill, decode))
+        senders, fetchers = (float(plan.tp * plan.pp) for plan in (prefill, decode))
+        sent = max(fetched, min(has, fetched * fetchers / senders))
         if sent not in self._transfers:
             apart = max(server.cluster.count / 2.0, 1.0)
             moved = server.clock.collective(CollectiveKind.SEND_RECV, 2.0, sent, apart)

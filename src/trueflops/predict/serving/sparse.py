@@ -1,6 +1,7 @@
 """Which kernel attends to the keys that an indexer chose, by engine and by pass.
 
-In: an Engine, a chip, a model. Out: a SparseKernel for a pass, or None where it sees all keys.
+In: an Engine, a chip, a model. Out: a SparseKernel for a pass, or None where it sees all keys; and
+whether cached keys can be spread over ranks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from trueflops.sizes import Size
 # own to it (flashmla_sparse.py of vLLM, nsa_backend.py of SGLang, modules/attention.py of
 # TensorRT-LLM).
 HEAD_TILES: Final = {9: 64.0, 10: 128.0}
+HOPPER: Final = 9
+EIGHT_BITS: Final = 8.0
 
 
 def chosen_at_most(model: Model) -> int:
@@ -43,5 +46,24 @@ def sparse_kernel(engine: Engine, chip: Accelerator, *, decoding: bool) -> Spars
     scores = "fp8" if chip.computes("fp8") else "bf16"
     if decoding and engine.sparse_paged:
         return SparseKernel(scores=scores)
-    major, _ = chip.architecture.compute_capability or (9, 0)
-    return SparseKernel(HEAD_TILES.get(major, 1.0), engine.sparse_whole, scores)
+    major = _major(chip)
+    tile = HEAD_TILES.get(major, 1.0)
+    return SparseKernel(tile, engine.sparse_whole, scores, masks=major == HOPPER)
+
+
+def spreads(engine: Engine, model: Model, chip: Accelerator, cache_bits: float) -> bool:
+    """Whether an engine spreads the cached keys of a model over ranks that would all hold them.
+
+    Of chosen keys vLLM does so on Hopper for a cache of 8 bits alone (mla/flashmla_sparse.py), on
+    Blackwell for any (mla/flashinfer_mla_sparse.py).
+    """
+    if not chosen_at_most(model):
+        return engine.spreads != "nothing"
+    runs = _major(chip) > HOPPER or (_major(chip) == HOPPER and cache_bits <= EIGHT_BITS)
+    return engine.spreads == "chosen" and runs
+
+
+def _major(chip: Accelerator) -> int:
+    """Of its compute capability; Hopper's where it has none."""
+    major, _ = chip.architecture.compute_capability or (HOPPER, 0)
+    return major

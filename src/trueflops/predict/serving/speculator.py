@@ -121,7 +121,7 @@ class Speculator:
             self._model_costs(plan, batch, s.drafted + 1, past), self.passes.model, "joules"
         )
         if self.drafting is not None:
-            for each in self._draft_costs(self.drafting, self._draft_plan(plan), batch, past):
+            for each in self._draft_costs(self.drafting, self.draft_plan(plan), batch, past):
                 spent += each.times * summed_over(each.costs, self.drafting.model, "joules")
         return float(spent / s.tokens(past))
 
@@ -129,7 +129,7 @@ class Speculator:
         """Of the drafter's weights, on one accelerator."""
         if self.drafting is None:
             return 0.0
-        costs = self.drafting.costs(self._draft_plan(plan), 1.0, 1.0, 1.0)
+        costs = self.drafting.costs(self.draft_plan(plan), 1.0, 1.0, 1.0)
         if self.speculation.method.drafter == "heads":
             return float(costs.head.weight_bytes)
         pieces = costs.pieces(self.drafting.model)
@@ -203,7 +203,7 @@ class Speculator:
         drafting = self.drafting
         if drafting is None:
             return []
-        own = self._draft_plan(plan)
+        own = self.draft_plan(plan)
         if self.speculation.method.drafter == "heads":
             costs = drafting.costs(own, batch, 1.0, past, verifies=True)
             seconds = sum(float(each) for each in costs.head.seconds.values())
@@ -233,7 +233,7 @@ class Speculator:
             parts.append(_DraftingPass("later drafting passes", later, s.passes - 1.0))
         return parts
 
-    def _draft_plan(self, plan: Plan) -> Plan:
+    def draft_plan(self, plan: Plan) -> Plan:
         """A drafter is split as the model is, and lies on the last stage of a pipeline."""
         assert self.drafting is not None
         own = plan
