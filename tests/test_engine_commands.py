@@ -22,6 +22,7 @@ from trueflops.interop.engines import (
 from trueflops.interop.engines.dynamo import IN_DYNAMO
 from trueflops.predict.serving.cache import CACHE_BITS
 
+VLLM = "vllm serve M --speculative-config"
 CUTS = ((1, 1, 1, 1), (4, 1, 1, 1), (1, 2, 1, 1), (2, 2, 1, 1), (2, 1, 4, 1), (1, 1, 8, 8),
         (8, 1, 1, 8), (2, 1, 4, 8), (16, 1, 1, 1))  # fmt: skip
 REFUSED = {
@@ -224,3 +225,68 @@ def test_errors_of_launch_files_are_said_in_chinese(
     words = ["infer", "Llama-3.1-8B", "--on", "H100", "--from", str(file), "--lang", "zh"]
     assert main(words) == 2
     assert said in "".join(capsys.readouterr().err.split("\n")).replace(" " * 11, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (f"""{VLLM} '{{"method": "deepseek_mtp", "num_speculative_tokens": 2}}'""",
+         ("mtp", None, 2, None, None)),
+        (f"{VLLM}.method eagle3 --speculative-config.model some/head",
+         ("eagle3", None, None, None, None)),
+        (f"""{VLLM} '{{"method": "draft_model", "model": "Llama-3.2-1B"}}'""",
+         ("draft", "Llama-3.2-1B", None, None, None)),
+        ("sglang serve M --speculative-algorithm EAGLE --speculative-num-steps 3"
+         " --speculative-eagle-topk 1 --speculative-num-draft-tokens 4", ("mtp", None, 3, 3, 1)),
+        ("sglang serve M --speculative-algorithm EAGLE --speculative-draft-model-path some/head",
+         ("eagle", None, None, None, None)),
+    ],
+)  # fmt: skip
+def test_drafts_of_other_peoples_commands_are_read(
+    command: str, found: tuple[str | int | None, ...]
+) -> None:
+    said = read_command(command)
+    assert said.ignored == ()
+    assert found == (
+        said.speculate, said.draft_model, said.num_speculative_tokens, said.speculative_steps,
+        said.speculative_topk,
+    )  # fmt: skip
+
+
+def test_drafts_that_are_not_understood_are_named() -> None:
+    for value in ("nonsense", '{"method": "telepathy"}'):
+        assert read_command(f"{VLLM} '{value}'").ignored
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang", "dynamo"])
+@pytest.mark.parametrize("method", ["eagle3", "mtp", "ngram", "draft"])
+def test_an_answer_with_drafts_is_started_with_drafts(
+    tool: str, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "DeepSeek-V3" if method == "mtp" else "Llama-3.3-70B"
+    asked = ["infer", model, "--on", "8xH200", "--concurrency", "16", "--json"]
+    said = ["--speculate", method, *(["--draft-model", "Llama-3.2-1B"] * (method == "draft"))]
+    files = tmp_path / "files"
+    main([*asked, "--tp", "8", *said, "--emit", tool, str(files)])
+    first = json.loads(capsys.readouterr().out)
+    [path] = list(files.iterdir())
+    assert ("DRAFT" in path.read_text()) == (method in ("eagle3", "draft"))
+    engine = [] if tool == "sglang" else ["--engine", "vllm"]
+    main([*asked, *engine, "--from", str(path)])
+    again = json.loads(capsys.readouterr().out)
+    assert again["tpot_seconds"] == first["tpot_seconds"]
+    typed = [*asked, *engine, "--from", str(path), "--speculate", "suffix"]
+    main(typed)
+    assert json.loads(capsys.readouterr().out)["tpot_seconds"] != first["tpot_seconds"]
+
+
+def test_what_no_flags_are_known_for_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--on", "8xH200", "--tp", "8", "--speculate", "mtp", "--emit", "trtllm", str(tmp_path)]
+    assert main(["infer", "DeepSeek-V3", *words]) == 2
+    assert "leave --emit out" in " ".join(capsys.readouterr().err.split())
+    words[-2:] = ["vllm", str(tmp_path)]
+    words[words.index("mtp")] = "eagle2"  # a tree, which vLLM does not verify
+    assert main(["infer", "DeepSeek-V3", *words]) == 2
+    assert "no word for it" in " ".join(capsys.readouterr().err.split())

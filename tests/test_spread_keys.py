@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +118,7 @@ def test_a_cache_has_room_for_so_many_times_the_tokens() -> None:
 def test_what_ranks_hold_alike_says_how_far_keys_can_be_spread() -> None:
     ways = {name: ways_to_spread(tf.read_model(name), 8) for name in (LATENT, HEADS)}
     assert ways == {LATENT: [1, 2, 4, 8], HEADS: [1, 2]}
+    assert ways_to_spread(tf.read_model("Llama-3.1-70B"), 4) == [1]  # two heads on every rank
     for others in ("Llama-3.1-8B", "Gemma-3-27B", "DeepSeek-V4-Pro", "Qwen3-Next-80B-A3B"):
         assert ways_to_spread(tf.read_model(others), 8) == [1], others
 
@@ -126,6 +128,8 @@ def test_what_ranks_hold_alike_says_how_far_keys_can_be_spread() -> None:
     [
         ((LATENT, "--tp", "8", "--dcp", "3"), "use dcp 1, 2, 4, 8"),
         ((HEADS, "--tp", "4", "--dcp", "2"), "no two ranks hold the same keys"),
+        (("Llama-3.1-70B", "--tp", "4", "--dcp", "2"), "no two ranks hold the same keys"),
+        ((LATENT, "--tp", "8", "--dcp", "8", "--engine", "vllm", "--release", "0.8.0"), "newer"),
         (("Gemma-3-27B", "--tp", "8", "--dcp", "2"), "leave dcp out"),
         ((LATENT, "--tp", "8", "--dcp", "8", "--engine", "trt-llm"), "leave dcp out, or use vLLM"),
         ((CHOSEN, "--tp", "8", "--dcp", "8", "--engine", "vllm"), "use --cache fp8"),
@@ -160,6 +164,14 @@ def test_it_is_read_from_commands_and_written() -> None:
         assert (said.tp, said.dcp, said.ignored) == (8, 8, ())
         again = " ".join(flag_words(said))
         assert read_command(f"{engine} {again}").dcp == 8
+
+
+def test_it_may_be_typed_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "serve.sh"
+    script.write_text("vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dcp 8\n")
+    for typed, plan in ((), "tp 8 · dcp 8,"), (("--dcp", "4"), "tp 8 · dcp 4,"):
+        main(["infer", LATENT, "--on", "8xH200", "--from", str(script), *typed])
+        assert plan in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_answer_says_that_spreading_would_make_room(

@@ -25,6 +25,7 @@ from trueflops.predict import Point, Pool, PooledPoint, Pools, Server, ServingPo
 from trueflops.predict.released import Weights, multiplies, served_weights
 from trueflops.predict.serving.cache import CACHE_BITS
 from trueflops.predict.serving.sparse import EIGHT_BITS, spreads
+from trueflops.profile.engines import engine_of
 from trueflops.report import encode
 from trueflops.report.configurations import (
     draw_front,
@@ -206,13 +207,17 @@ def laid_out(server: Server, count: int, **degrees: int) -> Plan:
     check_plan(plan, server.model, count)
     chip = server.cluster.accelerator
     if plan.dcp > 1 and not spreads(server.engine, server.model, chip, server.passes.cache_bits):
-        narrow = spreads(server.engine, server.model, chip, EIGHT_BITS)
+        instead = say("leave dcp out, or use vLLM")
+        if spreads(server.engine, server.model, chip, EIGHT_BITS):
+            instead = say("use --cache fp8")
+        elif spreads(engine_of(server.engine.name), server.model, chip, server.passes.cache_bits):
+            instead = say("leave dcp out, or use a newer --release")
         raise BadInput(
             say(
                 "dcp {dcp}: {engine} does not spread such keys of {model} over ranks of tp on "
                 "{chip}; {instead}",
                 dcp=plan.dcp, engine=server.engine.name, model=server.model.name, chip=chip.name,
-                instead=say("use --cache fp8") if narrow else say("leave dcp out, or use vLLM"),
+                instead=instead,
             )
         )  # fmt: skip
     return plan

@@ -17,11 +17,14 @@ from trueflops.interop.engines import (
     write_deployment,
 )
 from trueflops.interop.engines.deployed import VOCABULARIES
+from trueflops.interop.engines.drafts import CHECKPOINT, drafter_line
+from trueflops.interop.engines.drafts import FIELDS as DRAFTS
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
 from trueflops.language import ENGLISH, say, speaking
 from trueflops.plan.serving import DEGREES
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
+from trueflops.predict.serving.speculation import Speculation
 from trueflops.predict.serving.splitting import split_words
 from trueflops.profile import Engine, engine_on
 from trueflops.profile.frameworks import SERVING
@@ -63,6 +66,8 @@ def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Eng
             )
     given |= {"policy": options.policy, "two_batches": options.two_batch_overlap}
     engine = engine.but(**{key: value for key, value in given.items() if value is not None})
+    if options.max_num_seqs is not None:
+        engine = engine.told(options.max_num_seqs)
     if options.enforce_eager:
         if name not in (SERVING, *_UNCAPTURED):
             raise BadInput(
@@ -163,7 +168,7 @@ class Deployment:
         path = own_path(name)
         said = read_deployment(path)
         self.said = said
-        typed = any(getattr(self.options, each) is not None for each in DEGREES)
+        typed = any(getattr(self.options, each) is not None for each in ("tp", "pp", "ep"))
         flags = {
             key: value
             for key, value in vars(said).items()
@@ -171,6 +176,8 @@ class Deployment:
         }
         cut = {key: flags.pop(key, None) or 1 for key in DEGREES}
         flags |= {} if typed else cut
+        if any(getattr(self.options, each) is not None for each in DRAFTS):
+            flags = {key: value for key, value in flags.items() if key not in DRAFTS}
         for key, value in flags.items():
             if getattr(self.options, key) is None:
                 setattr(self.options, key, str(value) if key in _TYPED else value)
@@ -225,13 +232,16 @@ class Deployment:
         deployed = _deployed(self.options, point)
         if deployed.weights is None and not _as_released(point):
             about += f"\n{checkpoint_line(point.weights.name)}"
+        if deployed.speculate == "draft" and point.gain and point.gain.speculation.drafter:
+            about += f"\n{drafter_line(point.gain.speculation.drafter.name)}"
         where = point.cluster
         files = write_deployment(
             tool, deployed, about, where.per_node, vendor=where.accelerator.vendor
         )
         paths = write_files(own_path(folder), files, bool(self.options.force))
         first = paths[0]
-        start = f"kubectl apply -f {first}" if tool == "dynamo" else f"MODEL=… bash {first}"
+        given = "MODEL=… DRAFT=…" if deployed.draft_model else "MODEL=…"
+        start = f"kubectl apply -f {first}" if tool == "dynamo" else f"{given} bash {first}"
         named = ", ".join(str(path) for path in paths)
         return [
             say("written for {releases}: {named}", releases=RELEASES[tool], named=named),
@@ -263,7 +273,21 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
         redundant_experts=options.redundant_experts if engine.name == "sglang" else None,
         gpu_layers=_gpu_layers(point) if engine.offloads == "layers" else None,
         cpu_offload_gb=point.offload.weight_bytes / GIBI or None if point.offload else None,
+        **(_drafts(point.gain.speculation) if point.gain else {}),
     )
+
+
+def _drafts(speculation: Speculation) -> dict[str, Any]:
+    """How tokens are drafted; heads and models of their own have a checkpoint."""
+    s, drafter = speculation, speculation.method.drafter
+    passes = drafter not in ("none", "heads")
+    return {
+        "speculate": s.method.name,
+        "draft_model": CHECKPOINT if drafter in ("model", "head", "heads") else None,
+        "num_speculative_tokens": s.drafted,
+        "speculative_steps": s.passes if passes else None,
+        "speculative_topk": s.branches if passes else None,
+    }
 
 
 def _gpu_layers(point: ServingPoint) -> int:

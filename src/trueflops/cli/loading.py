@@ -62,8 +62,10 @@ def says_load(options: argparse.Namespace) -> bool:
 
 def without_waiting(server: Server, point: ServingPoint) -> Server:
     """The server under a load that its best cut has room for."""
-    room = point.most_requests * point.replicas
-    return server.asked(replace(server.workload, concurrency=room)) if point.waiting else server
+    if not point.waiting:
+        return server
+    at_once = min(point.most_requests, server.engine.most_sequences) * point.replicas
+    return server.asked(replace(server.workload, concurrency=at_once))
 
 
 def why_so_many(server: Server) -> list[str]:

@@ -26,7 +26,7 @@ def ways_to_spread(model: Model, tp: int) -> list[int]:
     """Over how many of tp's ranks keys may lie."""
     if model.recurrences or not all(map(_keeps_all, model.attentions)):
         return [1]
-    return [n for n in divisors(tp) if all(_shares(a, tp, n) for a in model.attentions)]
+    return [1, *(n for n in divisors(tp)[1:] if all(_shares(a, tp, n) for a in model.attentions))]
 
 
 def spread_advice(ask: Ask) -> str:

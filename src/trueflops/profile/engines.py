@@ -49,6 +49,7 @@ class Engine:
     block: int  # tokens of the KV cache that are given out together
     step_tokens: int  # that one step takes in at most, or one pass over prompts
     most_sequences: int  # that run at once in a replica
+    most_drafting: int  # the same with drafts, where nobody says how many; 0: as without
     policy: Policy
     chunked: bool  # whether a prompt may be read in parts
     reserve: float  # of what a request may still write, cache set aside when it is let in
@@ -103,6 +104,15 @@ class Engine:
     def but(self, **changes: Any) -> Engine:
         """The same engine, otherwise set."""
         return replace(self, **changes)
+
+    def told(self, most: int) -> Engine:
+        """The same with --max-num-seqs or its kin: so many requests at once, with drafts, too."""
+        return self.but(most_sequences=most, most_drafting=0)
+
+    def drafting(self) -> Engine:
+        """The same with drafts."""
+        most = self.most_sequences
+        return self.but(most_sequences=min(most, self.most_drafting or most))
 
     def captures_up_to(self, *, latent: bool) -> int:
         """Tokens of a pass over prompts up to which the pieces between attention are captured."""

@@ -69,7 +69,6 @@ class EngineCosts:
     tree: float
     graphs: bool  # whether passes are captured graphs
     host: float  # where not: of what the host needs with autograd
-    most: int  # requests that run at once with drafts; 0: as many as without
     source: str
 
 
@@ -140,7 +139,6 @@ def engine_costs(name: str) -> EngineCosts:
         tree=seconds("tree"),
         graphs=said["graphs"],
         host=said["host"],
-        most=said["most"],
         source=said["source"],
     )
 

@@ -37,10 +37,8 @@ class Deployed:
 
     def __init__(self, server: Server, plan: Plan, engine: Engine | None = None) -> None:
         self.server, self.plan = server, plan
-        self.engine = engine or server.engine
-        if (drafts := server.speculator) is not None:
-            most = drafts.at_once(self.engine.most_sequences)
-            self.engine = self.engine.but(most_sequences=most)
+        own = engine or server.engine
+        self.engine = own.drafting() if server.speculator else own
         self._clocks: dict[tuple[float, ...], StepClock] = {}
         self._cache_tokens: dict[tuple[float, ...], float] = {}
 

@@ -64,7 +64,7 @@ def _inferencex(load: Serving, users: int, engine: Engine) -> Harness:
 
 
 def _generator(load: Serving, users: int, engine: Engine, room: float) -> Harness:
-    set_to = engine.but(step_tokens=users + load.input + 1500, most_sequences=users)
+    set_to = engine.told(users).but(step_tokens=users + load.input + 1500)
     if engine.name == "sglang":
         set_to = set_to.but(policy="mixed")
     rounds = int(np.clip(MOST // users, 10, 20))

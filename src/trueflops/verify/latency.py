@@ -254,9 +254,8 @@ def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engin
     most = whole(row, "max_num_seqs") or _flag(
         flags, "max-num-seqs", "max-running-requests", "max-batch-size"
     )
-    engine = usual.but(
-        step_tokens=budget or usual.step_tokens, most_sequences=most or usual.most_sequences
-    )
+    engine = usual.but(step_tokens=budget or usual.step_tokens)
+    engine = engine.told(most) if most else engine
     if "enable-dp-attention" in flags and layout.replicas > 1:
         engine = sharing_experts(engine, chip, layout.tp * layout.replicas, layout.replicas)
     if stated := share(row, "gpu_memory_utilization") or _share(flags):

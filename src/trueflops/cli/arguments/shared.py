@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from trueflops.errors import BadInput, printable
 from trueflops.language import LANGUAGES, say
 from trueflops.units import read_number, read_whole
 
+LARGEST: Final = 10**9
+
 
 def whole(text: str) -> int:
     """A degree: a whole number of at least one."""
     value = integer(text)
-    if not 1 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(say("{text} must be at least 1", text=printable(text, 40)))
+    if not 1 <= value <= LARGEST:
+        raise argparse.ArgumentTypeError(_outside(text, value, 1))
     return value
+
+
+def _outside(text: str, value: int, least: int) -> str:
+    shown = printable(text, 40)
+    if value < least:
+        return say("{text} must be at least {least}", text=shown, least=least)
+    return say("{text} must be at most {most:,}", text=shown, most=LARGEST)
 
 
 def integer(text: str) -> int:
@@ -30,8 +40,8 @@ def integer(text: str) -> int:
 def natural(text: str) -> int:
     """A whole number of at least 0."""
     value = integer(text)
-    if not 0 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(say("{text} must be at least 0", text=printable(text, 40)))
+    if not 0 <= value <= LARGEST:
+        raise argparse.ArgumentTypeError(_outside(text, value, 0))
     return value
 
 

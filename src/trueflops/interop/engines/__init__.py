@@ -2,6 +2,7 @@
 
 deployed.py   what such a command says, and the flags of each engine that say it
 commands.py   a command line to a Deployed, and back
+drafts.py     how tokens are drafted
 partition.py  which layers each card holds
 dynamo.py     Dynamo's graph of workers
 files.py      the files of a tool by its name; which tool a file is of

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from trueflops.errors import BadInput, join_or, printable, shorten
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed, Vocabulary
+from trueflops.interop.engines.drafts import JSON_FLAG, keys_of, method_of, settle_drafts
 from trueflops.interop.engines.partition import FLAGS, read_partition, settle
 from trueflops.language import say
 from trueflops.units import read_number
@@ -50,11 +51,11 @@ def read_command(text: str, engine: str = "", where: str = "") -> Deployed:
     said: dict[str, Any] = read_partition(text)
     ignored: list[str] = []
     fields = {_dashed(flag): field for field, flags in spoken.flags.items() for flag in flags}
-    for flag, value in _pairs(words, spoken):
+    for flag, value in _one_by_one(_pairs(words, spoken)):
         if not flag:
             said.setdefault("model", value)
         elif field := fields.get(flag):
-            if not _take(said, field, flag, value, spoken, where):
+            if not _take(said, field, flag, value, engine, where):
                 ignored.append(f"--{flag} {value}".strip())
         elif flag in ("enable-dp-attention", "enable-attention-dp"):
             said["dp_attention"] = True
@@ -74,9 +75,27 @@ def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Depl
         dp = said.get("dp") or said.get("tp", 1)
         said["tp"], said["dp"] = max(said.get("tp", 1) // dp, 1), dp
     ignored += settle(said) if engine == "llama.cpp" else ()
+    settle_drafts(engine, said)
     if engine == "llama.cpp" and said.get("max_model_len"):  # of all slots together
         said["max_model_len"] = max(said["max_model_len"] // said.get("max_num_seqs", 1), 1)
     return Deployed(engine, **said, ignored=ignored)
+
+
+_NAMED: Final = ("weights", "cache", "speculate")
+
+
+def _words_for(field: str, spoken: Vocabulary) -> Mapping[str, str]:
+    """What the values of a field are called."""
+    return {"weights": spoken.weights, "cache": spoken.caches}.get(field, spoken.methods)
+
+
+def _one_by_one(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Flags and values; of one whose value holds several keys, each for itself."""
+    for flag, value in pairs:
+        if flag == JSON_FLAG and (several := list(keys_of(value))):
+            yield from ((_dashed(each), own) for each, own in several)
+        else:
+            yield flag, value
 
 
 def flag_words(deployed: Deployed) -> list[str]:
@@ -90,9 +109,8 @@ def flag_words(deployed: Deployed) -> list[str]:
         flag = f"--{flags[0]}"
         if flags[0] in spoken.switches:
             words += [flag] if value and (value > 1 or field != "ep") else []
-        elif field in ("weights", "cache"):
-            known = spoken.weights if field == "weights" else spoken.caches
-            words.append(f"{flag} {theirs(known, value, field)}")
+        elif field in _NAMED:
+            words.append(f"{flag} {theirs(_words_for(field, spoken), value, field)}")
         else:
             words.append(f"{flag} {value:g}" if isinstance(value, float) else f"{flag} {value}")
     return words
@@ -118,16 +136,20 @@ def _one_of(words: Mapping[str, str]) -> str:
     return say("write {known}", known=join_or(known)) if known else say("it follows the checkpoint")
 
 
-def _take(
-    said: dict[str, Any], field: str, flag: str, value: str, spoken: Vocabulary, where: str
-) -> bool:
+def _take(said: dict[str, Any], field: str, flag: str, value: str, engine: str, where: str) -> bool:
     """One flag; False where its word is not one of ours."""
+    spoken = VOCABULARIES[engine]
     if field == "model":
         said["model"] = value
     elif flag in spoken.switches:
         said[field] = 1
-    elif field in ("weights", "cache"):
-        words = spoken.weights if field == "weights" else spoken.caches
+    elif field == "draft_model":
+        said[field] = value
+    elif field == "speculate":
+        said[field] = method_of(value, engine)
+        return said[field] is not None
+    elif field in _NAMED:
+        words = _words_for(field, spoken)
         if value in words:
             said[field] = words[value]
         return value in words or value == "auto"

@@ -7,7 +7,7 @@ LlmArgs) and llama.cpp of August 2026 (common/arg.cpp); older spellings are read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 
@@ -33,6 +33,11 @@ class Deployed:
     tensor_split: str | None = None  # what each card of a pipeline takes, as "45,35"
     redundant_experts: int | None = None  # copies of popular experts in every layer
     enforce_eager: int | None = None  # 1: no step is a captured graph
+    speculate: str | None = None  # how tokens are drafted
+    draft_model: str | None = None  # the drafter, where it is no part of the model
+    num_speculative_tokens: int | None = None  # verified beside the last one
+    speculative_steps: int | None = None  # passes of the drafter
+    speculative_topk: int | None = None  # alternatives that each of them extends
     cpu_offload_gb: float | None = None  # GiB of each accelerator's weights in host memory
     ignored: tuple[str, ...] = ()  # flags that nothing here answers to
 
@@ -50,6 +55,7 @@ class Vocabulary:
     flags: Mapping[str, tuple[str, ...]]  # field of Deployed -> flags
     weights: Mapping[str, str]  # the engine's word -> our format
     caches: Mapping[str, str]  # likewise; the first of ours is written
+    methods: Mapping[str, str] = field(default_factory=dict)  # of drafting, likewise
     switches: tuple[str, ...] = ()  # flags without a value
     harmless: tuple[str, ...] = ()  # flags that change neither time nor memory
     yaml: Mapping[str, str] | None = None  # key of its file of options -> field
@@ -83,6 +89,9 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "max_num_batched_tokens": ("max-num-batched-tokens",),
             "cpu_offload_gb": ("cpu-offload-gb",),
             "enforce_eager": ("enforce-eager",),
+            "speculate": ("speculative-config.method",),
+            "draft_model": ("speculative-config.model",),
+            "num_speculative_tokens": ("speculative-config.num_speculative_tokens",),
         },
         {
             "fp8": "fp8", "awq": "int4", "awq_marlin": "int4", "gptq": "int4",
@@ -90,6 +99,11 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "modelopt_fp4": "nvfp4", "mxfp4": "mxfp4",
         },
         {**_EIGHT, "bfloat16": "bf16", "float16": "fp16", "nvfp4": "nvfp4"},
+        {
+            "draft_model": "draft", "eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp",
+            "dflash": "dflash", "medusa": "medusa", "ngram": "ngram", "ngram_gpu": "ngram",
+            "suffix": "suffix",
+        },
         ("enable-expert-parallel", "ep", "enforce-eager", "enable-prefix-caching",
          "no-enable-prefix-caching", "enable-chunked-prefill", "no-enable-chunked-prefill"),
         _HARMLESS,
@@ -112,6 +126,11 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "max_num_batched_tokens": ("chunked-prefill-size",),
             "redundant_experts": ("ep-num-redundant-experts",),
             "enforce_eager": ("disable-cuda-graph",),
+            "speculate": ("speculative-algorithm",),
+            "draft_model": ("speculative-draft-model-path", "speculative-draft-model"),
+            "speculative_steps": ("speculative-num-steps",),
+            "speculative_topk": ("speculative-eagle-topk",),
+            "num_speculative_tokens": ("speculative-num-draft-tokens",),
         },
         {
             "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "awq": "int4",
@@ -120,6 +139,10 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         },
         {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16", "bfloat16": "bf16",
          "nvfp4": "nvfp4"},
+        {
+            "NEXTN": "mtp", "EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft",
+            "NGRAM": "ngram", "DFLASH": "dflash",
+        },
         ("enable-dp-attention", "enable-ep-moe", "disable-radix-cache", "enable-torch-compile",
          "disable-cuda-graph", "enable-mixed-chunk", "enable-eplb"),
         (*_HARMLESS, "enable-eplb"),
@@ -139,6 +162,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         },
         {},
         {"fp8": "fp8", "nvfp4": "nvfp4"},
+        {},
         ("enable-chunked-prefill", "enable-attention-dp"),
         _HARMLESS,
         {
@@ -161,6 +185,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         },
         {},
         {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "q8_0": "q8_0", "q4_0": "q4_0"},
+        {},
         ("cont-batching", "cb", "no-mmap", "mlock", "jinja", "metrics"),
         (*_HARMLESS, "cache-type-v", "ctv"),
     ),

@@ -10,6 +10,7 @@ from typing import Final
 from trueflops.errors import BadInput, join_or, printable
 from trueflops.interop.engines.commands import read_command
 from trueflops.interop.engines.deployed import Deployed
+from trueflops.interop.engines.drafts import CHECKPOINT
 from trueflops.language import say
 
 IN_DYNAMO: Final = {"vllm": "dynamo.vllm", "sglang": "dynamo.sglang", "trt-llm": "dynamo.trtllm"}
@@ -35,10 +36,11 @@ def write_graph(
         words += ["--enable-attention-dp"] if shared else []
     else:
         for each in engine_words(worker):
-            words += each.split(" ")
+            words += each.replace(CHECKPOINT, "$(DRAFT)").split(" ")
     gpus = tp * pp * (dp if shared else 1)
     args = "".join(f'          - "{word}"\n' for word in words)
     name = deployed.engine.replace("-", "").replace(".", "")
+    drafter = '          - name: DRAFT\n            value: "SET-ME"\n' if worker.draft_model else ""
     return (
         "".join(f"# {line}\n" for line in about.splitlines())
         + f"""# Set MODEL's value and the images; then: kubectl apply -f graph.yaml
@@ -67,7 +69,7 @@ spec:
           env:
           - name: MODEL
             value: "SET-ME"
-          command:
+{drafter}          command:
           - python3
           - -m
           - {IN_DYNAMO[deployed.engine]}

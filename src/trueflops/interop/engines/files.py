@@ -23,6 +23,7 @@ from trueflops.interop.engines.commands import (
     whole,
 )
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
+from trueflops.interop.engines.drafts import counted_by, with_drafter
 from trueflops.interop.engines.dynamo import IN_DYNAMO, read_graph, write_graph
 from trueflops.interop.engines.partition import exports
 from trueflops.interop.launch.texts import from_yaml, to_yaml
@@ -43,6 +44,7 @@ _COMMANDS: Final = {
     "trt-llm": 'trtllm-serve "$MODEL"',
     "llama.cpp": 'llama-server --model "$MODEL"',
 }
+_DRAFT: Final = "DRAFT=${DRAFT:?the drafter: a folder or a name on Hugging Face}"
 _REPLICAS: Final = re.compile(r"^REPLICAS=(\d{1,6})$", re.MULTILINE)
 _CHECKPOINT: Final = re.compile(
     r"^# MODEL must be a checkpoint whose weights are (\S+)$", re.MULTILINE
@@ -94,14 +96,14 @@ def read_deployment(path: Path) -> Deployed:
     text, where = read_file(path).decode(errors="replace"), printable(path.name)
     if path.suffix in (".yaml", ".yml"):
         if "DynamoGraphDeployment" in text:
-            return _with_checkpoint(read_graph(text, where), text)
+            return _with_checkpoint(with_drafter(read_graph(text, where), text), text)
         return _with_checkpoint(_read_options(text, where, {}, ()), text)
     said = read_command(text, where=where)
     if said.engine == "trt-llm":
         said = _with_options(said, _OPTIONS.search(text), path)
     if found := _REPLICAS.search(text):
         said = replace(said, dp=int(found[1]))
-    return _with_checkpoint(said, text)
+    return _with_checkpoint(with_drafter(said, text), text)
 
 
 def checkpoint_line(weights: str) -> str:
@@ -116,6 +118,15 @@ def _with_checkpoint(said: Deployed, text: str) -> Deployed:
 
 def _check(deployed: Deployed, per_node: int) -> None:
     """Refuse what an engine cannot be told."""
+    if deployed.speculate and "speculate" not in VOCABULARIES[deployed.engine].flags:
+        raise BadInput(
+            say(
+                "--speculate {method}: no flags of {engine} for drafts are known; leave --emit "
+                "out, or write for vLLM or SGLang",
+                method=deployed.speculate,
+                engine=deployed.engine,
+            )
+        )
     tp, pp, dp = deployed.tp or 1, deployed.pp or 1, deployed.dp or 1
     if deployed.engine == "vllm" and (deployed.ep or 1) not in (1, tp * dp):
         raise BadInput(
@@ -146,7 +157,8 @@ def _check(deployed: Deployed, per_node: int) -> None:
 
 
 def _engine_words(deployed: Deployed) -> list[str]:
-    """The flags, with what an engine calls the ranks of attention."""
+    """The flags, with what an engine calls the ranks of attention and how it counts drafts."""
+    deployed = counted_by(deployed)
     tp, dp = deployed.tp or 1, deployed.dp or 1
     if deployed.engine == "sglang" and dp > 1 and (deployed.ep or 1) > 1:
         whole_group = replace(deployed, tp=tp * dp)
@@ -181,6 +193,11 @@ def _script(deployed: Deployed, about: str, per_node: int, before: list[str]) ->
         *(['HERE=$(dirname "$0")'] if deployed.engine == "trt-llm" else []),
         "MODEL=${MODEL:?the checkpoint: a folder, a file or a name on Hugging Face}",
         "PORT=${PORT:-8000}",
+        *(
+            ["DRAFT=${DRAFT:?the drafter: a folder or a name on Hugging Face}"]
+            if deployed.draft_model
+            else []
+        ),
         *before,
     ]
     command = _COMMANDS[deployed.engine]

@@ -133,13 +133,16 @@ class ServerMemory:
         def worth(value: float) -> Estimate:
             return Estimate(value, spreads, "assumed")
 
+        # Layers of a drafter have their share of every block.
+        whole = cache.longest_bytes(self.length)
+        own = whole / (whole + self._drafted(plan, self.length)) * left
         return KvCache(
             pool,
-            int(left // cache.block_bytes),
+            int(own // cache.block_bytes),
             cache.block or self.length,
-            worth(float(cache.tokens(left, self.length))),
+            worth(float(cache.tokens(own, self.length))),
             self.length,
-            worth(cache.concurrency(left, self.length)),
+            worth(cache.concurrency(own, self.length)),
         )
 
     @staticmethod

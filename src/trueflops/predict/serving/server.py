@@ -76,6 +76,8 @@ class Server:
         self.model, self.workload, self.pue = model, workload, pue
         self.cluster, self.profile = cluster, profile
         self.engine = engine or engine_of(USUAL)
+        if speculation:
+            self.engine = self.engine.drafting()
         self.offload, self.length = offload, length  # longest request; None: as the load has it
         self.passes = self._passes(weights, cache_bits, stages)
         self.speculator = (
@@ -149,8 +151,6 @@ class Server:
         held = self.passes.unpriced(plan, *self.mix.prompts(1.0))
         memory, per_request, most, room = self.memory.of(plan, held, batch)
         running = min(batch, room, self.engine.most_sequences) if most else batch
-        if self.speculator:
-            running = self.speculator.at_once(running)
         self.passes.prepare(self.mix.shapes(plan, running))
         one, alone = self._read(plan, 1)
         prefill = self._alone(alone, plan)

@@ -100,7 +100,7 @@ class Speculator:
 
         Where the engine runs fewer requests at once with drafts, the others wait meanwhile.
         """
-        running = float(self.at_once(round(batch))) if self.added.most else batch
+        running = min(batch, float(self.passes.engine.most_drafting) or batch)
         plain = replace(self.plain(plan, batch, past), least=0.0)
         token = replace(self.token(plan, running, past), least=0.0)
         return plain.estimate.over(token.estimate).times(running / batch)
@@ -109,10 +109,6 @@ class Speculator:
     def waits_for_host(self) -> bool:
         """Whether passes of a draft model are issued layer by layer."""
         return self.speculation.method.drafter == "model" and self.added.layer > 0.0
-
-    def at_once(self, requests: int) -> int:
-        """Of so many requests, those that the engine runs at once with drafts."""
-        return min(requests, self.added.most or requests)
 
     def joules(self, plan: Plan, batch: float, past: float) -> float:
         """Of one accelerator at full clock, for a token of every request."""

@@ -1,0 +1,73 @@
+"""Drafts in the words of an engine: which methods a command names, and what its numbers count.
+
+vLLM has one option of several keys, as JSON or as `--speculative-config.method mtp` (its
+utils/argparse_utils.py); SGLang has a flag for each, counts the token that is verified beside the
+drafts, and takes EAGLE without a drafter's checkpoint as the model's own modules (its
+arg_groups/speculative_hook.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
+
+FIELDS: Final = ("speculate", "draft_model", "num_speculative_tokens", "speculative_steps",
+                 "speculative_topk")  # fmt: skip
+"""Of a Deployed, all about drafts."""
+CHECKPOINT: Final = '"$DRAFT"'  # as a script has it
+JSON_FLAG: Final = "speculative-config"
+_OF_MODULES: Final = re.compile(r"\w+_mtp")  # deepseek_mtp, qwen3_next_mtp …: vLLM's MTPModelTypes
+_OF_DRAFTER: Final = re.compile(r"^# DRAFT must be a checkpoint of (\S+)$", re.MULTILINE)
+
+
+def drafter_line(model: str) -> str:
+    """What a file says of a drafter of its own."""
+    return f"DRAFT must be a checkpoint of {model}"
+
+
+def with_drafter(said: Deployed, text: str) -> Deployed:
+    """The drafter that a file names so."""
+    found = _OF_DRAFTER.search(text)
+    return replace(said, draft_model=found[1]) if found and said.speculate == "draft" else said
+
+
+def keys_of(value: str) -> Iterator[tuple[str, str]]:
+    """What vLLM's JSON says, as flags; nothing where it is none."""
+    try:
+        said = json.loads(value)
+    except ValueError:
+        return
+    if isinstance(said, dict):
+        yield from ((f"{JSON_FLAG}.{key}", str(own)) for key, own in said.items())
+
+
+def method_of(word: str, engine: str) -> str | None:
+    """Our name of an engine's method."""
+    own = "mtp" if _OF_MODULES.fullmatch(word) else word
+    return VOCABULARIES[engine].methods.get(own)
+
+
+def counted_by(deployed: Deployed) -> Deployed:
+    """The same with numbers as its engine counts them."""
+    tokens, method = deployed.num_speculative_tokens, deployed.speculate
+    if deployed.engine != "sglang" or tokens is None or method is None:
+        return deployed
+    own = method.removesuffix("2")  # EAGLE-2 is EAGLE with more than one alternative
+    return replace(deployed, speculate=own, num_speculative_tokens=tokens + 1)
+
+
+def settle_drafts(engine: str, said: dict[str, Any]) -> None:
+    """What an engine's words about drafts mean together."""
+    method, drafter = said.get("speculate"), said.get("draft_model", "")
+    if engine == "sglang":
+        if method == "eagle" and not drafter:
+            said["speculate"] = "mtp"
+        if said.get("num_speculative_tokens"):
+            said["num_speculative_tokens"] = max(said["num_speculative_tokens"] - 1, 1)
+    if method != "draft" or drafter.startswith("$"):  # a head's checkpoint says nothing more
+        said.pop("draft_model", None)
