@@ -31,7 +31,6 @@ from trueflops.graph.rules import STATISTIC_BITS
 from trueflops.sizes import Size
 
 AXIS: Final = "dcp"
-_GROUP: Final = ".group"
 _SCORING: Final = frozenset({Kind.ATTENTION, Kind.ATTENTION_DECODE})
 _CANDIDATE_BITS: Final = 64.0  # a score and a place
 _READ: Final = ("cache_bytes",)
@@ -56,20 +55,20 @@ def spread_keys(graph: Graph, ranks: int, *, decoding: bool, masks: bool = False
 
 def _choosing(nodes: Iterable[Node], ranks: int) -> Iterator[Node]:
     """The best of the rank's own keys, then the best of these candidates."""
-    scores: Tensor | None = None
+    scores: dict[str, Tensor] = {}  # of the rank's own keys, by what they are called over all
     for node in nodes:
         if isinstance(node, Op) and node.kind in _SCORING and node.inputs[0].has("index_heads"):
-            scores = _of_group(node.outputs[0], ranks)
-            yield node.changed(outputs=(scores,), facts=_parted(node, ranks, _SHARED))
-        elif scores is not None and node.inputs[0].name == _alone(scores.name):
+            whole = node.outputs[0]
+            scores[whole.name] = _of_group(whole, ranks)
+            yield node.changed(outputs=(scores[whole.name],), facts=_parted(node, ranks, _SHARED))
+        elif node.inputs and (own := scores.get(node.inputs[0].name)):
             chosen = node.outputs[0]
             dims = (("ranks", float(ranks)), *chosen.dims)
             candidates = Tensor(f"{chosen.name}.candidates", dims, _CANDIDATE_BITS, chosen.role)
             named = chosen.renamed(f"{chosen.name}.own")
-            yield node.changed(inputs=(scores,), outputs=(named,))
+            yield node.changed(inputs=(own,), outputs=(named,))
             yield _exchange(CollectiveKind.ALL_GATHER, ranks, candidates, named, candidates)
             yield Op(f"{chosen.name}.merge", Kind.STREAM, (candidates,), (chosen,), part="merge")
-            scores = None
         else:
             yield node
 
@@ -146,12 +145,7 @@ def _of_group(t: Tensor, ranks: int) -> Tensor:
     """What a rank has of its own heads, of all heads of the group and its part of the keys."""
     by = {"heads": float(ranks), "keys": 1.0 / ranks}
     dims = tuple((name, size * by.get(name, 1.0)) for name, size in t.dims)
-    return Tensor(f"{t.name}{_GROUP}", dims, t.bits, t.role)
-
-
-def _alone(name: str) -> str:
-    """What a tensor of the group is called on one rank."""
-    return name.removesuffix(_GROUP)
+    return Tensor(f"{t.name}.group", dims, t.bits, t.role)
 
 
 def _exchange(
