@@ -12,9 +12,10 @@ import transformers
 
 import trueflops as tf
 from trueflops.catalog.models import model_record
+from trueflops.clock.host import HostLaw
 from trueflops.errors import BadConfig, BadInput
 from trueflops.graph import Collective, Op, Pass, compile_program
-from trueflops.graph.kinds import CollectiveKind
+from trueflops.graph.kinds import CollectiveKind, Kind
 from trueflops.interop.launch.megatron_model import model_flags
 from trueflops.model import (
     Block,
@@ -319,6 +320,25 @@ def test_a_step_takes_what_an_h200_took(state: str, bits: str) -> None:
         few = int(row["tokens"]) < 64
         off = 1e6 * float(priced.seconds) / float(row["latency_us"]) - 1.0
         assert -0.02 < off < (0.35 if few else 0.05), row
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("core", ["chunk_gated_delta_rule", "mamba_chunk_scan"])
+def test_the_host_issues_a_prompt_as_long_as_one_did(engine: str, core: str) -> None:
+    """Five kernels, the filter before them and the gated norm behind, in launches of a bare one."""
+    with (TRUTH / "recurrent_hosts.csv").open() as file:
+        took = {r["op"]: float(r["host_us"]) for r in csv.DictReader(file) if r["tokens"] == "512"}
+    whole = (took[core] + took["causal_conv1d"] + took["norm_gated"]) / took["a Triton kernel"]
+    law = tf.profile_of(tf.accelerator("H200"), engine).curve("framework")
+    assert 5 * law["launches_of_chunked"] == pytest.approx(whole, rel=0.2)
+    model = read_model("Qwen3-Next-80B-A3B" if core.startswith("chunk") else "Nemotron-H-8B")
+    of = server(model)
+    program = of.prefill_program(serving_plan(model, of.dtype, tp=1))
+    chunked = [n for b in program.blocks for n in b.forward
+               if isinstance(n, Op) and n.kind is Kind.CHUNKED]  # fmt: skip
+    host = HostLaw(tf.profile_of(tf.accelerator("H200"), engine))
+    waits = {float(host.node_seconds(node, "forward")) for node in chunked}
+    assert waits == {law["launches_of_chunked"] * law["launch"]}
 
 
 @pytest.mark.parametrize("heads", [16, 32, 64, 128])

@@ -32,6 +32,8 @@ SPLITTING: Final = frozenset({
 """At which an engine that captures pieces splits a pass: vLLM's splitting_ops (config/
 compilation.py: unified_attention, sparse_attn_indexer, mamba_mixer, short_conv, gdn_attention_core
 and their kin)."""
+_SEVERAL: Final = {Kind.EXPERTS: "launches_of_experts", Kind.CHUNKED: "launches_of_chunked"}
+"""Settings that say how many launches an op of a kind takes the time of."""
 LISTS: Final = ("_foreach_", "_fused_")  # ops that walk over lists of tensors
 ROUTING: Final = ("experts.router", "experts.route")  # by name, forward and back
 SHARED: Final = ("shared.", "d_shared.")
@@ -140,8 +142,8 @@ class HostLaw:
             return self.between_calls(VIEWS_A_CALL, 0.0)
         if not (self.by_calls or self.by_generated or self.by_modules):
             launch = self.framework["launch"]
-            if isinstance(node, Op) and node.kind is Kind.EXPERTS:
-                launch *= self.framework["launches_of_experts"]
+            if isinstance(node, Op) and node.kind in _SEVERAL:
+                launch *= self.framework[_SEVERAL[node.kind]]
         elif self.by_generated:
             launch = self.law["generated"]
         elif self.by_modules:

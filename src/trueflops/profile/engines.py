@@ -177,7 +177,8 @@ def sharing_experts(engine: Engine, chip: Accelerator, ranks: int, replicas: int
 
     A chunk is divided among them, admission is bolder, and more memory is left for what is padded:
     3 MiB for each request of each graph, and half as much again for graphs of more than 300
-    (server_args.py, _handle_data_parallelism and _handle_gpu_memory_settings).
+    (server_args.py, _handle_data_parallelism and _handle_gpu_memory_settings). Requests that run at
+    once are those of all replicas, where a number is set (kv_cache_configurator.py, attn_dp_size).
     """
     memory = (chip.get("memory.capacity") or 0.0) / GIBI
     row = next(r for r in _described()[engine.name]["by_memory"] if memory >= r["least_gib"])
@@ -186,6 +187,7 @@ def sharing_experts(engine: Engine, chip: Accelerator, ranks: int, replicas: int
     share = round(engine.share(ranks) - padded / memory, 3)
     return engine.but(
         step_tokens=max(engine.step_tokens // replicas, 1),
+        most_drafting=engine.most_drafting // replicas,
         memory_share=share,
         shares=(),
         reserve=BOLDER * engine.reserve,

@@ -33,7 +33,8 @@ HOOKS: Final = ("torch", "deepspeed")  # whose run around modules: clock/host.py
 OTHERWISE: Final = ("query_bytes", "serial_rows")  # of a decode step's kernels: clock/attention.py
 SERVING: Final = "serving"  # that serves, where none is named
 _OF_THE_STEP: Final = (
-    "launch", "launches_of_experts", "graph", "step", "token", "request", "hidden_dp", "hidden_tp",
+    "launch", "launches_of_experts", "launches_of_chunked", "graph", "step", "token", "request",
+    "hidden_dp", "hidden_tp",
     "contention", "contention_network", "faster_on_one", "faster_on_several", "slower_on_one",
     "slower_on_several",
     "accumulation", "request_error", "request_later", "dispatch_units", "int8_speed", "flash",

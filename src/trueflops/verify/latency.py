@@ -258,6 +258,7 @@ def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engin
     engine = engine.told(most) if most else engine
     if "enable-dp-attention" in flags and layout.replicas > 1:
         engine = sharing_experts(engine, chip, layout.tp * layout.replicas, layout.replicas)
+        engine = engine.told(max(most // layout.replicas, 1)) if most else engine
     if stated := share(row, "gpu_memory_utilization") or _share(flags):
         engine = engine.but(memory_share=stated, shares=())
     if _EAGER.search(flags):

@@ -74,6 +74,8 @@ def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Depl
     if attention and engine in ("sglang", "trt-llm"):  # tp there counts all ranks
         dp = said.get("dp") or said.get("tp", 1)
         said["tp"], said["dp"] = max(said.get("tp", 1) // dp, 1), dp
+        if engine == "sglang" and "max_num_seqs" in said:  # so are requests that run at once
+            said["max_num_seqs"] = max(said["max_num_seqs"] // dp, 1)
     ignored += settle(said) if engine == "llama.cpp" else ()
     settle_drafts(engine, said)
     if engine == "llama.cpp" and said.get("max_model_len"):  # of all slots together

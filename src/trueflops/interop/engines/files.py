@@ -161,7 +161,8 @@ def _engine_words(deployed: Deployed) -> list[str]:
     deployed = counted_by(deployed)
     tp, dp = deployed.tp or 1, deployed.dp or 1
     if deployed.engine == "sglang" and dp > 1 and (deployed.ep or 1) > 1:
-        whole_group = replace(deployed, tp=tp * dp)
+        each = deployed.max_num_seqs
+        whole_group = replace(deployed, tp=tp * dp, max_num_seqs=each and each * dp)
         balances = ["--enable-eplb"] if deployed.redundant_experts else []
         return [*flag_words(whole_group), "--enable-dp-attention", *balances]
     if deployed.engine == "llama.cpp":
