@@ -199,6 +199,6 @@ def _as_flags(found: Found) -> dict[str, Any]:
         flags |= {kind: tuned["lora_rank"], "lora_targets": tuned["lora_targets"]}
         flags["lora_dropout"] = tuned["lora_dropout"]
     unsaid = {"recompute_layers": float("inf"), "residual_dtype": "", "base_format": "nf4"}
-    unsaid |= {"first_stage_layers": 0, "last_stage_layers": 0, "freeze_layers": 0}
+    unsaid |= {"first_stage_layers": 0, "last_stage_layers": 0, "freeze_layers": 0, "dcp": 1}
     flags |= {name: value for name, value in said.items() if unsaid.get(name) != value}
     return flags | dict(found.workload)
