@@ -240,6 +240,12 @@ def test_errors_of_launch_files_are_said_in_chinese(
          " --speculative-eagle-topk 1 --speculative-num-draft-tokens 4", ("mtp", None, 3, 3, 1)),
         ("sglang serve M --speculative-algorithm EAGLE --speculative-draft-model-path some/head",
          ("eagle", None, None, None, None)),
+        ("llama-server -m M.gguf -md Llama-3.2-1B --draft-max 16",
+         ("draft", "Llama-3.2-1B", 16, None, None)),
+        ("llama-server -hf M -hfd some/head --spec-type draft-eagle3",
+         ("eagle3", None, 3, None, None)),
+        ("llama-server -m M.gguf --spec-type ngram-mod,draft-mtp --spec-ngram-mod-n-max 64",
+         ("ngram", None, 64, None, None)),
     ],
 )  # fmt: skip
 def test_drafts_of_other_peoples_commands_are_read(
@@ -258,7 +264,29 @@ def test_drafts_that_are_not_understood_are_named() -> None:
         assert read_command(f"{VLLM} '{value}'").ignored
 
 
-@pytest.mark.parametrize("tool", ["vllm", "sglang", "dynamo"])
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("{decoding_type: MTP, num_nextn_predict_layers: 3}", ("mtp", None, 3)),
+        ("{decoding_type: MTP}", ("mtp", None, 1)),
+        ("{decoding_type: Eagle, max_draft_len: 4, speculative_model_dir: some/head}",
+         ("eagle3", None, 4)),
+        ("{decoding_type: DraftTarget, max_draft_len: 5, speculative_model: Llama-3.2-1B}",
+         ("draft", "Llama-3.2-1B", 5)),
+    ],
+)  # fmt: skip
+def test_drafts_of_tensorrt_llms_options_are_read(
+    options: str, found: tuple[str | int | None, ...], tmp_path: Path
+) -> None:
+    keys = "".join(f"  {each.strip()}\n" for each in options.strip("{}").split(","))
+    path = tmp_path / "options.yaml"
+    path.write_text(f"tensor_parallel_size: 8\nspeculative_config:\n{keys}")
+    said = read_deployment(path)
+    assert said.ignored == ()
+    assert found == (said.speculate, said.draft_model, said.num_speculative_tokens)
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang", "trtllm", "llamacpp", "dynamo"])
 @pytest.mark.parametrize("method", ["eagle3", "mtp", "ngram", "draft"])
 def test_an_answer_with_drafts_is_started_with_drafts(
     tool: str, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -269,9 +297,11 @@ def test_an_answer_with_drafts_is_started_with_drafts(
     files = tmp_path / "files"
     main([*asked, "--tp", "8", *said, "--emit", tool, str(files)])
     first = json.loads(capsys.readouterr().out)
-    [path] = list(files.iterdir())
-    assert ("DRAFT" in path.read_text()) == (method in ("eagle3", "draft"))
-    engine = [] if tool == "sglang" else ["--engine", "vllm"]
+    path = files / ("graph.yaml" if tool == "dynamo" else "serve.sh")
+    named = path.with_name("options.yaml") if tool == "trtllm" else path
+    marked = "SET-ME" if tool == "trtllm" else "DRAFT"
+    assert (marked in named.read_text()) == (method in ("eagle3", "draft"))
+    engine = ["--engine", "vllm"] if tool in ("vllm", "dynamo") else []
     main([*asked, *engine, "--from", str(path)])
     again = json.loads(capsys.readouterr().out)
     assert again["tpot_seconds"] == first["tpot_seconds"]
@@ -280,13 +310,19 @@ def test_an_answer_with_drafts_is_started_with_drafts(
     assert json.loads(capsys.readouterr().out)["tpot_seconds"] != first["tpot_seconds"]
 
 
-def test_what_no_flags_are_known_for_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--on", "8xH200", "--tp", "8", "--speculate", "mtp", "--emit", "trtllm", str(tmp_path)]
-    assert main(["infer", "DeepSeek-V3", *words]) == 2
-    assert "leave --emit out" in " ".join(capsys.readouterr().err.split())
-    words[-2:] = ["vllm", str(tmp_path)]
-    words[words.index("mtp")] = "eagle2"  # a tree, which vLLM does not verify
-    assert main(["infer", "DeepSeek-V3", *words]) == 2
-    assert "no word for it" in " ".join(capsys.readouterr().err.split())
+@pytest.mark.parametrize(
+    ("tool", "engine", "drafts", "reason"),
+    [
+        ("dynamo", "trt-llm", ["mtp"], "write --emit trtllm"),
+        ("vllm", "vllm", ["eagle2"], "ask for --speculative-topk 1"),
+        ("trtllm", "trt-llm", ["medusa"], "no word for it"),
+        ("vllm", "vllm", ["eagle3", "--speculative-topk", "4"], "ask for --speculative-topk 1"),
+    ],
+)
+def test_drafts_that_an_engine_cannot_be_told_are_refused(
+    tool: str, engine: str, drafts: list[str], reason: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    words = ["--on", "8xH200", "--tp", "8", "--engine", engine, "--emit", tool, str(tmp_path)]
+    assert main(["infer", "DeepSeek-V3", *words, "--speculate", *drafts]) == 2
+    assert reason in " ".join(capsys.readouterr().err.split())

@@ -240,11 +240,14 @@ class Deployment:
         )
         paths = write_files(own_path(folder), files, bool(self.options.force))
         first = paths[0]
-        given = "MODEL=… DRAFT=…" if deployed.draft_model else "MODEL=…"
+        in_file = tool == "trtllm"  # the drafter's name, which no variable fills in there
+        given = "MODEL=… DRAFT=…" if deployed.draft_model and not in_file else "MODEL=…"
         start = f"kubectl apply -f {first}" if tool == "dynamo" else f"{given} bash {first}"
         named = ", ".join(str(path) for path in paths)
+        drafter = say("set speculative_model in {file} to the drafter's checkpoint", file=paths[-1])
         return [
             say("written for {releases}: {named}", releases=RELEASES[tool], named=named),
+            *([drafter] if deployed.draft_model and in_file else []),
             say("start: {start}", start=start),
         ]
 

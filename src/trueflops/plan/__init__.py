@@ -4,7 +4,8 @@ plan.py   Plan: one plan or a million; Optimizer
 serving.py  the plans of servers
 asked.py  what a rule may look at
 rules.py  which plans are possible, and what would fit where one is not
-tuning.py the same of adapters; scheduled.py: of pipeline schedules; spread.py: of keys on many ranks
+tuning.py the same of adapters; scheduled.py: of pipeline schedules
+spread.py which servers can spread the keys of a sequence over ranks
 captures.py  what of a step runs as CUDA graphs
 guesses.py  what nobody said of a run, and what else it may have been
 words.py  a plan in the words of its flags

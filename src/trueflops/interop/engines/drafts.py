@@ -3,7 +3,9 @@
 vLLM has one option of several keys, as JSON or as `--speculative-config.method mtp` (its
 utils/argparse_utils.py); SGLang has a flag for each, counts the token that is verified beside the
 drafts, and takes EAGLE without a drafter's checkpoint as the model's own modules (its
-arg_groups/speculative_hook.py).
+arg_groups/speculative_hook.py). TensorRT-LLM reads them from its file of options alone, where
+modules are counted by another key (DecodingBaseConfig in llmapi/llm_args.py). llama.cpp takes a
+drafter's file without a method for a model that drafts token by token (common/arg.cpp).
 """
 
 from __future__ import annotations
@@ -20,8 +22,14 @@ FIELDS: Final = ("speculate", "draft_model", "num_speculative_tokens", "speculat
                  "speculative_topk")  # fmt: skip
 """Of a Deployed, all about drafts."""
 CHECKPOINT: Final = '"$DRAFT"'  # as a script has it
+TO_BE_SET: Final = "SET-ME"  # as a file has it where nothing fills in variables
 JSON_FLAG: Final = "speculative-config"
 _OF_MODULES: Final = re.compile(r"\w+_mtp")  # deepseek_mtp, qwen3_next_mtp …: vLLM's MTPModelTypes
+_UNSAID: Final = {
+    ("trt-llm", "mtp"): 1, ("llama.cpp", "draft"): 3, ("llama.cpp", "eagle3"): 3,
+    ("llama.cpp", "mtp"): 3, ("llama.cpp", "dflash"): 3,
+}  # fmt: skip
+"""Drafted tokens where nobody says how many: MTPDecodingConfig, and llama.cpp's common/common.h."""
 _OF_DRAFTER: Final = re.compile(r"^# DRAFT must be a checkpoint of (\S+)$", re.MULTILINE)
 
 
@@ -47,8 +55,8 @@ def keys_of(value: str) -> Iterator[tuple[str, str]]:
 
 
 def method_of(word: str, engine: str) -> str | None:
-    """Our name of an engine's method."""
-    own = "mtp" if _OF_MODULES.fullmatch(word) else word
+    """Our name of an engine's method; of several, as llama.cpp takes them, of the first."""
+    own = "mtp" if _OF_MODULES.fullmatch(word) else word.partition(",")[0]
     return VOCABULARIES[engine].methods.get(own)
 
 
@@ -63,11 +71,16 @@ def counted_by(deployed: Deployed) -> Deployed:
 
 def settle_drafts(engine: str, said: dict[str, Any]) -> None:
     """What an engine's words about drafts mean together."""
-    method, drafter = said.get("speculate"), said.get("draft_model", "")
+    drafter = said.get("draft_model", "")
+    if engine == "llama.cpp" and drafter:
+        said.setdefault("speculate", "draft")
+    method = said.get("speculate")
+    if unsaid := _UNSAID.get((engine, method or "")):
+        said.setdefault("num_speculative_tokens", unsaid)
     if engine == "sglang":
         if method == "eagle" and not drafter:
             said["speculate"] = "mtp"
         if said.get("num_speculative_tokens"):
             said["num_speculative_tokens"] = max(said["num_speculative_tokens"] - 1, 1)
-    if method != "draft" or drafter.startswith("$"):  # a head's checkpoint says nothing more
+    if method != "draft" or drafter.startswith(("$", TO_BE_SET)):  # a head's says nothing more
         said.pop("draft_model", None)

@@ -29,6 +29,10 @@ def write_graph(
             raise BadInput(
                 say("--emit dynamo: it has no flag for TensorRT-LLM's --cache; leave it out")
             )
+        if deployed.speculate is not None:
+            raise BadInput(
+                say("--emit dynamo: it has no flag for TensorRT-LLM's drafts; write --emit trtllm")
+            )
         group = replace(worker, tp=tp * dp) if shared else worker
         for field, flag in _DYNAMO_TRTLLM.items():
             value = getattr(group, field)

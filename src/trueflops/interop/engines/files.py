@@ -23,7 +23,7 @@ from trueflops.interop.engines.commands import (
     whole,
 )
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
-from trueflops.interop.engines.drafts import counted_by, with_drafter
+from trueflops.interop.engines.drafts import TO_BE_SET, counted_by, method_of, with_drafter
 from trueflops.interop.engines.dynamo import IN_DYNAMO, read_graph, write_graph
 from trueflops.interop.engines.partition import exports
 from trueflops.interop.launch.texts import from_yaml, to_yaml
@@ -97,7 +97,8 @@ def read_deployment(path: Path) -> Deployed:
     if path.suffix in (".yaml", ".yml"):
         if "DynamoGraphDeployment" in text:
             return _with_checkpoint(with_drafter(read_graph(text, where), text), text)
-        return _with_checkpoint(_read_options(text, where, {}, ()), text)
+        said = _read_options(text, where, {}, ())
+        return _with_checkpoint(with_drafter(said, text), text)
     said = read_command(text, where=where)
     if said.engine == "trt-llm":
         said = _with_options(said, _OPTIONS.search(text), path)
@@ -118,12 +119,14 @@ def _with_checkpoint(said: Deployed, text: str) -> Deployed:
 
 def _check(deployed: Deployed, per_node: int) -> None:
     """Refuse what an engine cannot be told."""
-    if deployed.speculate and "speculate" not in VOCABULARIES[deployed.engine].flags:
+    chains = "speculative_topk" not in VOCABULARIES[deployed.engine].flags
+    if chains and (deployed.speculative_topk or 1) > 1:
         raise BadInput(
             say(
-                "--speculate {method}: no flags of {engine} for drafts are known; leave --emit "
-                "out, or write for vLLM or SGLang",
+                "--speculate {method}: each draft has {branches} alternatives, and no flag of "
+                "{engine} asks for them; write for SGLang, or ask for --speculative-topk 1",
                 method=deployed.speculate,
+                branches=deployed.speculative_topk,
                 engine=deployed.engine,
             )
         )
@@ -194,11 +197,7 @@ def _script(deployed: Deployed, about: str, per_node: int, before: list[str]) ->
         *(['HERE=$(dirname "$0")'] if deployed.engine == "trt-llm" else []),
         "MODEL=${MODEL:?the checkpoint: a folder, a file or a name on Hugging Face}",
         "PORT=${PORT:-8000}",
-        *(
-            ["DRAFT=${DRAFT:?the drafter: a folder or a name on Hugging Face}"]
-            if deployed.draft_model
-            else []
-        ),
+        *([_DRAFT] if deployed.draft_model and deployed.engine != "trt-llm" else []),
         *before,
     ]
     command = _COMMANDS[deployed.engine]
@@ -252,13 +251,28 @@ def _options(deployed: Deployed, about: str) -> str:
     spoken = VOCABULARIES["trt-llm"]
     values: dict[str, Any] = {}
     for key, field in (spoken.yaml or {}).items():
-        value = group if field == "tp" else getattr(deployed, field)
-        values[key] = None if value == 1 and field in ("pp", "ep") else value
+        if not key.startswith("speculative_config."):
+            value = group if field == "tp" else getattr(deployed, field)
+            values[key] = None if value == 1 and field in ("pp", "ep") else value
     if deployed.cache is not None:
         values["kv_cache_config.dtype"] = theirs(spoken.caches, deployed.cache, "cache")
     if shared:
         values["enable_attention_dp"] = True
-    return to_yaml(values, about)
+    return to_yaml(values | _draft_options(deployed), about)
+
+
+def _draft_options(deployed: Deployed) -> dict[str, Any]:
+    """LlmArgs' speculative_config."""
+    if deployed.speculate is None:
+        return {}
+    counted = "num_nextn_predict_layers" if deployed.speculate == "mtp" else "max_draft_len"
+    methods = VOCABULARIES["trt-llm"].methods
+    values = {
+        "decoding_type": theirs(methods, deployed.speculate, "speculate"),
+        counted: deployed.num_speculative_tokens,
+        "speculative_model": TO_BE_SET if deployed.draft_model else None,
+    }
+    return {f"speculative_config.{key}": value for key, value in values.items()}
 
 
 def _read_options(
@@ -275,6 +289,11 @@ def _read_options(
                 said[field] = spoken.caches[value]
         elif field == "memory_share":
             said[field] = number(str(value), at)
+        elif field == "draft_model":
+            said[field] = str(value)
+        elif field == "speculate":
+            said[field] = method_of(str(value), "trt-llm")
+            left += [] if said[field] else [f"{key} {value}"]
         elif field:
             said[field] = whole(str(value), at)
         elif key == "enable_attention_dp":
