@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from textwrap import dedent
@@ -118,6 +119,15 @@ def test_a_script_sees_torchruns_environment(tmp_path: Path) -> None:
     assert [c.group for c in found.calls() if c.group] == [tuple(range(8))]
     with pytest.raises(BadInput, match=r"rank 5 ended its process \(7\)"):
         run(tmp_path, before="import os; os._exit(7)", world=8, rank=5)
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_segments_grow_where_a_script_asks_for_it(tmp_path: Path, name: str) -> None:
+    plain, _ = run(tmp_path)
+    before = f"import os; os.environ['{name}'] = 'max_split_size_mb:64, expandable_segments:True'"
+    found, _ = run(tmp_path, before=before)
+    assert (plain.expandable, found.expandable) == (False, True)
+    assert name not in os.environ
 
 
 @pytest.mark.parametrize("words", ["--on H100 {}", "{} --on H100", "--on H100 {} --json"])

@@ -142,6 +142,23 @@ def test_what_a_program_gives_back_is_no_longer_reserved() -> None:
     assert reserved(Emptied()) == 128 * mib
 
 
+def test_a_cache_that_fills_the_device_is_given_back() -> None:
+    mib = 2**20
+
+    def reserved(limit: float, *, expandable: bool = False) -> int:
+        sizes = {1: 64, 2: 96, 3: 128}
+        come = {n: Allocated(n, s * mib, 0, "forward", "", "aten.add") for n, s in sizes.items()}
+        events: list[Any] = [Began("step"), come[1], Freed(1), come[2], Freed(2), come[3]]
+        found = captured_memory(Recording(events, expandable=expandable), limit_bytes=limit * mib)
+        assert found.peak_allocated_bytes == 128 * mib
+        return found.peak_reserved_bytes // mib
+
+    assert reserved(1000) == 64 + 96 + 128
+    assert reserved(200) == 64 + 96
+    assert reserved(100) == 128  # more than there is, and how much that is
+    assert reserved(1000, expandable=True) == 140  # one segment that grows by pages of 20 MiB
+
+
 def test_what_does_not_fit_says_what_is_alive_and_what_would_help(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import gc
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -144,9 +145,16 @@ def _capture(
         stack.enter_context(recorder)
         run(recorder, stack)
         note_world(recorder, rank, world)
+        recorder.recording.expandable = _has_expandable_segments()
     recorder.recording.modules = recorder.places.classes
     recorder.recording.torch = torch.__version__
     return recorder.recording
+
+
+def _has_expandable_segments() -> bool:
+    """Whether the script, or the shell that it runs in, asks PyTorch's allocator for them."""
+    said = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    return "expandable_segments:True" in said.replace(" ", "")
 
 
 def run_function(

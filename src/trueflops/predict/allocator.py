@@ -352,6 +352,7 @@ class PlainAllocator:
     """Memory of the host: nothing is rounded, nothing is cached."""
 
     def __init__(self) -> None:
+        self.limit_bytes = inf
         self.allocated_bytes = self.reserved_bytes = 0
         self.peak_allocated_bytes = self.peak_reserved_bytes = 0
         self._sizes: dict[int, int] = {}

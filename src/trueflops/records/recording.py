@@ -164,6 +164,7 @@ class Recording:
 
     pools: dict[int, Pool] = field(default_factory=dict)
     """Of CUDA graphs, by number."""
+    expandable: bool = False  # segments of memory grow by pages: expandable_segments:True
 
     def step(self) -> list[Event]:
         """The events of the recorded step."""

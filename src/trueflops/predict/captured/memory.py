@@ -47,8 +47,6 @@ class CapturedMemory:
     peak_reserved_bytes: int
     alive: list[Holding]
     timeline: list[tuple[int, dict[str, int]]]  # event of the step, bytes by category
-    peak_at: int  # its event
-    out_of_memory: OutOfMemory | None = None
     pool_bytes: int = 0  # that CUDA graphs keep for their replays, beside what is allocated
 
     def by(self, what: str) -> dict[str, int]:
@@ -64,14 +62,17 @@ def captured_memory(
     *,
     workspace: int = 0,
     limit_bytes: float = inf,
-    expandable: bool = False,
     on_host: bool = False,
 ) -> CapturedMemory:
-    """Replay the run: building, the warm-up step, the recorded step."""
+    """Replay the run: building, the warm-up step, the recorded step.
+
+    What the cache holds is given back where a device has no more than `limit_bytes`; a run that
+    needs more than that is replayed to its end all the same, to say how much.
+    """
     allocator = (
         PlainAllocator()
         if on_host
-        else CachingAllocator(expandable=expandable, limit_bytes=limit_bytes)
+        else CachingAllocator(expandable=recording.expandable, limit_bytes=limit_bytes)
     )
     categories = categories_of(recording)
     handles: dict[int, int] = {}
@@ -79,12 +80,11 @@ def captured_memory(
     held: dict[str, int] = defaultdict(int)
     threads: set[str] = set()
     timeline: list[tuple[int, dict[str, int]]] = []
-    peak, peak_at, at_peak, begun = 0, 0, dict(alive), 0
-    failed: OutOfMemory | None = None
+    peak, at_peak, begun = 0, dict(alive), 0
     for i, event in enumerate(recording.events):
         if isinstance(event, Began):
             allocator.reset_peaks()
-            begun, peak, peak_at, at_peak = i, allocator.allocated_bytes, 0, dict(alive)
+            begun, peak, at_peak = i, allocator.allocated_bytes, dict(alive)
             timeline.clear()
         elif isinstance(event, Emptied):
             allocator.empty_cache()
@@ -93,22 +93,17 @@ def captured_memory(
                 allocator.free(handles.pop(event.storage))
                 held[categories[event.storage]] -= alive.pop(event.storage).size_bytes
         elif isinstance(event, Allocated):
-            try:
-                handles[event.storage] = allocator.allocate(event.size_bytes, event.stream)
-                thread = _thread(event)
-                if thread and thread not in threads:
-                    threads.add(thread)
-                    allocator.allocate(workspace)
-                    held["library workspaces"] += workspace
-            except OutOfMemory as error:
-                failed = error
-                at_peak, peak_at = {**alive, event.storage: event}, i - begun
-                break
+            handles[event.storage] = _allocate(allocator, event.size_bytes, event.stream)
+            thread = _thread(event)
+            if thread and thread not in threads:
+                threads.add(thread)
+                _allocate(allocator, workspace)
+                held["library workspaces"] += workspace
             alive[event.storage] = event
             held[categories[event.storage]] += event.size_bytes
             timeline.append((i - begun, dict(held)))
             if allocator.allocated_bytes > peak:
-                peak, peak_at, at_peak = allocator.allocated_bytes, i - begun, dict(alive)
+                peak, at_peak = allocator.allocated_bytes, dict(alive)
     holdings = [
         Holding(
             e.size_bytes, categories[n], e.module, e.op, recording.parameters.get(n, ""), e.source
@@ -122,10 +117,17 @@ def captured_memory(
         allocator.peak_reserved_bytes,
         holdings,
         timeline,
-        peak_at,
-        failed,
         sum(pool.idle_bytes for pool in recording.pools.values()),
     )
+
+
+def _allocate(allocator: CachingAllocator | PlainAllocator, size: int, stream: int = 0) -> int:
+    """A block of memory; of a device that is too small, as if it were larger from here on."""
+    try:
+        return allocator.allocate(size, stream)
+    except OutOfMemory:
+        allocator.limit_bytes = inf
+        return allocator.allocate(size, stream)
 
 
 def _thread(event: Allocated) -> str:

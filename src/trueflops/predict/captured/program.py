@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from trueflops.clock import Clock
 from trueflops.predict.captured.compiled import as_if_compiled, fuse_regions
-from trueflops.predict.captured.fitting import Fitting, fitting
+from trueflops.predict.captured.fitting import CONTEXT, Fitting, fitting
 from trueflops.predict.captured.groups import KernelGroup, group_kernels
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.memory import CapturedMemory, captured_memory
@@ -69,5 +70,11 @@ def program_of(
     if clock.cluster.host_bandwidth is None and "host copy" in step.by_cause:
         free = f"how {clock.chip.name} reaches host memory is not known: such copies cost nothing"
         fused = replace(fused, warnings=[*fused.warnings, free])
-    memory = captured_memory(fused, workspace=workspace, on_host=clock.chip.is_cpu)
+    capacity = clock.chip.get("memory.capacity")
+    memory = captured_memory(
+        fused,
+        workspace=workspace,
+        limit_bytes=capacity - CONTEXT if capacity else inf,
+        on_host=clock.chip.is_cpu,
+    )
     return CapturedProgram(fused, clock, step, memory, lowering, recording)
