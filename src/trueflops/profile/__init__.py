@@ -3,7 +3,8 @@
 keys.py       CurveKey: which kernels a curve is of, and what is more general
 profile.py    Profile, Curve, Landmarks; which curve is chosen for a key
 datasheet.py  the best that is known of a chip, and a profile for one known by its datasheet alone
-frameworks.py what a framework adds to or takes from what a chip delivers
+frameworks.py what a framework is: its settings and habits
+under.py      what it makes of a chip: its settings over the chip's curves
 engines.py    how an engine runs requests: memory share, token budget, which come first
 speculation.py  how tokens are drafted, how many are accepted, what an engine adds
 siblings.py   what chips of one die share

@@ -16,11 +16,12 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Origin, accelerator
 from trueflops.catalog.facts import read_toml, sources
 from trueflops.profile.correction import corrected
-from trueflops.profile.frameworks import LENDING, USUAL, on_vendor, runs_tuned, under
+from trueflops.profile.frameworks import LENDING, USUAL, on_vendor, runs_tuned
 from trueflops.profile.keys import ATTENTION, PRODUCTS, STREAMS, UNALIGNED, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
 from trueflops.profile.siblings import ASSUMED, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
+from trueflops.profile.under import under
 
 _ANY_HEADS_KERNEL: Final = "triton"
 _MATMUL, _POWER = CurveKey("matmul"), CurveKey("power")

@@ -19,7 +19,8 @@ from trueflops.plan.guesses import Guess, laid_out, layouts, unstated
 from trueflops.predict import Estimate, Trainer, TrainingStep
 from trueflops.predict.guessed import widened
 from trueflops.predict.peaks import PeakKind
-from trueflops.profile.frameworks import attending_by, habits, lacking, on_vendor
+from trueflops.profile.frameworks import habits, lacking, on_vendor
+from trueflops.profile.under import attending_by
 from trueflops.records.tables import Row, Table
 from trueflops.sizes import divisors
 from trueflops.verify.cells import Missing, needed, text

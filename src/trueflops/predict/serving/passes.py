@@ -29,7 +29,7 @@ from trueflops.predict.serving.ranks import uneven_experts
 from trueflops.predict.serving.sparse import chosen_at_most, sees_all, sparse_kernel
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of
-from trueflops.profile.frameworks import laying_out
+from trueflops.profile.under import laying_out
 from trueflops.runtime import COMMUNICATION, COMPUTE, Stretch, Term, leaf, run_closed, total
 from trueflops.sizes import Size
 from trueflops.tables import summed
