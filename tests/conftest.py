@@ -9,15 +9,17 @@ left, so tests may run in any order and side by side. To add one:
 - No test asks how long something took: the machine may be busy. tests/made_up_cpu.py is a CPU
   whose seconds are counted and not waited for; what needs a real and quiet machine is a program in
   benchmarks/.
-- A command is asked in this process (`trueflops.cli.main`). A process of its own is for what only
-  it can show: signals, a bare folder, ranks. It is given many minutes before it is taken for hung.
+- A command is asked in this process (`trueflops.cli.main`; the fixture `ask` where its JSON is
+  wanted). A process of its own is for what only it can show: signals, a bare folder, ranks. It is
+  given many minutes before it is taken for hung.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pytest
 
@@ -41,6 +43,28 @@ slow = [HealthCheck.too_slow]
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=slow)
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=slow)
 settings.load_profile("same")
+
+
+class Ask(Protocol):
+    """What the fixture `ask` is."""
+
+    def __call__(self, *words: str, code: int = 0) -> dict[str, Any]: ...
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Ask a command with --json: what it answers, if it exits with this code."""
+    from trueflops.cli import main  # not above: a fault in it would fail all tests, not its own
+
+    def asked(*words: str, code: int = 0) -> dict[str, Any]:
+        found = main([*words, "--json"])
+        said = capsys.readouterr()
+        assert found == code, said.err
+        answer: dict[str, Any] = json.loads(said.out)
+        assert answer["schema_version"] == 1
+        return answer
+
+    return asked
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from conftest import Ask
 from trueflops.cli.arguments.deployment import CACHES
 from trueflops.cli.main import main
 from trueflops.errors import BadInput
@@ -92,11 +92,17 @@ def test_only_whole_groups_of_experts_can_be_told_to_vllm() -> None:
         ("python -m sglang.launch_server --model a/b --tp 16 --dp 16 --enable-dp-attention "
          "--mem-fraction-static 0.8 --trust-remote-code",
          Deployed("sglang", "a/b", tp=1, dp=16, memory_share=0.8)),
+        ("sglang serve a/b --tp 8 --dp 4 --enable-dp-attention --max-running-requests 256 "
+         "--chunked-prefill-size 16384",
+         Deployed("sglang", "a/b", tp=2, dp=4, max_num_seqs=64, max_num_batched_tokens=4096)),
+        ("sglang serve a/b --tp 8 --enable-dp-attention", Deployed("sglang", "a/b", tp=8)),
         ("trtllm-serve serve a/b --tp_size 8 --ep_size 8 --max_batch_size 512",
          Deployed("trt-llm", "a/b", tp=8, ep=8, max_num_seqs=512)),
         ("./build/bin/llama-server -m x.gguf -c 16384 -np 4 -ngl 99 -ctk q8_0 -sm row -ts 1,1 &",
          Deployed("llama.cpp", "x.gguf", tp=2, cache="q8_0", max_model_len=4096, max_num_seqs=4,
                   gpu_layers=99)),
+        ("ARGS='-tp 4 --max-num-seqs 64' # both\nvllm serve a/b $ARGS",
+         Deployed("vllm", "a/b", tp=4, max_num_seqs=64)),
         ("N=8\nvllm serve a/b \\\n  -tp $N # eight\n", Deployed("vllm", "a/b", tp=8)),
     ],
 )  # fmt: skip
@@ -116,6 +122,7 @@ def test_flags_alone_are_read_where_the_engine_is_known() -> None:
         ("echo hello", "starts none"),
         ("vllm serve a --max-num-seqs many", "write a whole number"),
         ("vllm serve a --gpu-memory-utilization 90", "write a share"),
+        ("vllm serve a --gpu-memory-utilization 0_1", "write a share"),
         ('vllm serve "a', "quote is not closed"),
     ],
 )
@@ -152,21 +159,15 @@ def test_caches_that_can_be_asked_for_have_bits() -> None:
     assert set(CACHES) == set(CACHE_BITS)
 
 
-def _ask(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert main(["infer", "Llama-3.1-8B", *words, "--json"]) == 0
-    answer: dict[str, object] = json.loads(capsys.readouterr().out)
-    return answer
-
-
 @pytest.mark.parametrize("tool", ["vllm", "sglang", "trtllm"])
 def test_a_deployment_is_answered_alike_when_it_is_read_back(
-    tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: str, tmp_path: Path, ask: Ask
 ) -> None:
     folder = tmp_path / "out"
     where = ("--on", "4xH100")
     flags = ("--tp", "2", "--cache", "fp8", "--weights", "fp8", "--memory-share", "0.8")
-    first = _ask(capsys, *where, *flags, "--emit", tool, str(folder))
-    again = _ask(capsys, *where, "--from", str(folder / "serve.sh"))
+    first = ask("infer", "Llama-3.1-8B", *where, *flags, "--emit", tool, str(folder))
+    again = ask("infer", "Llama-3.1-8B", *where, "--from", str(folder / "serve.sh"))
     same = ("plan_flags", "weights", "kv_cache_tokens", "tpot_seconds", "memory_share")
     assert {key: first[key] for key in same} == {key: again[key] for key in same}
 
@@ -202,9 +203,9 @@ def test_flags_that_cannot_be_meant_are_refused(
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_most_sequences_are_how_many_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_most_sequences_are_how_many_run(ask: Ask) -> None:
     given = ("--max-num-seqs", "16", "--concurrency", "64")
-    answer = _ask(capsys, "--on", "H100", "--tp", "1", *given)
+    answer = ask("infer", "Llama-3.1-8B", "--on", "H100", "--tp", "1", *given)
     assert answer["running_requests_per_replica"] == 16
     assert answer["waiting_requests_per_replica"] == 48
 
@@ -232,6 +233,7 @@ def test_errors_of_launch_files_are_said_in_chinese(
     [
         (f"""{VLLM} '{{"method": "deepseek_mtp", "num_speculative_tokens": 2}}'""",
          ("mtp", None, 2, None, None)),
+        (f"""{VLLM} {{"method":"mtp","num_speculative_tokens":1}}""", ("mtp", None, 1, None, None)),
         (f"{VLLM}.method eagle3 --speculative-config.model some/head",
          ("eagle3", None, None, None, None)),
         (f"""{VLLM} '{{"method": "draft_model", "model": "Llama-3.2-1B"}}'""",
@@ -289,25 +291,22 @@ def test_drafts_of_tensorrt_llms_options_are_read(
 @pytest.mark.parametrize("tool", ["vllm", "sglang", "trtllm", "llamacpp", "dynamo"])
 @pytest.mark.parametrize("method", ["eagle3", "mtp", "ngram", "draft"])
 def test_an_answer_with_drafts_is_started_with_drafts(
-    tool: str, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: str, method: str, tmp_path: Path, ask: Ask
 ) -> None:
     model = "DeepSeek-V3" if method == "mtp" else "Llama-3.3-70B"
-    asked = ["infer", model, "--on", "8xH200", "--concurrency", "16", "--json"]
+    asked = ["infer", model, "--on", "8xH200", "--concurrency", "16"]
     said = ["--speculate", method, *(["--draft-model", "Llama-3.2-1B"] * (method == "draft"))]
     files = tmp_path / "files"
-    main([*asked, "--tp", "8", *said, "--emit", tool, str(files)])
-    first = json.loads(capsys.readouterr().out)
+    first = ask(*asked, "--tp", "8", *said, "--emit", tool, str(files))
     path = files / ("graph.yaml" if tool == "dynamo" else "serve.sh")
     named = path.with_name("options.yaml") if tool == "trtllm" else path
     marked = "SET-ME" if tool == "trtllm" else "DRAFT"
     assert (marked in named.read_text()) == (method in ("eagle3", "draft"))
     engine = ["--engine", "vllm"] if tool in ("vllm", "dynamo") else []
-    main([*asked, *engine, "--from", str(path)])
-    again = json.loads(capsys.readouterr().out)
+    again = ask(*asked, *engine, "--from", str(path))
     assert again["tpot_seconds"] == first["tpot_seconds"]
-    typed = [*asked, *engine, "--from", str(path), "--speculate", "suffix"]
-    main(typed)
-    assert json.loads(capsys.readouterr().out)["tpot_seconds"] != first["tpot_seconds"]
+    typed = ask(*asked, *engine, "--from", str(path), "--speculate", "suffix")
+    assert typed["tpot_seconds"] != first["tpot_seconds"]
 
 
 @pytest.mark.parametrize(

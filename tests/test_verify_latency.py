@@ -177,8 +177,9 @@ def test_a_token_among_prompts_is_known_less_well_than_a_decode_step(tmp_path: P
 def test_drafts_of_a_launch_command_are_simulated_and_stand_apart(tmp_path: Path) -> None:
     name = "deepseek-ai/DeepSeek-V3"
     plain = row("a", users="4", on=EIGHT.replace("H100", "H200")).replace("Qwen/Qwen3-8B", name)
+    plain = plain.replace("a,vllm", "a,sglang")
     drafts = "x --speculative-algorithm EAGLE --speculative-num-steps 1"
-    said = plain.replace("a,vllm", "bb,vllm").replace("8.1,,", f"8.2,{drafts},")
+    said = plain.replace("a,sglang", "bb,sglang").replace("8.1,,", f"8.2,{drafts},")
     found = judge(tmp_path, plain, said)
     with_drafts, without = (predicted(found, n, "tpot_seconds") for n in ("bb", "a"))
     assert with_drafts < 0.8 * without
@@ -189,6 +190,7 @@ def test_flags_with_underscores_are_read(tmp_path: Path) -> None:
     """TensorRT-LLM writes --ep_size and --max_batch_size where others have hyphens."""
     own = "8 × NVIDIA H200 SXM GPUs on a single node."
     said = row("a", on=own).replace("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B")
+    said = said.replace("a,vllm", "a,trtllm")
     spread = said.replace("a,", "bb,", 1)[:-1] + "trtllm-serve x --tp_size 8 --ep_size 8,"
     few = said.replace("a,", "ccc,", 1)[:-1] + "trtllm-serve x --tp_size 8 --max_batch_size 4,"
     found = judge(tmp_path, said, spread, few)

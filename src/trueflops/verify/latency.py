@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from trueflops.catalog import Accelerator
 from trueflops.errors import TrueflopsError
+from trueflops.interop.engines import Deployed as Launched
+from trueflops.interop.engines import read_command
+from trueflops.interop.engines.deployed import VOCABULARIES
 from trueflops.model import Model
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving import Speculation
@@ -51,20 +55,14 @@ _COLUMNS: Final[tuple[tuple[Quantity, str], ...]] = (
     ("tpot_median_seconds", "tpot_median_ms"),
     ("tpot_p99_seconds", "tpot_p99_ms"),
 )
+_ALSO_FLAGS: Final = ("tp", "pp", "dp", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
+"""Columns that say what a flag of the launch command can say, too."""
 _NUMBERED: Final = re.compile(r"\d\.\d")
 _RUN_ON: Final = re.compile(r"\bdate (20\d\d)-?(\d\d)-?(\d\d)\b|/(20\d\d)-?(\d\d)-?(\d\d)-")
 """The day of a run: as the results say it, or in their path."""
 _PUBLISHED: Final = re.compile(r"\((20\d\d)-(\d\d)-(\d\d)\)")  # the document, or its revision
 HOPPER: Final = (9, 0)
 TRITON_KERNELS: Final = "0.11.1"
-_OWN_MODULES: Final = re.compile(
-    r"--speculative-config\b.*[\"']method[\"']: ?[\"'](?:deepseek_)?mtp"
-    r"|--speculative-algorithm[= ](?:EAGLE|NEXTN|MTP)\b"
-)
-_DRAFTED: Final = re.compile(
-    r"(?:num_speculative_tokens[\"']: ?|speculative-num-steps[= ])(\d{1,2})\b"
-)
-_EAGER: Final = re.compile(r"--enforce-eager\b|--disable-cuda-graph\b(?!-)")
 _TWICE: Final = re.compile(r"two stream chunks per token", re.IGNORECASE)
 _REPEATED: Final = re.compile(r"(\d{1,6}) prompts x (\d{1,6}) users")
 
@@ -159,61 +157,68 @@ def _seen(of: Quantity, outcome: Outcome) -> float:
 
 def _run(row: Row) -> Deployment:
     """The deployment that the launch command and the columns describe."""
-    flags = text(row, "flags")
     devices, named = how_many(text(row, "accelerator"))
-    chip = chip_of(named)
-    model = model_of(text(row, "model"))
-    tp = _degree(row, "tp") or _flag(flags, "tp", "tp-size", "tensor-parallel-size")
-    dp = _degree(row, "dp") or _flag(flags, "dp", "dp-size", "data-parallel-size") or 1
-    pp = _degree(row, "pp") or _flag(flags, "pp", "pp-size", "pipeline-parallel-size") or 1
-    tp = tp or max(devices // (pp * dp), 1)
-    if "enable-dp-attention" in flags:  # SGLang: --tp-size counts all ranks
-        tp = max(tp // dp, 1)
-    ranks = tp * dp
-    spread = "enable-expert-parallel" in flags
-    ep = ranks if spread else (_flag(flags, "ep", "ep-size", "expert-parallel-size") or 1)
-    if not model.is_moe:
-        ep = 1
-    experts_tp = max(ranks // ep, 1) if model.is_moe else 1
-    stated = _word(flags, "quantization") or text(row, "dtype")
-    weights = (
-        weight_format(stated, "", model, chip)
-        if stated or _tag(row)
-        else served_weights(model, chip).name
-    )
-    if not stated and _tag(row):
-        weights = weight_format(_tag(row), "", model, chip)
+    chip, model = chip_of(named), model_of(text(row, "model"))
     framework = framework_of(text(row, "engine"))
     release = _release(row, framework)
-    dcp = spread_over(flags, model, tp)
-    layout = Layout(tp, pp, dp, ep, experts_tp, dcp)
+    said = _launched(row, framework)
+    layout = _layout(said, model, devices, text(row, "flags"))
+    stated = said.weights or text(row, "dtype") or _tag(row)
+    weights = weight_format(stated, "", model, chip) if stated else served_weights(model, chip).name
     return Deployment(
         model,
         chip,
         layout,
         _as_run(weights, framework, release, chip),
-        cache_bits(_word(flags, "kv-cache-dtype").replace("auto", "")),
+        cache_bits(said.cache or ""),
         framework,
-        _speculation(flags, model),
-        engine=_engine(row, engine_on(framework, chip, release), chip, layout),
+        _speculation(said, model),
+        engine=_engine(row, said, engine_on(framework, chip, release), chip, layout),
     )
 
 
-def _degree(row: Row, column: str) -> int | None:
-    """A parallel degree: 8, or TP8 as some write it."""
-    bare = re.sub(rf"^{column}\s*=?\s*", "", text(row, column), flags=re.IGNORECASE)
-    return whole({**row, column: bare}, column)
+def _launched(row: Row, engine: str) -> Launched:
+    """What the launch command says, and then what the columns say, in the words of its flags.
 
-
-def _speculation(flags: str, model: Model) -> Speculation | None:
-    """Drafts of the model's own modules, where the launch command asks for them.
-
-    SGLang calls them EAGLE too, and needs no draft model for that.
+    Of engines whose flags are not known columns alone count, and what vLLM has in common with them.
     """
-    if "draft-model" in flags or not _OWN_MODULES.search(flags):
+    known = engine if engine in VOCABULARIES else "vllm"
+    flags, words = VOCABULARIES[known].flags, []
+    without: dict[str, Any] = {}  # columns for which there is no flag
+    columns = {name: whole(row, name) for name in _ALSO_FLAGS}
+    for name, value in {**columns, "memory_share": share(row, "gpu_memory_utilization")}.items():
+        if value and name in flags:
+            words.append(f"--{flags[name][0]} {value}")
+        elif value:
+            without[name] = value
+    said = read_command(" ".join([text(row, "flags"), *words]), known)
+    return replace(said, **without)
+
+
+def _layout(said: Launched, model: Model, devices: int, flags: str) -> Layout:
+    """How the model is cut, over as many accelerators as the row has where it says nothing."""
+    pp, dp = said.pp or 1, said.dp or 1
+    tp = said.tp or max(devices // (pp * dp), 1)
+    dcp = spread_over(flags, model, tp)
+    if not model.is_moe:
+        return Layout(tp, pp, dp, dcp=dcp)
+    ranks = tp * dp
+    ep = ranks if said.engine == "vllm" and said.ep else said.ep or 1
+    return Layout(tp, pp, dp, ep, max(ranks // ep, 1), dcp)
+
+
+def _speculation(said: Launched, model: Model) -> Speculation | None:
+    """How the launch command has tokens drafted."""
+    if said.speculate is None:
         return None
-    drafted = _DRAFTED.search(flags)
-    return Speculation.of(model, "mtp", drafted=int(drafted[1]) if drafted else 0)
+    return Speculation.of(
+        model,
+        said.speculate,
+        drafted=said.num_speculative_tokens or 0,
+        passes=said.speculative_steps or 0,
+        branches=said.speculative_topk or 0,
+        draft=model_of(said.draft_model) if said.draft_model else None,
+    )
 
 
 def _release(row: Row, framework: str) -> str:
@@ -241,51 +246,26 @@ def _as_run(weights: str, framework: str, release: str, chip: Accelerator) -> st
     return "int4-experts" if older or capability < HOPPER else weights
 
 
-def _engine(row: Row, usual: Engine, chip: Accelerator, layout: Layout) -> Engine:
+def _engine(row: Row, said: Launched, usual: Engine, chip: Accelerator, layout: Layout) -> Engine:
     """The engine as the row or its launch command sets it."""
-    flags = text(row, "flags")
-    budget = whole(row, "max_num_batched_tokens") or _flag(
-        flags, "max-num-batched-tokens", "chunked-prefill-size", "max-num-tokens"
-    )
-    if not budget and usual.name == "vllm" and not usual.chunked:
-        length = whole(row, "max_model_len") or _flag(flags, "max-model-len") or 0
-        # A step of the first engine has room for the longest request (engines.toml, step_tokens).
-        budget = max(length, usual.step_tokens) if length <= CHUNKED_FROM else None
-    most = whole(row, "max_num_seqs") or _flag(
-        flags, "max-num-seqs", "max-running-requests", "max-batch-size"
-    )
-    engine = usual.but(step_tokens=budget or usual.step_tokens)
-    engine = engine.told(most) if most else engine
+    engine, flags, budget = usual, text(row, "flags"), said.max_num_batched_tokens
     if "enable-dp-attention" in flags and layout.replicas > 1:
         engine = sharing_experts(engine, chip, layout.tp * layout.replicas, layout.replicas)
-        engine = engine.told(max(most // layout.replicas, 1)) if most else engine
-    if stated := share(row, "gpu_memory_utilization") or _share(flags):
-        engine = engine.but(memory_share=stated, shares=())
-    if _EAGER.search(flags):
+    if not budget and usual.name == "vllm" and not usual.chunked:
+        length = said.max_model_len or 0
+        # A step of the first engine has room for the longest request (engines.toml, step_tokens).
+        budget = max(length, usual.step_tokens) if length <= CHUNKED_FROM else None
+    if budget:
+        engine = engine.but(step_tokens=budget)
+    if said.max_num_seqs:
+        engine = engine.told(said.max_num_seqs)
+    if said.memory_share:
+        engine = engine.but(memory_share=said.memory_share, shares=())
+    if said.enforce_eager:
         engine = engine.uncaptured()
     if "async-scheduling" in flags:
         engine = engine.but(ahead=1)
     return engine.but(policy="mixed") if "enable-mixed-chunk" in flags else engine
-
-
-def _flag(flags: str, *names: str) -> int | None:
-    """A whole number that a launch command gives under one of these names."""
-    for name in names:
-        spelt = name.replace("-", "[-_]")  # TensorRT-LLM's flags have underscores
-        if found := re.search(rf"(?<![\w-])--?{spelt}[= ](\d{{1,9}})\b", flags):
-            return int(found[1])
-    return None
-
-
-def _share(flags: str) -> float | None:
-    """Of the memory, that a launch command lets the engine fill."""
-    found = re.search(r"--(?:gpu-memory-utilization|mem-fraction-static)[= ](0?\.\d{1,9})", flags)
-    return float(found[1]) if found else None
-
-
-def _word(flags: str, name: str) -> str:
-    found = re.search(rf"--{name}[= ]([\w.-]+)", flags)
-    return found[1] if found else ""
 
 
 def _tag(row: Row) -> str:

@@ -17,14 +17,13 @@ from trueflops.errors import BadInput, join_or, printable, shorten
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed, Vocabulary
 from trueflops.interop.engines.drafts import JSON_FLAG, keys_of, method_of, settle_drafts
 from trueflops.interop.engines.partition import FLAGS, read_partition, settle
+from trueflops.interop.variables import Variables
 from trueflops.language import say
-from trueflops.units import read_number
+from trueflops.units import GIGA, read_number
 
 WHOLE: Final = ("tp", "pp", "dp", "ep", "dcp", "max_model_len", "block_size", "max_num_seqs",
                 "max_num_batched_tokens")  # fmt: skip
-LARGEST: Final = 10**9
-_VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)(?::?[-?]([^}]*))?\}?")
-_ASSIGNED: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*)\s*$")
+LARGEST: Final = int(GIGA)
 _ENDS: Final = re.compile(r"--?[A-Za-z]|[&|;>]|\$@")  # where a flag has no value
 _THOUSANDS: Final = {"k": 1000, "m": 1_000_000, "K": 1024, "M": 1024**2}
 
@@ -69,13 +68,16 @@ def read_command(text: str, engine: str = "", where: str = "") -> Deployed:
 def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Deployed:
     """What an engine's words mean together."""
     attention = said.pop("dp_attention", False)
+    if engine == "sglang" and said.get("dp", 1) == 1:  # off then: _handle_data_parallelism
+        attention = False
     if engine == "vllm" and said.get("ep"):  # experts lie on all ranks
         said["ep"] = said.get("tp", 1) * said.get("dp", 1)
     if attention and engine in ("sglang", "trt-llm"):  # tp there counts all ranks
         dp = said.get("dp") or said.get("tp", 1)
         said["tp"], said["dp"] = max(said.get("tp", 1) // dp, 1), dp
-        if engine == "sglang" and "max_num_seqs" in said:  # so are requests that run at once
-            said["max_num_seqs"] = max(said["max_num_seqs"] // dp, 1)
+        for shared in ("max_num_seqs", "max_num_batched_tokens") if engine == "sglang" else ():
+            if shared in said:  # of all replicas: server_args.py, kv_cache_configurator.py
+                said[shared] = max(said[shared] // dp, 1)
     ignored += settle(said) if engine == "llama.cpp" else ()
     settle_drafts(engine, said)
     if engine == "llama.cpp" and said.get("max_model_len"):  # of all slots together
@@ -156,7 +158,7 @@ def _take(said: dict[str, Any], field: str, flag: str, value: str, engine: str, 
             said[field] = words[value]
         return value in words or value == "auto"
     elif field == "memory_share":
-        said[field] = number(value, f"{where}: --{flag}")
+        said[field] = share_of(value, f"{where}: --{flag}")
     elif field == "cpu_offload_gb":
         return _offloaded(said, value, f"{where}: --{flag}")
     elif field == "gpu_layers":
@@ -199,11 +201,11 @@ def _offloaded(said: dict[str, Any], value: str, what: str) -> bool:
     return True
 
 
-def number(value: str, what: str) -> float:
-    """A share, 0 to 1."""
+def share_of(value: str, what: str) -> float:
+    """A share, above 0 and up to 1."""
     try:
-        share = float(value)
-    except ValueError:
+        share = read_number(value)
+    except BadInput:
         share = -1.0
     if not 0.0 < share <= 1.0:
         raise BadInput(
@@ -234,8 +236,10 @@ def whole(value: str, what: str) -> int:
 
 def _words(text: str, where: str) -> Iterator[str]:
     """Words of a script: continued lines joined, remarks left out, variables filled in."""
-    variables: dict[str, str] = {}
+    variables = Variables()
     for line in re.sub(r"\\\s*\n", " ", text).splitlines():
+        if variables.takes(line):
+            continue
         try:
             parts = shlex.split(line, comments=True)
         except ValueError:
@@ -246,20 +250,8 @@ def _words(text: str, where: str) -> Iterator[str]:
                     line=shorten(line, 60),
                 )
             ) from None
-        bare = " ".join(parts)
-        if found := _ASSIGNED.match(bare):
-            variables[found[1]] = _filled(found[2], variables)
-            continue
         for part in parts:
-            yield _filled(part, variables)
-
-
-def _filled(word: str, variables: Mapping[str, str]) -> str:
-    def value(found: re.Match[str]) -> str:
-        known = variables.get(found[1], found[2])
-        return found[0] if known is None else known
-
-    return _VARIABLE.sub(value, word)
+            yield from variables.words(part)
 
 
 def _started(words: list[str], where: str) -> tuple[str, list[str]]:

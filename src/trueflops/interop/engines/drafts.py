@@ -25,6 +25,7 @@ CHECKPOINT: Final = '"$DRAFT"'  # as a script has it
 TO_BE_SET: Final = "SET-ME"  # as a file has it where nothing fills in variables
 JSON_FLAG: Final = "speculative-config"
 _OF_MODULES: Final = re.compile(r"\w+_mtp")  # deepseek_mtp, qwen3_next_mtp …: vLLM's MTPModelTypes
+_BARE: Final = re.compile(r"[{,]\s*(\w+):\s*([\w./-]+)")  # method:mtp, as a shell leaves JSON
 _UNSAID: Final = {
     ("trt-llm", "mtp"): 1, ("llama.cpp", "draft"): 3, ("llama.cpp", "eagle3"): 3,
     ("llama.cpp", "mtp"): 3, ("llama.cpp", "dflash"): 3,
@@ -45,11 +46,11 @@ def with_drafter(said: Deployed, text: str) -> Deployed:
 
 
 def keys_of(value: str) -> Iterator[tuple[str, str]]:
-    """What vLLM's JSON says, as flags; nothing where it is none."""
+    """What vLLM's JSON says, as flags, with or without its quotes; nothing where it is none."""
     try:
         said = json.loads(value)
     except ValueError:
-        return
+        said = dict(_BARE.findall(value))
     if isinstance(said, dict):
         yield from ((f"{JSON_FLAG}.{key}", str(own)) for key, own in said.items())
 

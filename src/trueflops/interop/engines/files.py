@@ -16,9 +16,9 @@ from trueflops.errors import BadInput, UnknownName, join_or, printable
 from trueflops.files import is_file, read_file
 from trueflops.interop.engines.commands import (
     flag_words,
-    number,
     read_command,
     settled,
+    share_of,
     theirs,
     whole,
 )
@@ -164,8 +164,13 @@ def _engine_words(deployed: Deployed) -> list[str]:
     deployed = counted_by(deployed)
     tp, dp = deployed.tp or 1, deployed.dp or 1
     if deployed.engine == "sglang" and dp > 1 and (deployed.ep or 1) > 1:
-        each = deployed.max_num_seqs
-        whole_group = replace(deployed, tp=tp * dp, max_num_seqs=each and each * dp)
+        most, chunk = deployed.max_num_seqs, deployed.max_num_batched_tokens
+        whole_group = replace(
+            deployed,
+            tp=tp * dp,
+            max_num_seqs=most and most * dp,
+            max_num_batched_tokens=chunk and chunk * dp,
+        )
         balances = ["--enable-eplb"] if deployed.redundant_experts else []
         return [*flag_words(whole_group), "--enable-dp-attention", *balances]
     if deployed.engine == "llama.cpp":
@@ -288,7 +293,7 @@ def _read_options(
             if value in spoken.caches:
                 said[field] = spoken.caches[value]
         elif field == "memory_share":
-            said[field] = number(str(value), at)
+            said[field] = share_of(str(value), at)
         elif field == "draft_model":
             said[field] = str(value)
         elif field == "speculate":

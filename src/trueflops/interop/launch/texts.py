@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, printable
 from trueflops.interop.launch.settings import Said, Settings
+from trueflops.interop.variables import Variables
 from trueflops.language import say
 
 _SCALARS: Final = {
@@ -22,8 +23,6 @@ _SCALARS: Final = {
 }  # fmt: skip
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w./-]*")  # a text that YAML takes for one without quotes
 _SUBCOMMAND: Final = re.compile(r"([a-z_-]+):([a-z-]+)")  # tyro's: activation-checkpoint:full
-_ASSIGNED: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s(]+)\s*$")
-_VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)(?::?[-?]([^}]*))?\}?")
 _REMARK: Final = re.compile(r"""("[^"]*"|'[^']*')|(?:^|\s)#.*""")  # but not within quotes
 _KEY: Final = re.compile(
     r"""(?:"([^"]*)"|'([^']*)'|([^\s:#'"\[\]{}&*!|>%@`][^:#]*?))\s*:(?=\s|$)"""
@@ -212,14 +211,13 @@ def from_flags(text: str, where: str) -> Said:
     """
     values: Settings = {}
     lines: dict[str, int] = {}
-    variables: dict[str, str] = {}
+    variables = Variables()
     for number, line in enumerate(text.splitlines(), 1):
         last = ""  # a flag and its values stand on one line
-        bare = re.sub(r"(^|\s)#.*", "", line).replace('"', " ").replace("'", " ").strip()
-        bare = _VARIABLE.sub(lambda found: _filled(found, variables), bare)
-        if found := _ASSIGNED.match(bare):
-            variables[found[1]] = found[2]
+        if variables.takes(line):
             continue
+        bare = variables.fill(re.sub(r"(^|\s)#.*", "", line))
+        bare = bare.replace('"', " ").replace("'", " ").strip()
         # Inside a word brackets are the word's own: a layout such as E|(tt|)*4L.
         for word in re.sub(r"(?<![^\s=$])[()\\]|[()\\](?=\s|$)", " ", bare).split():
             name, equals, value = word.partition("=")
@@ -234,12 +232,6 @@ def from_flags(text: str, where: str) -> Said:
                 before = values[last]
                 values[last] = word if before is True else [*_as_list(before), word]
     return Said(where, values, lines)
-
-
-def _filled(found: re.Match[str], variables: Mapping[str, str]) -> str:
-    """A variable that the script sets, else its default, else as it stands."""
-    value = variables.get(found[1], found[2])
-    return found[0] if value is None else value
 
 
 def _as_list(value: Any) -> list[Any]:
