@@ -18,43 +18,52 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from framework_programs.cases import (
+    AGAIN,
+    ALONE,
+    DEEP,
+    LISTS,
+    MIXED,
+    ONE_B,
+    SMALL,
+    THREE_B,
+    WIDE,
+    Case,
+    Fields,
+    case_of,
+)
+
 HERE = Path(__file__).parent
 PROGRAM = HERE / "framework_programs" / "hugging_face.py"
 MEBI = 2**20
-SMALL = {"layers": 12, "hidden": 768, "heads": 12, "kv_heads": 12, "ffn": 2048, "vocab": 32000}
-DEEP = {"layers": 24, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn": 5632, "vocab": 8192}
-ONE_B = {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "vocab": 128256}
-THREE_B = {"layers": 28, "hidden": 3072, "heads": 24, "kv_heads": 8, "ffn": 8192, "vocab": 32000}
-MIXED = {"parameter_dtype": "fp32", "autocast": 1}
-WIDE = {"zero": 3, "parameter_dtype": "fp32", "gradient_dtype": "fp32"}
-AGAIN = {"recompute": "full"}
-USUAL = {
-    "engine": "alone", "tied": 0, "micro_batch": 1, "accumulation": 1, "world": 1, "rank": 0,
-    "zero": 0, "parameter_dtype": "bf16", "gradient_dtype": "bf16", "autocast": 0,
-    "recompute": "none", "optimizer": "foreach", "bucket": 0, "bucket_view": 0,
-}  # fmt: skip
-WORDS = ("engine", "parameter_dtype", "gradient_dtype", "recompute", "optimizer")
-USED = (*SMALL, *USUAL, "seq")
-CASES: list[dict[str, Any]] = [
-    {**SMALL, "seq": 2048, "micro_batch": 4},
-    {**SMALL, "seq": 1024, "micro_batch": 8, **MIXED},
-    {**ONE_B, "seq": 2048},
-    {**ONE_B, "seq": 2048, "micro_batch": 4, **AGAIN},
-    {**ONE_B, "seq": 1024, **MIXED, "optimizer": "fused"},
-    {**DEEP, "seq": 2048, "micro_batch": 2, "accumulation": 2},
-    {**THREE_B, "seq": 4096, **AGAIN},
-    {**ONE_B, "seq": 2048, "engine": "ddp", **MIXED},
-    {**ONE_B, "seq": 2048, "engine": "fsdp2", **WIDE},
-    {**DEEP, "seq": 512, "engine": "fsdp2", **WIDE},
-    {**DEEP, "seq": 2048, "engine": "fsdp2", "micro_batch": 2, "accumulation": 2, **WIDE, **AGAIN},
-    {**THREE_B, "seq": 2048, "engine": "fsdp2", "micro_batch": 2, **WIDE},
-    {**ONE_B, "seq": 2048, "engine": "fsdp1", **WIDE},
-    {**DEEP, "seq": 2048, "engine": "fsdp1", "micro_batch": 2, **WIDE, **AGAIN},
-]
+# One rank, whatever shards: there is one GPU. framework_memory.py captures one rank of eight.
+ONE: Fields = {"world": 1, **LISTS}
+CASES = (
+    Case(**ALONE, **SMALL, seq=2048, micro_batch=4),
+    Case(**ALONE, **SMALL, seq=1024, micro_batch=8, **MIXED),
+    Case(**ALONE, **ONE_B, seq=2048),
+    Case(**ALONE, **ONE_B, seq=2048, micro_batch=4, **AGAIN),
+    Case(**{**ALONE, "optimizer": "fused"}, **ONE_B, seq=1024, **MIXED),
+    Case(**ALONE, **DEEP, seq=2048, micro_batch=2, accumulation=2),
+    Case(**ALONE, **THREE_B, seq=4096, **AGAIN),
+    Case(engine="ddp", **ONE, **ONE_B, seq=2048, **MIXED),
+    Case(engine="fsdp2", **ONE, **ONE_B, seq=2048, **WIDE),
+    Case(engine="fsdp2", **ONE, **DEEP, seq=512, **WIDE),
+    Case(engine="fsdp2", **ONE, **DEEP, seq=2048, micro_batch=2, accumulation=2, **WIDE, **AGAIN),
+    Case(engine="fsdp2", **ONE, **THREE_B, seq=2048, micro_batch=2, **WIDE),
+    Case(engine="fsdp1", **ONE, **ONE_B, seq=2048, **WIDE),
+    Case(engine="fsdp1", **ONE, **DEEP, seq=2048, micro_batch=2, **WIDE, **AGAIN),
+)
+COLUMNS = (
+    "engine", "tied", "micro_batch", "accumulation", "world", "rank", "zero", "parameter_dtype",
+    "gradient_dtype", "autocast", "recompute", "optimizer", "bucket", "bucket_view", *SMALL, "seq",
+)  # fmt: skip
+"""Of a case in the table, as in truth/h200/reserved_steps.csv: the others are as usual."""
 
 
 def beside(out: Path) -> None:
@@ -147,14 +156,13 @@ def steps(out: Path) -> None:
         if ran.returncode or not found[0].startswith("{"):
             print(number, ran.stderr[-300:], flush=True)
             continue
-        rows.append({**USUAL, **case, **json.loads(found[0])})
+        rows.append({name: getattr(case, name) for name in COLUMNS} | json.loads(found[0]))
         print(number, found[0], flush=True)
         _write(out, rows)
 
 
 def one(number: int) -> None:
     """One case, here."""
-    case = {**USUAL, **CASES[number]}
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29600 + number), "RANK": "0",
         "WORLD_SIZE": "1", "LOCAL_RANK": "0",
@@ -162,7 +170,7 @@ def one(number: int) -> None:
     before = _used_by_others()
     import torch
 
-    sys.argv = [str(PROGRAM), json.dumps(case)]
+    sys.argv = [str(PROGRAM), json.dumps(asdict(CASES[number]))]
     runpy.run_path(str(PROGRAM), run_name="__main__")
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
@@ -182,14 +190,11 @@ def one(number: int) -> None:
 
 def compare(table: Path) -> None:
     """Peaks of measured steps beside those that the replica of the allocator gives."""
-    from framework_memory import Case, apart
+    from framework_memory import apart
 
     with table.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            numbers: dict[str, Any] = {
-                k: v if k in WORDS else int(v) for k, v in row.items() if k in USED
-            }
-            case = Case(**numbers)
+            case = case_of(row)
             found = apart(case)
             for what, kind in (("peak", "allocated"), ("reserved", "reserved")):
                 measured = int(row[f"peak_{kind}_bytes"])

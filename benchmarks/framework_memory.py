@@ -16,7 +16,7 @@ import multiprocessing
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,23 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 import trueflops as tf
+from framework_programs.cases import (
+    AGAIN,
+    ALONE,
+    DEEP,
+    EIGHT_B,
+    EXPERTS,
+    LISTS,
+    MIXED,
+    ONE_B,
+    SMALL,
+    SUMS,
+    THREE_B,
+    WIDE,
+    Case,
+    Fields,
+    case_of,
+)
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.predict.peaks import peak_of
@@ -45,87 +62,7 @@ SOFTWARE: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A model, how it is trained, and by whose code."""
-
-    engine: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocab: int
-    tied: int = 0
-    experts: int = 0
-    per_token: int = 0
-    expert_ffn: int = 0
-    seq: int
-    micro_batch: int = 1
-    accumulation: int = 1
-    world: int = 8
-    rank: int = 0
-    tp: int = 1
-    sp: int = 0
-    pp: int = 1
-    vpp: int = 1
-    ep: int = 1
-    zero: int = 0
-    parameter_dtype: str = "bf16"
-    gradient_dtype: str = "bf16"
-    autocast: int = 0
-    recompute: str = "none"
-    optimizer: str = "fused"  # AdamW's kernels: fused, or foreach
-    bucket: int = 0  # elements; 0: the framework's own
-    bucket_view: int = 0  # DDP's gradients are views of its buckets
-    offload_optimizer: int = 0
-    offload_parameters: int = 0
-
-    @property
-    def name(self) -> str:
-        """Engine, model and whatever departs from the usual."""
-        said = [self.engine, f"{self.layers}x{self.hidden}", f"{self.micro_batch}x{self.seq}"]
-        for field in fields(self)[field_index("accumulation") :]:
-            value = getattr(self, field.name)
-            if value != field.default:
-                said.append(f"{field.name}={value}")
-        if self.experts:
-            said.append(f"experts={self.experts}")
-        return " ".join(said)
-
-
-def field_index(name: str) -> int:
-    """Where a field of a case stands."""
-    return [field.name for field in fields(Case)].index(name)
-
-
 # ── the cases ────────────────────────────────────────────────────────────────────────────────────
-
-Fields = dict[str, Any]
-SMALL: Final[Fields] = {
-    "layers": 12, "hidden": 768, "heads": 12, "kv_heads": 12, "ffn": 2048, "vocab": 32000,
-}  # fmt: skip
-DEEP: Final[Fields] = {
-    "layers": 24, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn": 5632, "vocab": 8192,
-}  # fmt: skip
-ONE_B: Final[Fields] = {
-    "layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "vocab": 128256,
-}  # fmt: skip
-THREE_B: Final[Fields] = {
-    "layers": 28, "hidden": 3072, "heads": 24, "kv_heads": 8, "ffn": 8192, "vocab": 32000,
-}  # fmt: skip
-EIGHT_B: Final[Fields] = {
-    "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256,
-}  # fmt: skip
-EXPERTS: Final[Fields] = {
-    "layers": 8, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn": 5632, "vocab": 32000,
-    "experts": 8, "per_token": 2, "expert_ffn": 4096,
-}  # fmt: skip
-LISTS: Final[Fields] = {"optimizer": "foreach"}  # torch.optim's default
-MIXED: Final[Fields] = {"parameter_dtype": "fp32", "autocast": 1}
-WIDE: Final[Fields] = {"zero": 3, "parameter_dtype": "fp32", "gradient_dtype": "fp32"}  # sharded
-AGAIN: Final[Fields] = {"recompute": "full"}
-SUMS: Final[Fields] = {"gradient_dtype": "fp32"}
 
 
 def cases() -> Iterator[Case]:
@@ -138,14 +75,13 @@ def cases() -> Iterator[Case]:
 
 
 def _torch() -> Iterator[Case]:
-    alone: Fields = {"engine": "alone", "world": 1, **LISTS}
-    yield Case(**alone, **SMALL, seq=2048, micro_batch=4)
-    yield Case(**alone, **SMALL, seq=1024, micro_batch=8, **MIXED)
-    yield Case(**alone, **{**SMALL, "tied": 1}, seq=512, micro_batch=2)
-    yield Case(**alone, **ONE_B, seq=2048)
-    yield Case(**alone, **DEEP, seq=512)
-    yield Case(**alone, **DEEP, seq=2048, micro_batch=2, accumulation=2)
-    yield Case(**alone, **THREE_B, seq=4096, **AGAIN)
+    yield Case(**ALONE, **SMALL, seq=2048, micro_batch=4)
+    yield Case(**ALONE, **SMALL, seq=1024, micro_batch=8, **MIXED)
+    yield Case(**ALONE, **{**SMALL, "tied": 1}, seq=512, micro_batch=2)
+    yield Case(**ALONE, **ONE_B, seq=2048)
+    yield Case(**ALONE, **DEEP, seq=512)
+    yield Case(**ALONE, **DEEP, seq=2048, micro_batch=2, accumulation=2)
+    yield Case(**ALONE, **THREE_B, seq=4096, **AGAIN)
     ddp: Fields = {"engine": "ddp", **LISTS}
     yield Case(**ddp, **ONE_B, seq=2048, **MIXED)
     yield Case(**ddp, **DEEP, seq=2048, micro_batch=2, accumulation=2, **MIXED)
@@ -349,16 +285,11 @@ def rows() -> list[Row]:
     """The table as it is."""
     if not TABLE.exists():
         return []
-    kinds = {field.name: field.type for field in fields(Case)}
     found = []
     with TABLE.open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            given: dict[str, Any] = {
-                name: line[name] if kind == "str" else int(line[name])
-                for name, kind in kinds.items()
-            }
             parts = {part: int(line[f"{part}_bytes"]) for part in PARTS}
-            found.append(Row(Case(**given), parts, line["software"]))
+            found.append(Row(case_of(line), parts, line["software"]))
     return found
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 import trueflops as tf
+from conftest import Ask
 from trueflops.catalog.networks import with_bus
 from trueflops.catalog.partitions import slices_of
 from trueflops.cli import main
@@ -23,12 +21,6 @@ from trueflops.verify.served_model import model_of
 from trueflops.workload import Serving
 
 Capture = pytest.CaptureFixture[str]
-
-
-def ask(capsys: Capture, *words: str) -> dict[str, Any]:
-    assert main([*words, "--json"]) in (0, 1)
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
 
 
 # ── slices ──────────────────────────────────────────────────────────────────────────────────────
@@ -103,18 +95,16 @@ def test_more_slices_than_a_node_has_are_refused() -> None:
 # ── power and buses ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_power_limit_slows_a_card_that_is_busy_and_not_one_that_waits(capsys: Capture) -> None:
+def test_a_power_limit_slows_a_card_that_is_busy_and_not_one_that_waits(ask: Ask) -> None:
     words = ("infer", "Llama-3.1-8B", "--weights", "q8_0", "--engine", "llama.cpp")
     one = (*words, "--concurrency", "1", "--on")
-    free = ask(capsys, *one, "RTX3090")["tpot_seconds"]["value"]
-    capped = ask(capsys, *one, "RTX3090", "--power", "220W")
+    free = ask(*one, "RTX3090")["tpot_seconds"]["value"]
+    capped = ask(*one, "RTX3090", "--power", "220W")
     assert 1.15 < capped["tpot_seconds"]["value"] / free < 2.0
     assert any("power limit 220 W of 350 W" in note for note in capped["notes"])
     # Each of four cards that hold the layers works for a quarter of the time.
     split = (*one, "4xRTX3090", "--tp", "1", "--pp", "4")
-    waits = [
-        ask(capsys, *split, *more)["tpot_seconds"]["value"] for more in ((), ("--power", "220W"))
-    ]
+    waits = [ask(*split, *more)["tpot_seconds"]["value"] for more in ((), ("--power", "220W"))]
     assert waits[1] == pytest.approx(waits[0], rel=0.02)
 
 
@@ -233,13 +223,9 @@ def test_a_hybrid_of_unknown_layers_keeps_most_of_its_cache_short() -> None:
 
 
 @pytest.mark.parametrize("goal", [[], ["--ttft", "5s"]])
-def test_slices_are_searched_as_replicas_alone(
-    capsys: pytest.CaptureFixture[str], goal: list[str]
-) -> None:
+def test_slices_are_searched_as_replicas_alone(ask: Ask, goal: list[str]) -> None:
     """NCCL does not join slices of one GPU: none shares a model with another unless asked."""
     words = ["infer", "Llama-3.2-1B", "--on", "4x1g.10gb@A100"]
-    assert main([*words, *goal, "--json"]) == 0
-    cuts = json.loads(capsys.readouterr().out)["cuts"]
+    cuts = ask(*words, *goal)["cuts"]
     assert {(cut["plan"]["tp"], cut["plan"]["pp"]) for cut in cuts} == {(1, 1)}
-    assert main([*words, "--tp", "2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["plan"]["tp"] == 2
+    assert ask(*words, "--tp", "2")["plan"]["tp"] == 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from conftest import Ask
 from trueflops.catalog import cluster
 from trueflops.cli import main
 from trueflops.clock import Algorithm, Clock
@@ -17,14 +16,14 @@ from trueflops.clock.collectives import library_seconds
 from trueflops.clock.ways import NVLINK_SHARP_SHARE, sent_share, steps_of
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.predict.collective import Schedule, compare_collective, schedule
-from trueflops.predict.collective.compare import COMPARED, LIBRARY
+from trueflops.predict.collective.compare import LIBRARY
 from trueflops.predict.collective.schedule import contributions
 from trueflops.predict.collective.trees import two_trees
 from trueflops.profile import CurveKey, profile_of
 from trueflops.sizes import Array
 
 Capture = pytest.CaptureFixture[str]
-AR, AG, RS, A2A, BC = COMPARED
+AR, AG, RS, A2A, BC = LIBRARY
 SIZES = [[2], [3], [5], [8], [16], [8, 4], [4, 3], [2, 5], [2, 2, 2]]
 
 
@@ -99,7 +98,7 @@ class TestMessages:
         for rank in range(n):
             assert (ended[rank, :, rank] == np.arange(1.0, n + 1.0)).all()
 
-    @pytest.mark.parametrize("kind", COMPARED)
+    @pytest.mark.parametrize("kind", LIBRARY)
     @pytest.mark.parametrize("sizes", SIZES, ids=str)
     def test_steps_and_bytes_are_those_of_the_law(
         self, kind: CollectiveKind, sizes: list[int]
@@ -144,7 +143,7 @@ class TestMessages:
 
 class TestLaws:
     @pytest.mark.parametrize("on", ["8xH100", "4x8xH100", "8xMI300X", "256xTPUv5e", "72xGB200"])
-    @pytest.mark.parametrize("kind", COMPARED)
+    @pytest.mark.parametrize("kind", LIBRARY)
     @pytest.mark.parametrize("payload", [1e4, 1e6, 1e9])
     def test_the_fastest_of_the_library_is_the_clock(
         self, on: str, kind: CollectiveKind, payload: float
@@ -219,15 +218,9 @@ class TestLaws:
         assert slower == pytest.approx(7.0, rel=0.02)
 
 
-def ask_json(capsys: Capture, *words: str) -> dict[str, Any]:
-    assert main(["collective", *words, "--json"]) == 0
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
-
-
 class TestCommand:
-    def test_json_has_what_the_clock_says(self, capsys: Capture) -> None:
-        answer = ask_json(capsys, "all_reduce", "--bytes", "1GB", "--on", "4x8xH100")
+    def test_json_has_what_the_clock_says(self, ask: Ask) -> None:
+        answer = ask("collective", "all_reduce", "--bytes", "1GB", "--on", "4x8xH100")
         own = {a["name"]: a["seconds"] for a in answer["algorithms"] if a["of_library"]}
         assert own[answer["library_algorithm"]] == min(own.values()) == answer["seconds"]["value"]
         assert answer["ranks_by_tier"] == [8, 4]
@@ -239,7 +232,7 @@ class TestCommand:
         assert factor == pytest.approx(2 * 31 / 32)
         assert "schedule" not in answer
 
-    def test_messages_can_be_read_back(self, capsys: Capture) -> None:
+    def test_messages_can_be_read_back(self, ask: Ask) -> None:
         words = (
             "all_reduce",
             "--bytes",
@@ -251,12 +244,12 @@ class TestCommand:
             "--steps",
             "tree",
         )
-        drawn = ask_json(capsys, *words)["schedule"]
+        drawn = ask("collective", *words)["schedule"]
         assert drawn["algorithm"] == "tree"
         assert sum(len(phase["steps"]) for phase in drawn["phases"]) == 6
 
     @pytest.mark.parametrize("columns", ["80", "60", "40"])
-    @pytest.mark.parametrize("kind", COMPARED)
+    @pytest.mark.parametrize("kind", LIBRARY)
     def test_every_collective_fits_a_terminal(
         self, kind: str, columns: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
     ) -> None:

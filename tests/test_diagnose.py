@@ -368,7 +368,7 @@ def test_an_op_becomes_a_call_with_its_bytes(op: TracedOp, label: str, moved: fl
     call = call_of(op)
     assert call is not None
     ops = ops_of(op, call)
-    assert label_of(op, call, ops) == label
+    assert label_of(call, ops) == label
     done = [work(each) for each in ops]
     assert sum(float(d.bytes_read + d.bytes_written) for d in done) == moved
 
@@ -387,7 +387,7 @@ def test_attention_knows_its_mask_and_its_gradient() -> None:
         (made,) = ops_of(op, call)
         flop[causal] = float(work(made).flop)
         expected = "attention 2×8/2×512×64" + (" causal" if causal == "True" else "")
-        assert label_of(op, call, (made,)) == expected
+        assert label_of(call, (made,)) == expected
     assert flop["False"] == 4 * 2 * 8 * 512 * 512 * 64
     assert flop["True"] == pytest.approx(flop["False"] * 513 / 1024)
     back = traced(f"{name}_backward", [q, q, kv, kv, q, *[[]] * 10], [BF16] * 5 + [""] * 10,

@@ -13,7 +13,10 @@ import generate
 import pictures
 import site_pages as site
 import which_card
+from test_rooms import ROOMS
 from trueflops.catalog import cluster
+from trueflops.catalog.lookup import names_by_kind
+from trueflops.model.families import READERS
 
 ROOT = Path(__file__).parent.parent
 COMMAND = re.compile(r"^\$ (trueflops .*)$", re.MULTILINE)
@@ -52,6 +55,29 @@ def test_the_files_that_a_page_names_are_there(page: Path) -> None:
     assert not missing, f"{page.name} names what is not there: {sorted(missing)}"
     links = [link for link in LINKED.findall(text) if not (page.parent / link).exists()]
     assert not links, f"{page.name} links to what is not there: {links}"
+
+
+def test_the_readmes_count_what_there_is() -> None:
+    """In the order in which both say it: chips, links, nodes, clusters, then models and types."""
+    held = {kind: len(names) for kind, names in names_by_kind().items()}
+    kinds = ("accelerators", "links", "nodes", "clusters", "models")
+    counts = [*(held[kind] for kind in kinds), len(READERS)]
+    for name, words in (
+        ("README.md", ("accelerators", "kinds of links", "server nodes", "named clusters",
+                       "models", "model types")),
+        ("README.zh-CN.md", ("种加速器", "种链路", "种服务器 节点", "个具名集群", "个模型",
+                             "种 model_type")),
+    ):  # fmt: skip
+        text = " ".join((ROOT / name).read_text().replace("**", "").split())
+        missing = [f"{n} {w}" for n, w in zip(counts, words, strict=True) if f"{n} {w}" not in text]
+        assert not missing, f"{name} does not say {missing}"
+
+
+def test_contributing_shows_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \| ", text, re.MULTILINE)
+    said = [name.strip("/") for row in rows for name in re.findall(r"`([\w/]+)`", row)]
+    assert sorted(said) == sorted(set(ROOMS) - {"__main__"})
 
 
 CONCEPTS = sorted(ROOT.glob("docs/concepts/*[!h].md"))

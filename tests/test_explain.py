@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from conftest import Ask
 from trueflops.catalog import accelerators, cluster
 from trueflops.cli import main
 from trueflops.cli.explain import build_product, read_shape
@@ -29,12 +30,6 @@ CHIPS = ["H100", "A100", "B200", "RTX4090", "MI300X", "TPUv5e"]
 def explained(m: int, n: int, k: int, on: str = "H100", dtype: str = "bf16") -> MatmulExplained:
     chip = cluster(on)
     return explain_matmul(Clock(chip, profile_of(chip.accelerator)), build_product(m, n, k, dtype))
-
-
-def ask_json(capsys: Capture, *words: str) -> dict[str, Any]:
-    assert main(["explain", "matmul", *words, "--json"]) == 0
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
 
 
 class TestNumbers:
@@ -209,8 +204,8 @@ class TestCommand:
                 for word in ("What it takes", "Roofline", "All tile shapes", "Traffic", "●", "▲"):
                     assert word in said
 
-    def test_json_names_its_units(self, capsys: Capture) -> None:
-        answer = ask_json(capsys, "4096", "x", "11008", "x", "4096", "--on", "H100")
+    def test_json_names_its_units(self, ask: Ask) -> None:
+        answer = ask("explain", "matmul", "4096", "x", "11008", "x", "4096", "--on", "H100")
         p = explained(4096, 11008, 4096)
         assert answer["schema_version"] == 1
         assert answer["seconds"]["value"] == pytest.approx(float(p.seconds.value))
@@ -227,16 +222,17 @@ class TestCommand:
         assert answer["tile"] in answer["tile_shapes"]
         assert answer["mapping"]["instruction"].startswith("wgmma.m64n")
         assert answer["traffic"]["compulsory_bytes"] == p.traffic.compulsory_bytes
-        assert ask_json(capsys, "64x64x64", "--on", "MI300X")["mapping"] is None
+        assert ask("explain", "matmul", "64x64x64", "--on", "MI300X")["mapping"] is None
 
-    def test_a_profile_of_the_users_own(self, capsys: Capture, tmp_path: Path) -> None:
+    def test_a_profile_of_the_users_own(self, ask: Ask, capsys: Capture, tmp_path: Path) -> None:
         file = tmp_path / "mine.json"
         chip = cluster("H100").accelerator
         products = {CurveKey("matmul"): Curve(MATMUL.usual(), 0.1, "measured", "a test")}
         write_profile(Profile("mine", chip.name, products), file)
-        own = ask_json(capsys, "4096x4096x4096", "--on", "H100", "--profile", str(file))
+        own = ask("explain", "matmul", "4096x4096x4096", "--on", "H100", "--profile", str(file))
         assert own["profile"] == "mine"
-        assert own["seconds"] != ask_json(capsys, "4096x4096x4096", "--on", "H100")["seconds"]
+        usual = ask("explain", "matmul", "4096x4096x4096", "--on", "H100")
+        assert own["seconds"] != usual["seconds"]
         words = ["explain", "matmul", "64x64x64", "--on", "H200", "--profile", str(file)]
         assert main(words) == 2
         assert "--profile is of H100" in " ".join(capsys.readouterr().err.split())

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from pathlib import Path
 
 import pytest
 
+from conftest import Ask
 from trueflops.cli import main
 
 Capture = pytest.CaptureFixture[str]
 
 
-def ask(capsys: Capture, *words: str) -> dict[str, Any]:
-    assert main(["explain", "attention", *words, "--json"]) == 0
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
-
-
-def test_a_prompt(capsys: Capture) -> None:
-    found = ask(capsys, "1x32x8x4096x128", "--on", "H100")
+def test_a_prompt(ask: Ask) -> None:
+    found = ask("explain", "attention", "1x32x8x4096x128", "--on", "H100")
     assert found["blocks"]["blocks"] == 32 * 32
     assert found["blocks"]["waves"] == pytest.approx(1024 / 132)
     assert found["flop"] == pytest.approx(4 * 32 * 4096 * 128 * 2048.5)
@@ -33,20 +27,20 @@ def test_a_prompt(capsys: Capture) -> None:
     assert found["seconds"]["low"] < found["seconds"]["value"] < found["seconds"]["high"]
 
 
-def test_the_time_is_that_of_ops(capsys: Capture, tmp_path: Any) -> None:
+def test_the_time_is_that_of_ops(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "ops.csv"
     file.write_text("num_heads,num_kv_heads,head_dim,batch,kv_len\n32,8,128,64,4096\n")
-    assert main(["ops", str(file), "--on", "H100", "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)["rows"][0]
-    found = ask(capsys, "64x32x8x4096x128", "--decode", "--on", "H100")
+    row = ask("ops", str(file), "--on", "H100")["rows"][0]
+    found = ask("explain", "attention", "64x32x8x4096x128", "--decode", "--on", "H100")
     assert found["seconds"]["value"] == row["seconds"]
     assert found["bound"] == row["bound"] == "memory"
     assert found["shares"]["shares"] == 512
 
 
-def test_what_is_asked_for_matters(capsys: Capture) -> None:
+def test_what_is_asked_for_matters(ask: Ask) -> None:
     def seconds(*words: str) -> float:
-        return float(ask(capsys, "1x32x8x4096x128", "--on", "H100", *words)["seconds"]["value"])
+        found = ask("explain", "attention", "1x32x8x4096x128", "--on", "H100", *words)
+        return float(found["seconds"]["value"])
 
     plain = seconds()
     assert seconds("--no-causal") > 1.5 * plain
@@ -54,8 +48,8 @@ def test_what_is_asked_for_matters(capsys: Capture) -> None:
     assert seconds("--backward") > 2 * plain
     assert seconds("--queries", "512") < plain
     decode = ("--decode", "--on", "H100")
-    wide = ask(capsys, "64x32x8x8192x128", *decode)
-    narrow = ask(capsys, "64x32x8x8192x128", *decode, "--cache", "fp8")
+    wide = ask("explain", "attention", "64x32x8x8192x128", *decode)
+    narrow = ask("explain", "attention", "64x32x8x8192x128", *decode, "--cache", "fp8")
     assert narrow["traffic"]["cache_bytes"] == wide["traffic"]["cache_bytes"] / 2
     assert narrow["curve"]["name"] == "attention_decode.kv8"
 
@@ -71,9 +65,8 @@ def test_what_is_asked_for_matters(capsys: Capture) -> None:
     ],
     ids=" ".join,
 )
-def test_a_page_says_once_what_binds(capsys: Capture, words: list[str]) -> None:
-    assert main(["explain", *words, "--json"]) == 0
-    bound = json.loads(capsys.readouterr().out)["bound"]
+def test_a_page_says_once_what_binds(ask: Ask, capsys: Capture, words: list[str]) -> None:
+    bound = ask("explain", *words)["bound"]
     assert main(["explain", *words]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert said.count("bound by") == 1

@@ -36,7 +36,6 @@ from trueflops.measure.products import Product  # noqa: E402
 from trueflops.measure.run import Progress, Run  # noqa: E402
 from trueflops.measure.seek import Depth, _candidates, seek  # noqa: E402
 from trueflops.measure.shapes import of_model, products  # noqa: E402
-from trueflops.measure.state import Meter  # noqa: E402
 
 SOURCE = Path(trueflops.__file__).parent
 WHOLE = ("schema_version", "name", "accelerator", "measured")
@@ -261,7 +260,7 @@ def test_a_format_that_the_device_lacks_is_refused_at_once(
 def a_run(limits: dict[str, float]) -> Run:
     device, now = find_device("cpu"), time.monotonic()
     record = Record(dict(device.identity), {})
-    return Run(device, record, limits, Progress(now, 1.0, True), Meter(device), now, 0.0, now)
+    return Run(device, record, limits, Progress(now, 1.0, True), now, 0.0, now)
 
 
 def test_a_rate_beyond_physics_is_rejected_and_says_which_limit() -> None:

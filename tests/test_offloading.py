@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import trueflops as tf
+from conftest import Ask
 from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.interop.engines import read_command, read_deployment
@@ -140,48 +140,40 @@ def test_weights_in_host_memory_cross_the_link_in_every_pass() -> None:
 # ── the command line ────────────────────────────────────────────────────────────────────────────
 
 
-def ask(capsys: Capture, *words: str) -> dict[str, Any]:
-    assert main(["infer", *words, "--json"]) in (0, 1)
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
-
-
 def tpot(answer: dict[str, Any]) -> float:
     return float(answer["tpot_seconds"]["value"])
 
 
-def test_the_layers_that_are_said_to_fit_do_and_no_more_would(capsys: Capture) -> None:
+def test_the_layers_that_are_said_to_fit_do_and_no_more_would(ask: Ask, capsys: Capture) -> None:
     asked = ("Llama-3.1-70B", "--on", "RTX4090", *LLAMA)
     assert main(["infer", *asked]) == 1
     said = capsys.readouterr().out
-    answer = ask(capsys, *asked)
+    answer = ask("infer", *asked, code=1)
     layers = answer["gpu_layers_that_fit"]
     assert not answer["fits"]
     assert f"--gpu-layers {layers}" in " ".join(said.split())
-    assert ask(capsys, *asked, "--gpu-layers", str(layers))["fits"]
-    assert not ask(capsys, *asked, "--gpu-layers", str(layers + 1))["fits"]
+    assert ask("infer", *asked, "--gpu-layers", str(layers))["fits"]
+    assert not ask("infer", *asked, "--gpu-layers", str(layers + 1), code=1)["fits"]
 
 
-def test_all_layers_and_more_are_the_card_s(capsys: Capture) -> None:
+def test_all_layers_and_more_are_the_card_s(ask: Ask) -> None:
     asked = ("Llama-3.1-8B", "--on", "RTX4090", *LLAMA)
-    plain = ask(capsys, *asked)
-    assert tpot(ask(capsys, *asked, "--gpu-layers", "99")) == tpot(plain)
+    plain = ask("infer", *asked)
+    assert tpot(ask("infer", *asked, "--gpu-layers", "99")) == tpot(plain)
     # All but the head, which llama.cpp counts as one more.
-    assert tpot(ask(capsys, *asked, "--gpu-layers", "32")) > tpot(plain)
+    assert tpot(ask("infer", *asked, "--gpu-layers", "32")) > tpot(plain)
 
 
-def test_the_host_is_the_one_named_the_node_s_or_a_usual_one(
-    capsys: Capture, tmp_path: Path
-) -> None:
+def test_the_host_is_the_one_named_the_node_s_or_a_usual_one(ask: Ask, tmp_path: Path) -> None:
     asked = ("Llama-3.1-8B", *LLAMA, "--gpu-layers", "16")
-    assert ask(capsys, *asked, "--on", "RTX4090")["host_cpu"] == "Ryzen 9 7950X"
-    assert ask(capsys, *asked, "--on", "H100")["host_cpu"] == "Xeon Platinum 8480+"
-    named = ask(capsys, *asked, "--on", "RTX4090", "--host-cpu", "EPYC-9654")
-    usual = ask(capsys, *asked, "--on", "RTX4090")
+    assert ask("infer", *asked, "--on", "RTX4090")["host_cpu"] == "Ryzen 9 7950X"
+    assert ask("infer", *asked, "--on", "H100")["host_cpu"] == "Xeon Platinum 8480+"
+    named = ask("infer", *asked, "--on", "RTX4090", "--host-cpu", "EPYC-9654")
+    usual = ask("infer", *asked, "--on", "RTX4090")
     assert tpot(named) < tpot(usual)
     file = tmp_path / "mine.toml"
     file.write_text('accelerator = "RTX 4090"\n[host]\nmemory_bandwidth = "40 GB/s"\n')
-    slow = ask(capsys, *asked, "--on", str(file))
+    slow = ask("infer", *asked, "--on", str(file))
     assert slow["host_cpu"] == "Ryzen 9 7950X (40.0 GB/s)"
     assert tpot(slow) > 1.5 * tpot(usual)
 
@@ -211,15 +203,15 @@ def test_a_host_whose_memory_is_too_small_is_told(capsys: Capture) -> None:
     assert "the host would hold" in " ".join(capsys.readouterr().err.split())
 
 
-def test_commands_carry_what_the_host_holds(capsys: Capture, tmp_path: Path) -> None:
+def test_commands_carry_what_the_host_holds(ask: Ask, tmp_path: Path) -> None:
     asked = ("Llama-3.1-8B", "--on", "RTX4090", *LLAMA, "--gpu-layers", "20")
-    ask(capsys, *asked, "--emit", "llamacpp", str(tmp_path))
+    ask("infer", *asked, "--emit", "llamacpp", str(tmp_path))
     script = tmp_path / "serve.sh"
     assert "--n-gpu-layers 20" in script.read_text()
     assert read_deployment(script).gpu_layers == 20
-    again = ask(capsys, "Llama-3.1-8B", "--on", "RTX4090", "--from", str(script))
+    again = ask("infer", "Llama-3.1-8B", "--on", "RTX4090", "--from", str(script))
     assert again["gpu_layers"] == 20
-    whole = ask(capsys, *asked[:-2], "--emit", "llamacpp", str(tmp_path), "--force")
+    whole = ask("infer", *asked[:-2], "--emit", "llamacpp", str(tmp_path), "--force")
     assert whole["gpu_layers"] == 32
     assert "--n-gpu-layers 999" in script.read_text()
     said = read_command("vllm serve x --cpu-offload-gb 7.5")
@@ -233,10 +225,10 @@ def test_commands_carry_what_the_host_holds(capsys: Capture, tmp_path: Path) -> 
 
 
 def test_a_cpu_writes_no_faster_than_its_memory_and_reads_prompts_by_its_cores(
-    capsys: Capture,
+    ask: Ask,
 ) -> None:
     words = ("Llama-3.1-8B", "--engine", "llama.cpp", "--concurrency", "1", "--weights", "q8_0")
-    few, many = (ask(capsys, *words, "--on", name) for name in ("EPYC-9554", "EPYC-9654"))
+    few, many = (ask("infer", *words, "--on", name) for name in ("EPYC-9554", "EPYC-9654"))
     for answer in (few, many):
         read = MODEL.parameter_count * 8.5 / 8.0 * 0.9  # the table of tokens is not read
         assert answer["decode"]["seconds"] > read / 460.8e9

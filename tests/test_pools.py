@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import Ask
 from trueflops.catalog import cluster
 from trueflops.cli import main
 from trueflops.clock import Placement
@@ -283,37 +283,31 @@ def test_nobody_on_the_front_is_beaten() -> None:
 # ── the door ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def ask(capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
-    assert main([*words, "--json"]) == code
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
-
-
 GOALS = ("infer", "Llama-3.1-70B", "--on", "8xH100", "--ttft", "2s", "--tpot", "30ms")
 
 
-def test_pools_that_were_found_can_be_typed(capsys: Capture) -> None:
-    found = ask(capsys, *GOALS, "--input", "2048")
+def test_pools_that_were_found_can_be_typed(ask: Ask) -> None:
+    found = ask(*GOALS, "--input", "2048")
     assert found["pools"]["prefill"]["accelerators"] + found["pools"]["decode"]["accelerators"] == 8
     load = str(found["cuts"][0]["concurrency"])
     words = (*GOALS, "--input", "2048", "--concurrency", load, *found["plan_flags"].split())
-    typed = ask(capsys, *words)
+    typed = ask(*words)
     assert typed["in_time"]
     assert typed["pools"] == found["pools"]
     rates = [each["tokens_per_second"]["value"] for each in (found, typed)]
     assert rates[0] == pytest.approx(rates[1], rel=1e-9)
 
 
-def test_accelerators_for_users(capsys: Capture) -> None:
-    users = ask(capsys, *GOALS, "--users", "5k")["users"]
+def test_accelerators_for_users(ask: Ask) -> None:
+    users = ask(*GOALS, "--users", "5k")["users"]
     assert users["accelerators"] == 8 * users["clusters"]
-    twice = ask(capsys, *GOALS, "--users", "10k")["users"]
+    twice = ask(*GOALS, "--users", "10k")["users"]
     assert users["clusters"] < twice["clusters"] <= 2 * users["clusters"]
 
 
-def test_any_format_is_at_least_as_fast(capsys: Capture) -> None:
+def test_any_format_is_at_least_as_fast(ask: Ask) -> None:
     words = ("infer", "Llama-3.1-8B", "--on", "2xH100", "--tpot", "20ms")
-    own, best = (ask(capsys, *words, *more) for more in ((), ("--weights", "any")))
+    own, best = (ask(*words, *more) for more in ((), ("--weights", "any")))
     rates = [each["tokens_per_second"]["value"] for each in (own, best)]
     assert rates[1] > rates[0]
     assert best["weights"] != own["weights"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from conftest import Ask
 from trueflops.catalog import Accelerator, accelerator, cluster, cluster_of
 from trueflops.catalog.networks import read_network, with_network
 from trueflops.cli.main import main
@@ -22,8 +22,8 @@ from trueflops.search import OFFLOADS, Found, Limits, Space, legal_plans, search
 from trueflops.search.best import surely_too_large
 from trueflops.search.bounds import bounds_of
 from trueflops.search.buying import (
-    GOALS,
     TOO_SLOW,
+    Goal,
     Market,
     Run,
     Wish,
@@ -216,30 +216,24 @@ def test_switches_that_a_search_turns_on_never_cost(
 class TestSwitches:
     """What Megatron-LM has off unless asked for."""
 
-    words = ("train", "Llama-3.2-1B", "--on", "2x8xA100", "--framework", "megatron", "--tp", "1,2")
+    where = ("train", "Llama-3.2-1B", "--on", "2x8xA100")
+    words = (*where, "--framework", "megatron", "--tp", "1,2", "--pp", "1")
 
-    def ask(self, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-        assert main([*self.words, "--pp", "1", "--json", *more]) == 0
-        return dict(json.loads(capsys.readouterr().out))
-
-    def test_a_search_takes_them_and_says_so(self, capsys: pytest.CaptureFixture[str]) -> None:
-        taken, left = self.ask(capsys), self.ask(capsys, "--no-overlap")
+    def test_a_search_takes_them_and_says_so(self, ask: Ask) -> None:
+        taken, left = ask(*self.words), ask(*self.words, "--no-overlap")
         assert (taken["plan"]["overlap"], left["plan"]["overlap"]) == (True, False)
         assert taken["step"]["seconds"] < left["step"]["seconds"]
         assert any("--no-overlap leaves it so" in note for note in taken["notes"])
         assert not any("overlap" in note for note in left["notes"])
 
-    def test_muon_has_none(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert not self.ask(capsys, "--optimizer", "muon", "--zero", "0")["plan"]["overlap"]
+    def test_muon_has_none(self, ask: Ask) -> None:
+        found = ask(*self.words, "--optimizer", "muon", "--zero", "0")
+        assert not found["plan"]["overlap"]
 
-    def test_what_was_found_goes_out_and_back(
-        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
-    ) -> None:
-        found = self.ask(capsys, "--emit", "megatron", str(tmp_path))
+    def test_what_was_found_goes_out_and_back(self, ask: Ask, tmp_path: Path) -> None:
+        found = ask(*self.words, "--emit", "megatron", str(tmp_path))
         assert "--overlap-grad-reduce" in (tmp_path / "run.sh").read_text()
-        back = [*self.words[:4], "--from", str(tmp_path / "run.sh"), "--json"]
-        assert main(back) == 0
-        read = json.loads(capsys.readouterr().out)
+        read = ask(*self.where, "--from", str(tmp_path / "run.sh"))
         assert read["plan"]["overlap"]
         assert read["step"]["seconds"] == pytest.approx(found["step"]["seconds"], rel=1e-9)
 
@@ -259,7 +253,7 @@ class TestChips:
 
     def test_offers_meet_the_wish_and_come_in_its_order(self) -> None:
         within = 2.0 * SECONDS_PER_DAY
-        for goal in GOALS:
+        for goal in get_args(Goal):
             offers = self.market(Wish(within, minimise=goal)).offers
             assert offers
             assert all(float(offer.result.bill.seconds.value) <= within for offer in offers)

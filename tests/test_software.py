@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
+from conftest import Ask
 from trueflops.catalog import accelerator, accelerators, cluster
 from trueflops.cli import main
 from trueflops.cli.arguments.software import ENGINES, FRAMEWORKS
@@ -24,12 +24,6 @@ from trueflops.search import Limits, search_serving
 from trueflops.workload import Serving
 
 Capture = pytest.CaptureFixture[str]
-
-
-def ask(capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
-    assert main([*words, "--json"]) == code
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
 
 
 class TestSoftware:
@@ -83,10 +77,10 @@ class TestSoftware:
         assert main(words) == 2
         assert says in " ".join(capsys.readouterr().err.split())
 
-    def test_a_search_keeps_to_what_a_framework_has(self, capsys: Capture) -> None:
+    def test_a_search_keeps_to_what_a_framework_has(self, ask: Ask) -> None:
         words = ("train", "Llama-3.1-70B", "--on", "64xH100", "--seq", "8192")
-        assert ask(capsys, *words, "--framework", "megatron")["plan"]["pp"] > 1
-        assert ask(capsys, *words, "--framework", "fsdp", "--top", "20")["plan"]["pp"] == 1
+        assert ask(*words, "--framework", "megatron")["plan"]["pp"] > 1
+        assert ask(*words, "--framework", "fsdp", "--top", "20")["plan"]["pp"] == 1
 
     def test_every_vendor_and_degree_is_one(self) -> None:
         vendors = {chip.vendor for chip in accelerators()}
@@ -95,27 +89,27 @@ class TestSoftware:
             assert set(lacking(name)) <= {field.name for field in fields(Plan)}
 
     def test_what_a_framework_keeps_its_weights_in_is_taken_unless_another_is_given(
-        self, capsys: Capture
+        self, ask: Ask
     ) -> None:
         words = ("train", "GPT-2", "--on", "8xH100", "--dp", "8", "--framework", "prime-rl")
-        assert "--parameter-dtype fp32" in ask(capsys, *words)["plan_flags"]
-        narrow = ask(capsys, *words, "--parameter-dtype", "bf16")["plan_flags"]
+        assert "--parameter-dtype fp32" in ask(*words)["plan_flags"]
+        narrow = ask(*words, "--parameter-dtype", "bf16")["plan_flags"]
         assert "--parameter-dtype" not in narrow
 
-    def test_the_default_is_named(self, capsys: Capture) -> None:
+    def test_the_default_is_named(self, ask: Ask, capsys: Capture) -> None:
         words = ("train", "GPT-2", "--on", "8xH100", "--dp", "8")
-        assert ask(capsys, *words)["framework"] == {
+        assert ask(*words)["framework"] == {
             "name": "usual",
             "given": False,
             "about": "compiled or hand-fused kernels; gradients overlap with the backward",
         }
         assert main(list(words)) == 0
         assert "framework usual, as none was named: compiled" in capsys.readouterr().out
-        given = ask(capsys, *words, "--framework", "maxtext")["framework"]
+        given = ask(*words, "--framework", "maxtext")["framework"]
         assert (given["name"], given["given"]) == ("xla-gpu", True)  # what it is on a GPU
         infer = ("infer", "GPT-2", "--on", "H100", "--input", "100", "--output", "20")
-        assert ask(capsys, *infer)["engine"]["name"] == "serving"
-        assert ask(capsys, *infer, "--framework", "vllm")["engine"]["name"] == "vllm"
+        assert ask(*infer)["engine"]["name"] == "serving"
+        assert ask(*infer, "--framework", "vllm")["engine"]["name"] == "vllm"
         assert main(list(infer)) == 0
         assert "engine serving, as none was named: an engine" in capsys.readouterr().out
 
@@ -190,15 +184,15 @@ class TestReleased:
         assert released.format == found
         assert found in ("", *FORMATS)
 
-    def test_the_answer_says_which_and_why(self, capsys: Capture) -> None:
+    def test_the_answer_says_which_and_why(self, ask: Ask, capsys: Capture) -> None:
         words = ("infer", "GPT-OSS-20B", "--on", "H100")
-        found = ask(capsys, *words)
+        found = ask(*words)
         assert found["weights"] == "mxfp4-experts"
         assert found["weights_why"] == "as GPT-OSS-20B is released (its quantization_config)"
-        assert ask(capsys, *words, "--weights", "bf16")["weights"] == "bf16"
+        assert ask(*words, "--weights", "bf16")["weights"] == "bf16"
         assert main(list(words)) == 0
         assert "weights mxfp4-experts: as GPT-OSS-20B is released" in capsys.readouterr().out
-        assert ask(capsys, "infer", "Llama-3.1-8B", "--on", "H100")["weights"] == "bf16"
+        assert ask("infer", "Llama-3.1-8B", "--on", "H100")["weights"] == "bf16"
 
     def test_a_chip_without_the_format_keeps_the_weights_narrow(self) -> None:
         model = read_model("DeepSeek-V3")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
 import pytest
 
 import trueflops as tf
+from conftest import Ask
 from trueflops.cli import main
 from trueflops.cli.arguments.speculation import METHODS, TASKS
 from trueflops.errors import BadInput
@@ -227,15 +227,10 @@ class TestBatches:
 
 
 class TestDoor:
-    def ask(self, capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
-        assert main(["infer", *words, "--json"]) == code
-        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return answer
-
-    def test_with_and_without(self, capsys: Capture) -> None:
+    def test_with_and_without(self, ask: Ask) -> None:
         words = ("Llama-3.1-8B", "--on", "H100", "--tp", "1", "--concurrency", "4")
-        plain = self.ask(capsys, *words)
-        drafted = self.ask(capsys, *words, "--speculate", "eagle3", "--acceptance-length", "2.8")
+        plain = ask("infer", *words)
+        drafted = ask("infer", *words, "--speculate", "eagle3", "--acceptance-length", "2.8")
         gain = drafted["speculation"]
         assert gain["tokens_per_step"] == 2.8
         assert gain["step_without_drafts"]["seconds"] == pytest.approx(plain["decode"]["seconds"])
@@ -247,9 +242,9 @@ class TestDoor:
         assert drafted["joules_per_token"]["value"] < plain["joules_per_token"]["value"]
         assert gain["by_drafted_tokens"] == []  # a length was measured with one k alone
 
-    def test_the_best_length_is_the_best_of_those_listed(self, capsys: Capture) -> None:
+    def test_the_best_length_is_the_best_of_those_listed(self, ask: Ask, capsys: Capture) -> None:
         words = ("Llama-3.1-8B", "--on", "H100", "--speculate", "eagle3", "--task", "code")
-        lengths = self.ask(capsys, *words)["speculation"]["by_drafted_tokens"]
+        lengths = ask("infer", *words)["speculation"]["by_drafted_tokens"]
         best = max(lengths, key=lambda each: each["speedup"])["drafted_tokens"]
         main(["infer", *words])
         assert f"best length {best} tokens" in " ".join(capsys.readouterr().out.split())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import pytest
 
+from conftest import Ask
 from trueflops.catalog import cluster
 from trueflops.cli import main
 from trueflops.clock import Algorithm, Clock
@@ -151,16 +149,10 @@ class TestCluster:
         assert straggled("4xH100", asked).head_start_steps == pytest.approx(9.0)
 
 
-def ask_json(capsys: Capture, *words: str) -> dict[str, Any]:
-    assert main(["stragglers", *words, "--json"]) == 0
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
-
-
 class TestCommand:
-    def test_json(self, capsys: Capture) -> None:
+    def test_json(self, ask: Ask) -> None:
         words = ("--on", "8xH100", "--step", "1s", "--slow-rank", "2x", "--batch", "16")
-        answer = ask_json(capsys, *words, "--rounds", "200")
+        answer = ask("stragglers", *words, "--rounds", "200")
         assert answer["ideal_gradients_per_second"] == 8.0
         sync = answer["modes"][0]
         assert sync["name"] == "synchronous"

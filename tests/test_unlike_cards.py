@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import trueflops as tf
+from conftest import Ask
 from trueflops.catalog import cluster
 from trueflops.cli import main
 from trueflops.interop.engines import read_command, read_deployment
@@ -34,6 +33,7 @@ from trueflops.workload import Serving
 Capture = pytest.CaptureFixture[str]
 MODEL = read_model("Llama-3.1-70B")
 TRUTH = Path(__file__).parents[1] / "truth" / "published" / "card_runs.csv"
+SERVE = ("infer", "Llama-3.1-70B")
 LLAMA = ("--engine", "llama.cpp", "--weights", "q4_k_m", "--concurrency", "1")
 ONE = Serving(512, 128, 1)
 
@@ -53,12 +53,6 @@ def served(
         weights="q4_k_m" if engine == "llama.cpp" else "int4",
         engine=engine_on(engine, where.accelerator), stages=stages if layers else (),
     )  # fmt: skip
-
-
-def ask(capsys: Capture, *words: str) -> dict[str, Any]:
-    main(["infer", "Llama-3.1-70B", *words, "--json"])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
 
 
 # ── clusters ────────────────────────────────────────────────────────────────────────────────────
@@ -236,17 +230,17 @@ def test_cards_that_wait_for_one_another_draw_less_together_than_two_that_work()
 # ── the command ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_answer_names_every_card_and_a_faster_split(capsys: Capture) -> None:
-    found = ask(capsys, "--on", "RTX-4090+P40", *LLAMA)
+def test_the_answer_names_every_card_and_a_faster_split(ask: Ask) -> None:
+    found = ask(*SERVE, "--on", "RTX-4090+P40", *LLAMA)
     assert found["cluster"]["cards"] == ["RTX 4090", "P40"]
     assert [stage["layers"] for stage in found["stages"]] == [41, 39]
     faster = found["faster_split"]
     rate = found["tokens_per_second"]["value"]
     assert faster["tokens_per_second"] > rate
-    again = ask(capsys, "--on", "RTX-4090+P40", *LLAMA, "--tensor-split", faster["tensor_split"])
+    again = ask(*SERVE, "--on", "RTX-4090+P40", *LLAMA, "--tensor-split", faster["tensor_split"])
     assert [stage["layers"] for stage in again["stages"]] == faster["layers"]
     assert again["tokens_per_second"]["value"] == pytest.approx(faster["tokens_per_second"])
-    best = ask(capsys, "--on", "RTX-4090+P40", *LLAMA, "--tensor-split", "best")
+    best = ask(*SERVE, "--on", "RTX-4090+P40", *LLAMA, "--tensor-split", "best")
     assert [stage["layers"] for stage in best["stages"]] == faster["layers"]
     assert "faster_split" not in best
 
@@ -288,14 +282,12 @@ def test_cards_that_cannot_share_layers_are_refused(on: str, said: str, capsys: 
 
 
 @pytest.mark.parametrize(("tool", "flag"), [("llamacpp", "--tensor-split"), ("vllm", "VLLM_PP_")])
-def test_a_split_is_written_and_read_back(
-    tool: str, flag: str, tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_split_is_written_and_read_back(tool: str, flag: str, tmp_path: Path, ask: Ask) -> None:
     on, weights = "RTX-4090+RTX-3090", "q4_k_m" if tool == "llamacpp" else "int4"
     words = ("--on", on, "--weights", weights, "--concurrency", "1", "--tensor-split", "best")
-    found = ask(capsys, *words, "--emit", tool, str(tmp_path))
+    found = ask(*SERVE, *words, "--emit", tool, str(tmp_path))
     assert flag in (tmp_path / "serve.sh").read_text()
-    again = ask(capsys, "--on", on, "--concurrency", "1", "--from", str(tmp_path / "serve.sh"))
+    again = ask(*SERVE, "--on", on, "--concurrency", "1", "--from", str(tmp_path / "serve.sh"))
     assert [s["layers"] for s in again["stages"]] == [s["layers"] for s in found["stages"]]
     assert again["tpot_seconds"] == found["tpot_seconds"]
 
@@ -316,11 +308,11 @@ def test_commands_say_how_cards_share() -> None:
     assert read_command(partition).tensor_split == "46,34"
 
 
-def test_an_even_split_of_equal_cards_is_the_plan_s(tmp_path: Path, capsys: Capture) -> None:
+def test_an_even_split_of_equal_cards_is_the_plan_s(tmp_path: Path, ask: Ask) -> None:
     script = tmp_path / "serve.sh"
     script.write_text("llama-server -m x.gguf -ngl 99 -sm layer -ts 1,1\n")
     assert read_deployment(script).tensor_split == "1,1"
-    found = ask(capsys, "--on", "4xRTX-3090", "--from", str(script), "--weights", "q4_k_m")
+    found = ask(*SERVE, "--on", "4xRTX-3090", "--from", str(script), "--weights", "q4_k_m")
     assert found["stages"] == []
     assert found["plan"]["pp"] == 2
     assert found["replicas"] == 2
@@ -353,31 +345,27 @@ def test_layers_priced_once_serve_every_split() -> None:
     assert {name: len(costs) for name, costs in server.passes.priced.items()} == known
 
 
-def test_no_pool_is_cut_from_cards_that_share_the_layers(capsys: Capture) -> None:
+def test_no_pool_is_cut_from_cards_that_share_the_layers(ask: Ask) -> None:
     """A card that holds half of the layers can neither read a prompt nor write a token alone."""
     for goal in (("--ttft", "10s"), ("--pareto",)):
-        words = ["infer", "Llama-3.1-8B", "--on", "RTX-4090+RTX-3090", *goal, "--json"]
-        assert main(words) == 0
-        found = json.loads(capsys.readouterr().out)
+        found = ask("infer", "Llama-3.1-8B", "--on", "RTX-4090+RTX-3090", *goal)
         assert found["stages"]
         for point in found["cuts"] + found.get("pareto", []):
             assert point["kind"] == "replicas"
 
 
-def test_no_pool_is_cut_for_an_engine_that_hands_no_cache_over(capsys: Capture) -> None:
+def test_no_pool_is_cut_for_an_engine_that_hands_no_cache_over(ask: Ask, capsys: Capture) -> None:
     words = ["infer", "Llama-3.1-8B", "--on", "2xRTX-4090", "--engine", "llama.cpp"]
     assert main([*words, "--prefill", "1xtp1", "--decode", "1xtp1"]) == 2
     assert "llama.cpp hands no cache" in " ".join(capsys.readouterr().err.split())
-    assert main([*words, "--ttft", "10s", "--json"]) == 0
-    cuts = json.loads(capsys.readouterr().out)["cuts"]
+    cuts = ask(*words, "--ttft", "10s")["cuts"]
     assert {cut["kind"] for cut in cuts} == {"replicas"}
 
 
-def test_any_format_is_one_that_all_cards_have(capsys: Capture) -> None:
+def test_any_format_is_one_that_all_cards_have(ask: Ask) -> None:
     """An RTX 3090 has no fp8."""
     words = ["infer", "Llama-3.1-8B", "--on", "RTX-4090+RTX-3090", "--weights", "any"]
-    assert main([*words, "--cache", "any", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = ask(*words, "--cache", "any")
     assert found["weights"] in ("bf16", "int4")
     assert found["kv_cache_bits"] == 16.0
 

@@ -15,6 +15,8 @@ from trueflops.catalog import accelerator, accelerators, price
 from trueflops.catalog.operation import Lasting, accelerator_mtbf, failure_logs, spot_lifetime
 from trueflops.catalog.prices import Purchase, purchase, purchases
 from trueflops.cli import main
+from trueflops.cli.question import dollars
+from trueflops.errors import BadInput
 from trueflops.predict import TrainingStep, WholeBill
 from trueflops.predict.bill import training_bill
 from trueflops.predict.checkpoint import checkpoint_bytes, checkpoint_of
@@ -283,6 +285,17 @@ def test_the_command_says_what_it_assumes_and_takes_what_is_said(capsys: Capture
     assert said["goodput"]["value"] < usual["goodput"]["value"]  # type: ignore[index]
     every = answer(capsys, "--checkpoint-every", "2h")
     assert every["checkpoint"]["interval_seconds"] == 2 * HOUR  # type: ignore[index]
+
+
+@pytest.mark.parametrize("text", ["30000", "$30000", "30k USD", "$30k", "USD 30000", "0.03M$"])
+def test_sums_of_dollars_are_read_alike(text: str) -> None:
+    assert dollars(text, "--buy", "30000") == 30_000
+
+
+@pytest.mark.parametrize("text", ["", "30 EUR", "3$0", "-5", "nan", "1_000", "30mUSD"])
+def test_what_is_no_sum_of_dollars_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"--buy .*: write dollars, as 30000"):
+        dollars(text, "--buy", "30000")
 
 
 def test_an_answer_can_be_asked_again(capsys: Capture, tmp_path: object) -> None:

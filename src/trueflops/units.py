@@ -1,4 +1,4 @@
-"""Quantities as text <-> SI floats; the only file that holds 1e12 or 2**30.
+"""Quantities as text <-> SI floats; the only file that holds 1e12 or 2**30, but for measure/.
 
 In: "3.35 TB/s", "80 GiB", "1.5 us", "15T". Out: floats in bytes, seconds, FLOP/s, watts … and back.
 A dimension is named as its suffix in the code: `bytes`, `bytes_per_second`, `flop_per_second` …
@@ -22,7 +22,7 @@ _SMALL: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-1
 SECONDS_PER_HOUR: Final = 3600.0
 SECONDS_PER_DAY: Final = 86400.0
 JOULES_PER_KWH: Final = 3.6e6
-MOST_COUNTED: Final = 1e15  # tokens, sequences, requests: more is a slip of the keyboard
+MOST_COUNTED: Final = 1e15  # tokens, requests, sizes of kernels: more is a slip of the keyboard
 BITS_PER_BYTE: Final = 8.0
 MILLION: Final = 1e6
 GIGA: Final = 1e9

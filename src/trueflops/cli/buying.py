@@ -13,7 +13,7 @@ from trueflops.catalog import Accelerator, Price, accelerator, accelerators, clu
 from trueflops.cli.arguments import wrapped
 from trueflops.cli.operation import operation_of
 from trueflops.cli.planning import USUAL_SEQ, usual_batch
-from trueflops.cli.question import check_length, question_of, rent_of
+from trueflops.cli.question import check_length, dollars, question_of, rent_of
 from trueflops.cli.replies import give
 from trueflops.cli.unread import refuse_unread
 from trueflops.errors import BadInput, shorten
@@ -43,7 +43,6 @@ UNREAD_OF_INFER: Final = frozenset({
 WISHES: Final = ("within", "budget", "minimise")
 """Flags that choose among chips where --on names no number of them."""
 _COUNTED: Final = re.compile(r"\d+\s*x", re.IGNORECASE)
-_DOLLARS: Final = re.compile(r"\$|USD|\s", re.IGNORECASE)
 
 
 def asks_for_chips(options: argparse.Namespace) -> bool:
@@ -88,13 +87,7 @@ def wish_of(options: argparse.Namespace) -> Wish:
     if options.within is not None:
         within = units.parse(options.within, "seconds", what="--within", example="30days")
     if options.budget is not None:
-        try:
-            budget = units.parse(_DOLLARS.sub("", options.budget), "count", what="--budget")
-        except BadInput:
-            said = shorten(options.budget)
-            raise BadInput(
-                say("--budget {said}: write dollars, as 2M$ or $500k", said=said)
-            ) from None
+        budget = dollars(options.budget, "--budget", "2M$")
     return Wish(within, budget, options.minimise or "usd")
 
 

@@ -248,7 +248,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     software = software_of(options, where.accelerator, SERVING)
     engine = engine_for(options, software.name, where.accelerator)
     asked = load_of(options, model, engine)
-    notes = check_length(model, asked.context, "--input and --output:")
+    notes = check_length(model, asked.context, "--input and --output")
     weights = formats_of(options, model, where)
     speculation = speculation_of(options, model)
     offload = offload_of(options, engine, model, where)

@@ -68,7 +68,7 @@ def _paid(options: argparse.Namespace) -> dict[str, Any]:
     """What owning costs."""
     given: dict[str, Any] = {}
     if options.buy is not None:
-        usd = dollars(options.buy, "--buy", DEAREST, "30000")
+        usd = dollars(options.buy, "--buy", "30000", DEAREST)
         given["purchase"] = Purchase(usd, usd, usd, "", 0)
     if options.years is not None:
         if not 0.0 < options.years <= MOST_YEARS:
@@ -82,7 +82,7 @@ def _paid(options: argparse.Namespace) -> dict[str, Any]:
         given["years"] = options.years
     if options.electricity is not None:
         given["usd_per_kwh"] = dollars(
-            options.electricity.removesuffix("/kWh"), "--electricity", DEAREST_KWH, "0.09"
+            options.electricity.removesuffix("/kWh"), "--electricity", "0.09", DEAREST_KWH
         )
     return given
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,9 +23,9 @@ from trueflops.profile import Profile, frameworks, profile_of
 from trueflops.profile.frameworks import USUAL, about, on_vendor, runs_on, serves
 from trueflops.profile.library import find_profile
 
-# How an answer looks, not what was asked.
 # Of its own limit, to which a driver lets a card be set. Assumed: 100 of 350 W of an RTX 3090.
 LEAST_LIMIT = 0.28
+# How an answer looks, not what was asked.
 SHOWN = {
     "json", "verbose", "explain", "provenance", "ops", "timeline", "top", "plot", "plot_front",
     "trace", "what_helps", "emit", "force", "from_file", "lang",
@@ -285,7 +286,7 @@ def rent_of(options: argparse.Namespace, where: Cluster) -> Price | None:
 
 # $2, 2, 2.50, 2$/h, 2 USD/h, $2.50/hour, USD 2/hr: dollars an hour however they are written.
 _NUMBER, _DOLLARS = r"[+-]?\d*\.?\d+(?:e[+-]?\d+)?", r"(?:\$|USD)?"
-_SUM = re.compile(rf"{_DOLLARS}\s*({_NUMBER})\s*{_DOLLARS}", re.IGNORECASE)
+_SUM = re.compile(rf"{_DOLLARS}\s*({_NUMBER}\s*[a-z]?)\s*{_DOLLARS}", re.IGNORECASE)
 _HOUR = r"(?:(?:/|per )\s*h(?:r|our)?)?"
 _PRICE = re.compile(rf"{_DOLLARS}\s*({_NUMBER})\s*{_DOLLARS}\s*{_HOUR}", re.IGNORECASE)
 
@@ -296,10 +297,20 @@ def _usd_per_hour(text: str) -> float:
     return units.parse(f"{found[1]} USD/h" if found else text, "usd_per_hour", what="--price")
 
 
-def dollars(text: str, flag: str, most: float, example: str) -> float:
-    """A sum of dollars: 30000, $30000, 30k USD; a bare number is dollars."""
+def dollars(text: str, flag: str, example: str, most: float = math.inf) -> float:
+    """A sum of dollars: 30000, $30000, 30k USD, 2M$; a bare number is dollars."""
     found = _SUM.fullmatch(text.strip())
-    usd = units.parse(f"{found[1]} USD" if found else text, "usd", what=flag, example=example)
+    try:
+        usd = units.parse(found[1] if found else "", "count", what=flag)
+    except BadInput:
+        raise BadInput(
+            say(
+                "{flag} {said}: write dollars, as {example}",
+                flag=flag,
+                said=shorten(text),
+                example=example,
+            )
+        ) from None
     if usd > most:
         raise BadInput(
             say(
@@ -327,7 +338,8 @@ def check_length(model: Model, tokens: int, what: str) -> list[str]:
     if model.learned_positions:
         raise BadInput(
             say(
-                "{what} {tokens:,}: {name} has learned positions for {max_positions:,} tokens",
+                "{what} {tokens:,}: {name} has learned positions for {max_positions:,} tokens; "
+                "write no more than that",
                 what=what,
                 tokens=tokens,
                 name=model.name,

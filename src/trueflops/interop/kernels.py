@@ -47,13 +47,12 @@ from trueflops.interop.kernel_ops import (
 from trueflops.interop.memory_ops import MEMORY_KINDS, planned
 from trueflops.records.measured import Cell
 from trueflops.records.tables import Row, Table, number_in, read_table
-from trueflops.units import read_number
+from trueflops.units import MOST_COUNTED, read_number
 
 _SGLANG: Final = "sglang_"
 """Experts that aiconfigurator timed with SGLang: copies for experts of other ranks have the id −1,
 which `clamp(min=0)` makes the rank's first expert (collector/sglang/collect_moe.py at cb4d907c7, of
 the tables of 0.5.10), so that they are multiplied as well."""
-LARGEST: Final = 10**15  # no size in a kernel table is larger
 _EAGER: Final = tuple(map(str, EagerKernel))
 _CONVOLUTIONS: Final = (
     ProductKernel.CONVOLUTION,
@@ -283,9 +282,10 @@ def _size(cell: Cell, name: str, usual: float | None) -> float:
         if name in ("window", "walked", "causal", "input_bytes", "run", "pieces", "loads", "stores")
         else 1
     )
-    if not least <= value < LARGEST or value != int(value):
+    if not least <= value < MOST_COUNTED or value != int(value):
         said = shorten(str(cell).strip())
-        raise BadInput(f"{name} = {said!r} must be a whole number of at least {least}")
+        most = f" and below {MOST_COUNTED:.0e}" if value >= MOST_COUNTED else ""
+        raise BadInput(f"{name} = {said!r} must be a whole number of at least {least}{most}")
     return value
 
 
@@ -293,13 +293,13 @@ def _rules(c: Mapping[str, float]) -> list[tuple[bool, str]]:
     """Numbers that cannot go together."""
     rules: list[tuple[bool, str]] = []
     if "num_kv_heads" in c:
-        rules.append(
-            (c["num_heads"] % c["num_kv_heads"] == 0, "num_kv_heads must divide num_heads")
-        )
+        heads, kv = c["num_heads"], c["num_kv_heads"]
+        rules.append((heads % kv == 0, f"num_kv_heads = {kv:g} must divide num_heads = {heads:g}"))
     if "topk" in c:
-        rules.append((c["experts"] <= MOST_EXPERTS, f"more than {MOST_EXPERTS:,} experts"))
-        rules.append((c["topk"] <= c["experts"], "topk is larger than experts"))
-        rules.append((c["experts"] % c["moe_ep"] == 0, "moe_ep must divide experts"))
+        experts, topk, ep = c["experts"], c["topk"], c["moe_ep"]
+        rules.append((experts <= MOST_EXPERTS, f"experts must be {MOST_EXPERTS:,} at most"))
+        rules.append((topk <= experts, f"topk = {topk:g} must be at most experts = {experts:g}"))
+        rules.append((experts % ep == 0, f"moe_ep = {ep:g} must divide experts = {experts:g}"))
     return rules
 
 

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from trueflops.errors import BadInput, printable
 from trueflops.files import read_file
+from trueflops.units import GIBI
 
 BYTE_VALUES: Final = 256
 NOISE: Final = 0.1
-MOST_TEXT: Final = 1024 * 1024 * 1024
+MOST_TEXT: Final = int(GIBI)  # bytes
 
 
 @dataclass(frozen=True)

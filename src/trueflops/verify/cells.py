@@ -9,9 +9,9 @@ from typing import Final
 
 from trueflops.errors import BadInput, shorten
 from trueflops.records.tables import Row
-from trueflops.units import read_number, read_whole
+from trueflops.units import GIGA, read_number, read_whole
 
-LARGEST_COUNT: Final = 10**9
+LARGEST_COUNT: Final = int(GIGA)
 LARGEST: Final = 10**13  # no length, time or rate in a table of results is larger
 EMPTY: Final = frozenset(("nan", "n/a", "na", "null", "unknown", "?", "-", "–", "—"))
 """What tables write into a cell of which nothing is known."""

@@ -28,10 +28,11 @@ from trueflops.language import say
 from trueflops.records.measured import data_folder
 from trueflops.report.progress import Listener, heard_by
 from trueflops.search import Progress
+from trueflops.units import GIBI
 from trueflops.web.asked import Asked
 
 Run = Callable[[Sequence[str]], int]
-MOST_BYTES: Final = 2 * 1024**3  # of memory beyond what a fresh worker has
+MOST_BYTES: Final = 2 * int(GIBI)  # of memory beyond what a fresh worker has
 WARMING: Final = ("train", "Llama-3.1-8B", "--on", "8xH100", "--tp", "2")
 MADE_BETWEEN: Final = 50_000  # objects, between two looks for cycles
 SECONDS_BETWEEN: Final = 0.1  # that a search tells how far it is

@@ -18,10 +18,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.schema import OpTraits
+from trueflops.units import GIBI
 
 _PLACES: Final = 9  # of a block in either direction, its edges among them
 _MOST: Final = 2**24  # places to ask at; of longer sequences fewer in a block
-_WHOLE: Final = 1 << 30  # the size of a block where there is no mask
+_WHOLE: Final = int(GIBI)  # keys, the size of a block where there is no mask
 
 
 @contextmanager

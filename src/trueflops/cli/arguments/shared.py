@@ -7,9 +7,9 @@ from typing import Final
 
 from trueflops.errors import BadInput, printable
 from trueflops.language import LANGUAGES, say
-from trueflops.units import read_number, read_whole
+from trueflops.units import GIGA, read_number, read_whole
 
-LARGEST: Final = 10**9
+LARGEST: Final = int(GIGA)
 
 
 def whole(text: str) -> int:

@@ -8,6 +8,7 @@ from typing import Final
 
 from trueflops.capture.lower import base_name
 from trueflops.records.recording import Call, Event, RecordedTensor, Recording
+from trueflops.units import GIGA
 
 FUSION_ERROR: Final = 0.15
 """Of what compiling saves: predicted beside measured, +4, +29, +12, −1 and −5 % on five Llamas
@@ -114,7 +115,7 @@ def with_fp8(recorded: Recording) -> Recording:
     return replace(recorded, events=events)
 
 
-_UNUSED: Final = 2 * 10**9  # no recording has so many storages, and compiling makes up others
+_UNUSED: Final = 2 * int(GIGA)  # no recording has so many storages, and compiling makes up others
 _ALIGNED: Final = 16  # elements, which fp8 kernels ask of every side
 
 

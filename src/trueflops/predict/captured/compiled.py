@@ -27,11 +27,11 @@ from trueflops.records.recording import (
     Recording,
     Waited,
 )
+from trueflops.units import GIGA
 
 FUSED = "compiled.fused.default"
-_UNUSED = (
-    10**9
-)  # no recording has so many storages: numbers beyond are those of tensors made up here
+# No recording has so many storages: numbers beyond are those of tensors made up here.
+_UNUSED = int(GIGA)
 _DRAWN = (
     "rand",
     "dropout",
