@@ -117,13 +117,13 @@ def ranges(kind: str) -> Mapping[str, Range]:
     needed = plain.get(kind, tuple(law.parameters))
     found = {}
     for key, parameter in law.parameters.items():
-        limit = _limit(kind, key)
+        limit = _limit(key)
         high = max(TOLERATED, parameter.high * TOLERATED) if limit else parameter.high * ROOM
         found[key] = Range(parameter.low / ROOM, high, key in needed, limit)
     return found
 
 
-def _limit(kind: str, key: str) -> str:
+def _limit(key: str) -> str:
     """What of a chip a parameter is a share of."""
     if key.startswith("efficiency"):
         return "the dense peak"

@@ -75,7 +75,6 @@ class Run:
     record: Record
     limits: Limits
     progress: Progress
-    meter: Meter
     begun: float
     before: float  # seconds spent before this run was resumed
     deadline: float
@@ -202,7 +201,7 @@ def measure(
     progress = Progress(begun + left, record.budget_seconds, quiet)
     try:
         with Meter(device, record) as meter:
-            run = Run(device, record, limits, progress, meter, begun, before, begun + left)
+            run = Run(device, record, limits, progress, begun, before, begun + left)
             sections = sections_of(device, record, sides, dtypes)
             run.everything(sections, lambda: lasting_loads(device, record, meter))
         record.finished = True

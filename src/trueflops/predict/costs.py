@@ -16,7 +16,7 @@ import numpy as np
 
 from trueflops.clock import CLOCKED_CAUSES, Clock, Placement, Priced
 from trueflops.graph import Graph, Op, Pass, Program, compile_program
-from trueflops.graph.kinds import WEIGHTS, Kind, Role
+from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.liveness import Live
 from trueflops.graph.program import AXES, SHAPING
 from trueflops.graph.rules import total_bytes
@@ -39,11 +39,9 @@ class PieceCost(Priced):
     weight_bytes: Size  # in the width they are stored in
     weight_tensors: Size  # how many weights those are
     weight_modules: Size  # and how many modules hold them: a bias lies beside its weight
-    trained_tensors: Size  # and how many of them are trained
     tied_parameters: Size  # of the dense ones: a head's share of the embedding's table
     tied_bytes: Size  # the same where that table is frozen
     kept_bytes: Size  # per micro-batch, until its backward
-    working_bytes: Size  # alive only while the hungriest op runs
 
     def of(self, phase: str, exposed: Mapping[str, Size]) -> Size:
         """Seconds of a phase, of each cause the share that is `exposed`."""
@@ -275,11 +273,9 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         weight_bytes=total_bytes(graph.weights),
         weight_tensors=float(len(tensors)),
         weight_modules=float(sum(not name.endswith(".bias") for name in tensors)),
-        trained_tensors=float(len(trained)),
         tied_parameters=summed(w.elements for w in table if w in trained),
         tied_bytes=summed(w.bytes for w in table if w in frozen),
         kept_bytes=total_bytes(graph.kept_tensors),
-        working_bytes=_working_bytes(graph),
     )
 
 
@@ -289,17 +285,3 @@ def _tensors(graph: Graph) -> list[str]:
     packed = {w.name for op in ops for w in op.weights}
     packed -= {name for op in ops for name in (op.name, f"{op.name}.bias")}
     return [weight.name for weight in graph.weights if weight.name not in packed]
-
-
-def _working_bytes(graph: Graph) -> Size:
-    """What the hungriest op holds beside weights and kept tensors: gradients, gathered inputs."""
-    kept = {t.name for t in graph.kept_tensors}
-    largest: Size = 0.0
-    for node in graph:
-        if isinstance(node, Op):
-            held = (*node.inputs, *node.outputs, *node.weights)
-            own = {t.name: t for t in held if t.role not in WEIGHTS}
-            largest = np.maximum(
-                largest, total_bytes(tuple(t for name, t in own.items() if name not in kept))
-            )
-    return largest

@@ -74,7 +74,7 @@ def encode_diagnosis(found: Diagnosis, clock: Clock | None) -> dict[str, Any]:
             {"code": a.code, "text": a.text, "saves_seconds": a.saves_seconds}
             for a in found.advice
         ],
-        "warnings": list(warnings(found, clock)),
+        "warnings": list(warnings(found)),
     }  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def _encode(group: Group) -> dict[str, Any]:
     }
 
 
-def warnings(found: Diagnosis, clock: Clock | None) -> list[str]:
+def warnings(found: Diagnosis) -> list[str]:
     """What a reader must know before believing a figure."""
     said = list(found.trace.warnings)
     if found.late_seconds > TELLING * found.window.seconds:
@@ -170,7 +170,7 @@ def show_diagnosis(found: Diagnosis, clock: Clock | None, top: int) -> None:
         (f"{say('about') if a.code == 'fuse' else say('up to')} {_time(a.saves_seconds)}", a.text)
         for a in found.advice
     ])  # fmt: skip
-    for text in warnings(found, clock):
+    for text in warnings(found):
         out.print(Text(filled(out, say("note: {text}", text=text)), style="dim"))
 
 

@@ -111,7 +111,7 @@ def _held(job: Job, rank: int, stage: int) -> tuple[int, int]:
             kept += _rows(each, ways, place // int(plan.ep) if spread else place)
         return kept, kept
     if plan.zero == 1 and share > 1:
-        return whole, _dealt(job, own, share)[place]
+        return whole, _dealt(own, share)[place]
     return whole, whole
 
 
@@ -122,7 +122,7 @@ def _rows(share: Share, ways: int, place: int) -> int:
     return max(min(each, first - place * each), 0) * prod(rest)
 
 
-def _dealt(job: Job, own: list[Share], ways: int) -> list[int]:
+def _dealt(own: list[Share], ways: int) -> list[int]:
     """Elements of each rank of ZeroRedundancyOptimizer: the largest tensor first, always to the
     rank that has the fewest (zero_redundancy_optimizer.py, _partition_parameters).
     """

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import compress
+from typing import Final
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from trueflops.plan import NUMERIC, Plan, possible
 from trueflops.plan.words import changed_flags
 from trueflops.predict import Trainer, TrainingStep
 
+MOST: Final = 3  # changes that are told
 
-def what_would_fit(trainer: Trainer, plan: Plan, most: int = 3) -> list[tuple[str, TrainingStep]]:
+
+def what_would_fit(trainer: Trainer, plan: Plan) -> list[tuple[str, TrainingStep]]:
     """Changes of a single plan after which it fits, fastest first."""
     found: list[tuple[str, TrainingStep]] = []
     for alike in _by_structure(_changes(plan)):
@@ -23,7 +26,7 @@ def what_would_fit(trainer: Trainer, plan: Plan, most: int = 3) -> list[tuple[st
             found += _fitting(trainer, plan, alike)
         except TrueflopsError:  # the catalog lacks what they need
             continue
-    return sorted(found, key=lambda row: float(row[1].step.value))[:most]
+    return sorted(found, key=lambda row: float(row[1].step.value))[:MOST]
 
 
 def _by_structure(plans: Iterable[Plan]) -> list[list[Plan]]:

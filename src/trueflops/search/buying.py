@@ -30,7 +30,6 @@ from trueflops.units import JOULES_PER_KWH, SECONDS_PER_HOUR
 from trueflops.workload import Training
 
 Goal = Literal["time", "usd", "kwh", "chips"]
-GOALS: Final[tuple[Goal, ...]] = ("usd", "time", "kwh", "chips")
 NO_PRICE: Final = "no price known"
 DEARER: Final = mark("dearer than those above even at its peak")
 TOO_SLOW: Final = mark("too slow, or too dear, on any count")

@@ -37,12 +37,7 @@ OFFLOADS: Final = (
 
 @dataclass(frozen=True)
 class Space:
-    """What to try; `base` fixes every field that is no dimension here.
-
-    >>> from trueflops.search import Space
-    >>> Space(tp=(1, 2, 4, 8), pp=(1,)).fixes("pp")
-    True
-    """
+    """What to try; `base` fixes every field that is no dimension here."""
 
     tp: tuple[int, ...] = ()
     cp: tuple[int, ...] = ()
@@ -67,7 +62,3 @@ class Space:
     offload: tuple[Offload, ...] = KEPT_INSIDE
     base: Plan = field(default_factory=Plan)
     allows: Callable[[Plan], NDArray[np.bool_]] | None = None  # of many plans, those to be tried
-
-    def fixes(self, name: str) -> bool:
-        """Whether a dimension has one value."""
-        return len(getattr(self, name)) == 1

@@ -16,10 +16,10 @@ from trueflops.model import Model
 from trueflops.records.tables import Row
 from trueflops.verify.cells import require, text, whole
 from trueflops.verify.deployment import Layout, Workers
+from trueflops.verify.run_words import YES
 
 Role = Literal["prefill", "decode"]
 ROLES: Final[tuple[Role, ...]] = ("prefill", "decode")
-_YES: Final = ("true", "yes", "y")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def requests_of(row: Row) -> int:
 
 def _workers(row: Row, role: Role, model: Model) -> Workers:
     tp, pp, dp = (_said(row, role, columns) or 1 for columns in (_TP, _PP, _DP))
-    if dp == 1 and text(row, f"{role}_dp_attention").casefold() in _YES:
+    if dp == 1 and text(row, f"{role}_dp_attention").casefold() in YES:
         tp, dp = 1, tp  # every rank of what is called tp has its own attention
     ep = (_said(row, role, _MOE_EP) or 1) if model.is_moe else 1
     etp = (_said(row, role, _MOE_TP) or 0) if model.is_moe else 1

@@ -18,6 +18,7 @@ from trueflops.errors import UnknownName
 from trueflops.plan.captures import LAYERS, captures_text
 from trueflops.records.tables import Row, read_table
 from trueflops.verify.cells import text
+from trueflops.verify.run_words import NO, YES
 
 TABLE: Final = Path(__file__).with_name("recipes.csv")
 RELEASE: Final = re.compile(r"\b2[4-9]\.\d\d\b")
@@ -41,9 +42,9 @@ def read_graphs(row: Row) -> str | None:
     """What was captured, by a row's column or its notes; None where it says nothing."""
     said = text(row, "cuda_graphs").casefold()
     notes = text(row, "notes").casefold()
-    if said in ("n", "none", "no", "off") or NO_GRAPHS.search(notes):
+    if said in NO or NO_GRAPHS.search(notes):
         return ""
-    if said in ("y", "yes", "on") or (not said and GRAPHS.search(notes)):
+    if said in YES or (not said and GRAPHS.search(notes)):
         return LAYERS
     return captures_text(said) if said else None
 

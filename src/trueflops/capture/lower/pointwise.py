@@ -14,11 +14,14 @@ from trueflops.records.recording import Call, RecordedTensor
 from trueflops.units import BITS_PER_BYTE
 
 _TAKES_MASKS: Final = {
-    "where", "masked_fill", "native_dropout", "native_dropout_backward", "logical_not",
-    "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_not", "index_put",
-    "_index_put_impl",
+    "where", "masked_fill", "native_dropout", "native_dropout_backward", "bitwise_and",
+    "bitwise_or", "bitwise_not", "index_put", "_index_put_impl",
 }  # fmt: skip
-_COMPARES: Final = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isin"}
+MAKES_MASKS: Final = {
+    "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "isin", "logical_and",
+    "logical_or", "logical_not", "logical_xor",
+}  # fmt: skip
+"""Ops whose result is bool, whatever they read."""
 _COMPUTES: Final = {
     "silu", "sigmoid", "sigmoid_backward", "tanh", "tanh_backward", "exp", "expm1", "log", "log2",
     "sin", "cos", "elu", "elu_backward", "logit",
@@ -60,7 +63,7 @@ def pointwise(call: Call) -> list[Op]:
 
 def _has_masks(call: Call) -> bool:
     """Kernels that are made for a bool among other types convert nothing."""
-    return base_name(call.op) in _TAKES_MASKS or base_name(call.op) in _COMPARES
+    return base_name(call.op) in _TAKES_MASKS | MAKES_MASKS
 
 
 def alike(operands: list[RecordedTensor], largest: RecordedTensor) -> bool:

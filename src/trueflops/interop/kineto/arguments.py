@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from trueflops.dtypes import BY_CPP
+from trueflops.records.call_text import plain_strides
 from trueflops.records.recording import RecordedTensor
 
 LARGEST: Final = 2**44  # elements of a tensor: beyond the memory of any device
@@ -121,13 +122,9 @@ def _array(dims: Any, strides: Any, dtype: str, number: int) -> RecordedTensor |
         return None
     fine = isinstance(strides, tuple) and len(strides) == len(dims)
     if not fine or not all(isinstance(s, int) and 0 <= s <= LARGEST for s in strides):
-        strides = row_major(dims)
+        strides = plain_strides(dims)
     return RecordedTensor(number, dims, strides, dtype)
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
 def new_array(shape: Sequence[int], dtype: str) -> RecordedTensor:
-    return RecordedTensor(0, tuple(shape), row_major(shape), dtype)
+    return RecordedTensor(0, tuple(shape), plain_strides(shape), dtype)

@@ -83,7 +83,7 @@ def _on_tensor_cores(op: TracedOp) -> bool:
 # ── in a few words ───────────────────────────────────────────────────────────────────────────────
 
 
-def label_of(op: TracedOp, call: Call, ops: tuple[Op, ...]) -> str:
+def label_of(call: Call, ops: tuple[Op, ...]) -> str:
     """`mm 8192×2048×8192 bf16` (m×n×k), `attention backward 4×32×2048×64 causal`, `mul 4×2048`."""
     name, first = call.op.split(".")[1].strip("_"), call.inputs[0] if call.inputs else None
     name = name.replace("_backward_data", " backward")

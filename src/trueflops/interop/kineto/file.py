@@ -10,9 +10,9 @@ from trueflops.errors import BadInput, printable
 from trueflops.files import open_file
 from trueflops.interop.kineto.stream import JsonStream
 from trueflops.language import say
-from trueflops.units import MICRO
+from trueflops.units import GIBI, MICRO
 
-LARGEST_TRACE: Final = 1024 * 1024 * 1024  # bytes, unpacked: some five million events
+LARGEST_TRACE: Final = int(GIBI)  # bytes, unpacked: some five million events
 MOST_EVENTS: Final = 1_500_000  # that are kept, at about a kilobyte each
 DEVICE_WORK: Final = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 OPS: Final = ("cpu_op", "operator")  # today's name, and that of old profilers
@@ -103,7 +103,7 @@ def _event(raw: Any) -> Event | None:
         return None
     return Event(
         name if name.isprintable() else printable(name, 4000), category.lower(), start,
-        start + long, _key(raw.get("pid")), _key(raw.get("tid")),
+        start + long, plain_key(raw.get("pid")), plain_key(raw.get("tid")),
         args if isinstance(args, dict) else {},
     )  # fmt: skip
 
@@ -118,7 +118,8 @@ def _seconds(value: Any) -> float | None:
 _ENDLESS: Final = 2**62  # microseconds
 
 
-def _key(value: Any) -> object:
+def plain_key(value: Any) -> object:
+    """A key of a table, whatever the file holds."""
     return value if isinstance(value, int | str) else None
 
 

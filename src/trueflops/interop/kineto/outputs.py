@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from trueflops.capture.lower.pointwise import MAKES_MASKS
 from trueflops.dtypes import of_torch
 from trueflops.interop.kineto.arguments import LARGEST, Arguments, Made, new_array
 from trueflops.interop.kineto.lists import element_bits, listed_work
@@ -106,7 +107,7 @@ def pointwise(g: Arguments) -> Made | None:
     if shape is None:
         return None
     decisive = [a for a in inputs if a.shape] or inputs  # a number takes the tensors' type
-    dtype = "bool" if g.op.bare in _COMPARES else max((a.dtype for a in decisive), key=_width)
+    dtype = "bool" if g.op.bare in MAKES_MASKS else max((a.dtype for a in decisive), key=_width)
     like = next((a for a in inputs if a.shape == shape and a.dense), None)
     made = like._replace(storage=0, dtype=dtype) if like else new_array(shape, dtype)
     return Made(inputs, [made])
@@ -259,9 +260,6 @@ def everything(g: Arguments) -> Made | None:
     arrays = [a for a in g.arrays() if a.shape]
     return Made(arrays[:-1] or arrays, arrays[-1:]) if arrays else None
 
-
-_COMPARES: Final = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite",
-                    "logical_and", "logical_or", "logical_not", "logical_xor"}  # fmt: skip
 
 FAMILIES: Final[dict[str, Family]] = {
     **dict.fromkeys(("mm", "addmm", "_addmm_activation", "_scaled_mm", "_int_mm"), _product),

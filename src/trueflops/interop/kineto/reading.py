@@ -23,6 +23,7 @@ from trueflops.interop.kineto.file import (
     OPS,
     Document,
     Event,
+    plain_key,
     read_document,
 )
 from trueflops.interop.kineto.on_cpu import GLOO, work_on_cpu
@@ -51,7 +52,7 @@ _KINDS: Final[tuple[tuple[str, CollectiveKind], ...]] = (
     ("recv", CollectiveKind.SEND_RECV),
 )
 _PROFILER_ITSELF: Final = ("Activity Buffer", "Instrumentation", "Resource")
-MOST_RANKS: Final = 10**6
+MOST_RANKS: Final = 1_000_000
 
 
 def read_trace(path: Path) -> Trace:
@@ -95,7 +96,7 @@ def _busiest(work: list[Event], document: Document) -> tuple[str, list[Event], l
     """The device with most to do: its name and its work."""
     members: dict[object, list[Event]] = defaultdict(list)
     for event in work:
-        members[_plain(event.args.get("device", event.process))].append(event)
+        members[plain_key(event.args.get("device", event.process))].append(event)
     most = max(members, key=lambda device: sum(e.end - e.start for e in members[device]))
     name = document.devices.get(most, "") if isinstance(most, int) else ""
     said = f"work on {len(members)} devices; shown is the busiest, number {most}"
@@ -160,19 +161,14 @@ def _on_cpu(events: Sequence[Event]) -> tuple[list[TracedKernel], list[Launch]]:
     return kernels, _with_clipping(launches)
 
 
-def _plain(value: Any) -> object:
-    """A key of a table, whatever the file holds."""
-    return value if isinstance(value, int | str) else None
-
-
 def _external(event: Event) -> object:
     """The number that kernels share with the op that launched them."""
-    return _plain(event.args.get("External id", event.args.get("external id")))
+    return plain_key(event.args.get("External id", event.args.get("external id")))
 
 
 def _correlation(event: Event) -> object:
     """The number that a kernel shares with the call that launched it."""
-    return _plain(event.args.get("correlation"))
+    return plain_key(event.args.get("correlation"))
 
 
 def _owner(op: Event | None) -> Event | None:
@@ -200,7 +196,7 @@ def _launch(op: Event, work: Sequence[Event], known: dict[TracedOp, tuple[Any, .
     if traced not in known:
         call = call_of(traced)
         made = ops_of(traced, call) if call else ()
-        label = label_of(traced, call, made) if call and made else ""
+        label = label_of(call, made) if call and made else ""
         known[traced] = call if made else None, made, label
     call, made, label = known[traced]
     return Launch(op.name, label or printable(op.name, 60), call, made, phase, named)
@@ -210,7 +206,7 @@ def _frozen(value: Any, depth: int = 3) -> tuple[Any, ...]:
     """Lists as tuples, so that equal arguments are one; what is no list is an empty one."""
     if not isinstance(value, list) or depth == 0:
         return ()
-    return tuple(_frozen(v, depth - 1) if isinstance(v, list) else _plain(v) for v in value)
+    return tuple(_frozen(v, depth - 1) if isinstance(v, list) else plain_key(v) for v in value)
 
 
 def _blocks(event: Event) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from trueflops.records.call_text import plain_strides
 from trueflops.records.recording import RecordedTensor
 
 Shape = tuple[int, ...]
@@ -105,17 +106,12 @@ class Node:
 
     def new(self, shape: Sequence[int], dtype: str) -> RecordedTensor:
         """A tensor between two calls of one node."""
-        return RecordedTensor(self.storage(), tuple(shape), row_major(shape), dtype)
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a tensor whose last dimension lies side by side."""
-    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+        return RecordedTensor(self.storage(), tuple(shape), plain_strides(shape), dtype)
 
 
 def viewed(array: RecordedTensor, shape: Sequence[int]) -> RecordedTensor:
     """The same numbers in another shape."""
-    return array._replace(shape=tuple(shape), strides=row_major(shape))
+    return array._replace(shape=tuple(shape), strides=plain_strides(shape))
 
 
 def transposed(array: RecordedTensor) -> RecordedTensor:

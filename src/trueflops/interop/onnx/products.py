@@ -10,10 +10,10 @@ from trueflops.interop.onnx.nodes import (
     AtenCall,
     BadNode,
     Node,
-    row_major,
     transposed,
     viewed,
 )
+from trueflops.records.call_text import plain_strides
 from trueflops.records.recording import RecordedTensor
 
 FOUR_BITS: Final = ("int4", "fp4")
@@ -220,7 +220,7 @@ def recurrent(node: Node) -> list[AtenCall]:
     ways, gates = w.shape[0], _GATES[node.op] * hidden
     if len(x.shape) != 3 or w.shape[1:] != (gates, x.shape[2]) or r.shape[1:] != (gates, hidden):
         raise BadNode
-    each = [whole._replace(shape=whole.shape[1:], strides=row_major(whole.shape[1:]))
+    each = [whole._replace(shape=whole.shape[1:], strides=plain_strides(whole.shape[1:]))
             for whole in (w, r)]  # fmt: skip
     weights = each * ways
     layout = bool(node.whole("layout"))

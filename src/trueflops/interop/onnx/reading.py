@@ -15,12 +15,13 @@ from trueflops.capture.lower import lower
 from trueflops.errors import BadInput, printable
 from trueflops.interop.onnx.file import read_model
 from trueflops.interop.onnx.lifetimes import events_of
-from trueflops.interop.onnx.nodes import AtenCall, BadNode, Node, Value, row_major, viewed
+from trueflops.interop.onnx.nodes import AtenCall, BadNode, Node, Value, viewed
 from trueflops.interop.onnx.quantised import Dequantised
 from trueflops.interop.onnx.rules import RULES, VIEWS
 from trueflops.interop.onnx.sizes import Given, input_shapes
 from trueflops.interop.onnx.values import Inference
 from trueflops.language import say
+from trueflops.records.call_text import plain_strides
 from trueflops.records.recording import Call, RecordedTensor, Recording
 
 _NOT_COUNTED: Final = ("bool", "int64", "int32")  # constants of these types are no parameters
@@ -268,7 +269,7 @@ class Reading:
         return self._storages
 
     def _new(self, value: Value) -> RecordedTensor:
-        return RecordedTensor(self._storage(), value.shape, row_major(value.shape), value.dtype)
+        return RecordedTensor(self._storage(), value.shape, plain_strides(value.shape), value.dtype)
 
     def _array(self, name: str) -> RecordedTensor:
         """A tensor as calls see it; a constant that one reads is kept on the device."""

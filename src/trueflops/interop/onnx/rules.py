@@ -8,7 +8,8 @@ from typing import Final
 
 from trueflops.interop.onnx import attention as attends
 from trueflops.interop.onnx import products
-from trueflops.interop.onnx.nodes import AtenCall, Node, row_major, viewed
+from trueflops.interop.onnx.nodes import AtenCall, Node, viewed
+from trueflops.records.call_text import plain_strides
 
 Rule = Callable[[Node], list[AtenCall]]
 """The calls that a node is; none where the rule does not know."""
@@ -87,7 +88,7 @@ def _expand(node: Node) -> list[AtenCall]:
     """Expand: what is repeated is stored once."""
     x, y = node.need(0), node.made
     padded = (1,) * (len(y.shape) - len(x.shape)) + x.shape
-    steps = row_major(padded)
+    steps = plain_strides(padded)
     strides = tuple(0 if n == 1 else s for n, s in zip(padded, steps, strict=True))
     return [AtenCall("clone", (x._replace(shape=y.shape, strides=strides),), (y,))]
 

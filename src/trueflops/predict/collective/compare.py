@@ -19,13 +19,6 @@ from trueflops.language import say
 from trueflops.profile import CurveKey
 from trueflops.runtime.terms import Estimate
 
-COMPARED: Final = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_TO_ALL,
-    CollectiveKind.BROADCAST,
-)
 LIBRARY: Final[Mapping[CollectiveKind, tuple[Algorithm, ...]]] = {
     CollectiveKind.ALL_REDUCE: (Algorithm.RING, Algorithm.TREE, Algorithm.HIERARCHY),
     CollectiveKind.ALL_GATHER: (Algorithm.RING, Algorithm.HIERARCHY),

@@ -106,7 +106,7 @@ def _optimizer(seen: Seen) -> Iterator[Advice]:
     ]
     if not listed:
         return
-    once = one_pass_seconds(seen.trace, (launch for launch, _ in listed), seen.pricer)
+    once = one_pass_seconds((launch for launch, _ in listed), seen.pricer)
     if once is not None:
         whole = sum(seconds for _, seconds in listed)
         yield Advice(

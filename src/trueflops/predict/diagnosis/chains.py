@@ -161,7 +161,7 @@ def _fuses(launch: Launch) -> bool:
 # ── the optimizer's step, in one pass ────────────────────────────────────────────────────────────
 
 
-def one_pass_seconds(trace: Trace, members: Iterable[Launch], pricer: Pricer) -> float | None:
+def one_pass_seconds(members: Iterable[Launch], pricer: Pricer) -> float | None:
     """AdamW as one fused kernel over the elements that these foreach launches update."""
     updates = [m.call for m in members if m.call and "_foreach_addcdiv" in m.call.op]
     if not updates:
