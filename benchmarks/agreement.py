@@ -21,7 +21,7 @@ from trueflops.catalog.models import model_record
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
 from trueflops.predict.captured.program import predict_program
-from trueflops.predict.peaks import peak_of
+from trueflops.predict.training.peaks import peak_of
 from trueflops.records.recording import Recording
 from trueflops.runtime import Term
 from trueflops.units import GIBI

@@ -27,7 +27,7 @@ from trueflops import read_model
 from trueflops.measure.device import Device, find_device
 from trueflops.measure.timing import Timed, seconds_of, summary
 from trueflops.model import Attention, Model
-from trueflops.verify.passes import COLUMNS, network_of
+from trueflops.verify.serving.passes import COLUMNS, network_of
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 PASTS = (1024, 4096)

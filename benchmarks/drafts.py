@@ -23,8 +23,8 @@ from trueflops.predict.serving.speculation import Speculation
 from trueflops.predict.serving.speculator import TAKEN_IN
 from trueflops.records.tables import read_table
 from trueflops.verify.findings import PassRow
-from trueflops.verify.passes import passes_findings
 from trueflops.verify.profiles import best_known
+from trueflops.verify.serving.passes import passes_findings
 
 USUAL = Path(__file__).parents[1] / "truth" / "h200" / "decoding_passes.csv"
 ACCEPTED = (1.5, 2.0, 2.5, 3.0, 4.0)  # tokens a round, the model's own included

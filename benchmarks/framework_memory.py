@@ -43,7 +43,7 @@ from framework_programs.cases import (
 )
 from trueflops.model.config import Config
 from trueflops.model.read import model_from
-from trueflops.predict.peaks import peak_of
+from trueflops.predict.training.peaks import peak_of
 from trueflops.profile import CurveKey
 from trueflops.profile.frameworks import habits
 from trueflops.units import GIBI

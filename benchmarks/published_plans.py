@@ -29,7 +29,7 @@ from trueflops.profile.frameworks import lacking, schedules
 from trueflops.records.tables import read_table
 from trueflops.search import Space, search_plans
 from trueflops.verify.profiles import best_known
-from trueflops.verify.training import Case, Predictor, read_case, row_id
+from trueflops.verify.training.runs import Case, Predictor, read_case, row_id
 
 PUBLISHED = Path(__file__).parents[1] / "truth/published/train_runs.csv"
 SURPRISING = 0.1  # faster than an expert's choice: which term says so?

@@ -8,8 +8,8 @@ than they are faster, and hold more: an error each is the least that, beside tho
 and of what was guessed, leaves few rows beyond it on its side. Runs on one node and on several
 stand apart; every source counts once, lower trust half. Few sources say little: to a framework's
 own rows all others are added, worth two sources. Of a peak, slower means larger. frameworks.toml
-and predict/peaks.py hold what this prints of the published runs and of the first edition of sources
-gathered afterwards; the second judges it.
+and predict/training/peaks.py hold what this prints of the published runs and of the first edition
+of sources gathered afterwards; the second judges it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trueflops.errors import TrueflopsError
-from trueflops.predict.peaks import UNSEEN
-from trueflops.predict.step_terms import unseen
+from trueflops.predict.training.peaks import UNSEEN
+from trueflops.predict.training.step_terms import unseen
 from trueflops.records.tables import read_table
 from trueflops.runtime.terms import Z90
 from trueflops.verify.profiles import leaving_out
-from trueflops.verify.training import Case, Predictor, read_case, row_id
+from trueflops.verify.training.runs import Case, Predictor, read_case, row_id
 
 TRUTH = Path(__file__).parents[1] / "truth"
 USUAL = ("published/train_runs.csv", "unseen/pretraining_runs.csv", "unseen/finetuning_runs.csv")

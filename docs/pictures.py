@@ -15,7 +15,7 @@ from trueflops.cli.explain import build_product
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.predict.collective import compare_collective
 from trueflops.predict.explain import explain_matmul
-from trueflops.predict.simulated import simulate_pipeline
+from trueflops.predict.training.simulated import simulate_pipeline
 from trueflops.report.plots import BAR, FADED, GOOD, INK, LOSS, load_pyplot, open_frame
 
 FOLDER = Path(__file__).parent / "concepts"

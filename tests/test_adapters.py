@@ -15,8 +15,8 @@ from trueflops.graph.program import Program, compile_program
 from trueflops.graph.rules import total_bytes
 from trueflops.model import adapter_count, freeze_first, read_targets, trained_count
 from trueflops.model.adapters import TARGETS
-from trueflops.predict.checkpoint import trained_parameters
 from trueflops.predict.costs import training_pass
+from trueflops.predict.money.checkpoint import trained_parameters
 from trueflops.report.tuning import describe_tuning
 
 NAME, SEQ = "Llama-3.1-8B", 1024

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueflops.predict.allocator import NOTHING, CachingAllocator, OutOfMemory, Segment
+from trueflops.predict.captured.allocator import NOTHING, CachingAllocator, OutOfMemory, Segment
 from trueflops.units import MEBI
 
 MIB = int(MEBI)

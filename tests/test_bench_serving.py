@@ -7,8 +7,8 @@ import pytest
 
 from trueflops.records.tables import Row
 from trueflops.serve.load import Lengths, draw_requests
-from trueflops.verify.bench_serving import SentBefore, drawn_lengths
-from trueflops.verify.sent import sent_requests
+from trueflops.verify.serving.bench_serving import SentBefore, drawn_lengths
+from trueflops.verify.serving.sent import sent_requests
 
 COMMAND = "benchmark: python3 -m sglang.bench_serving --dataset-name random"
 

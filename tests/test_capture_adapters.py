@@ -31,7 +31,7 @@ from trueflops.model.read import model_from
 from trueflops.plan import Plan
 from trueflops.predict.captured.program import predict_program
 from trueflops.predict.costs import training_pass
-from trueflops.predict.training import Trainer
+from trueflops.predict.training.trainer import Trainer
 from trueflops.profile import profile_of
 from trueflops.records.recording import Recording
 from trueflops.workload import Training

@@ -17,11 +17,11 @@ from trueflops.cli import main
 from trueflops.errors import BadInput, TrueflopsError
 from trueflops.plan import check_plan
 from trueflops.plan.captures import PARTS, STEP, read_captures
-from trueflops.predict.guessed import widened
-from trueflops.predict.simulated import simulate_pipeline
+from trueflops.predict.training.guessed import widened
+from trueflops.predict.training.simulated import simulate_pipeline
 from trueflops.profile import CurveKey
 from trueflops.runtime.terms import Z90
-from trueflops.verify.run_recipes import read_graphs, read_recipe
+from trueflops.verify.training.recipes import read_graphs, read_recipe
 
 SHARED = tf.Plan(dp_shard=8, zero=1)
 ROUTED = tf.Plan(dp_shard=8, zero=1, ep=8, dispatch="deduplicated")

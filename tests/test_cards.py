@@ -15,9 +15,9 @@ from trueflops.errors import BadInput
 from trueflops.plan import Plan
 from trueflops.profile import engine_of, profile_of
 from trueflops.units import GIBI
-from trueflops.verify.run_format import framework_of, pcie_of
-from trueflops.verify.run_lengths import lengths_of
-from trueflops.verify.served_model import model_of
+from trueflops.verify.serving.format import framework_of, pcie_of
+from trueflops.verify.serving.lengths import lengths_of
+from trueflops.verify.serving.served_model import model_of
 from trueflops.workload import Serving
 
 Capture = pytest.CaptureFixture[str]

@@ -27,8 +27,8 @@ from trueflops.interop.kernels import read_kernels
 from trueflops.model import read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server
-from trueflops.predict.memory import Held
-from trueflops.predict.muon import Matrix, matrices_of, newton_schulz_seconds, products
+from trueflops.predict.training.memory import Held
+from trueflops.predict.training.muon import Matrix, matrices_of, newton_schulz_seconds, products
 from trueflops.profile import CurveKey, Profile, profile_of, read_profile, write_profile
 from trueflops.profile.stored import DATA
 from trueflops.records.rows import identity

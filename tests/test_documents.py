@@ -13,9 +13,9 @@ from trueflops.graph.kinds import Kind, Role
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.predict import Server, Trainer, TrainingStep, training_bill
-from trueflops.predict.communication import communicate
-from trueflops.predict.memory import Held
-from trueflops.predict.schedule import SlowestStage
+from trueflops.predict.training.communication import communicate
+from trueflops.predict.training.memory import Held
+from trueflops.predict.training.schedule import SlowestStage
 from trueflops.profile import from_datasheet
 from trueflops.workload import Serving, Training
 

@@ -19,7 +19,7 @@ from trueflops.catalog import Cluster, cluster
 from trueflops.model import Model, read_model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
-from trueflops.predict.bill import training_bill
+from trueflops.predict.money.bill import training_bill
 from trueflops.profile import frameworks, from_datasheet, profile_of
 from trueflops.report.waterfall import training_waterfall
 from trueflops.workload import Training

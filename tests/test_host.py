@@ -28,7 +28,7 @@ from trueflops.plan import Plan
 from trueflops.predict import Trainer
 from trueflops.predict.captured.lowering import Lowering
 from trueflops.predict.captured.prices import price_events
-from trueflops.predict.hooks import hooked
+from trueflops.predict.training.hooks import hooked
 from trueflops.profile import CurveKey, Profile, of_host, profile_of
 from trueflops.profile.host_speed import USUAL_LOOP_SECONDS
 from trueflops.records.recording import Call, Recording

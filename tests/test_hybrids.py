@@ -23,7 +23,7 @@ from trueflops.plan import Plan, serving_plan
 from trueflops.predict import Server
 from trueflops.predict.serving.cache import Cache
 from trueflops.profile.engines import engine_of
-from trueflops.verify.served_model import model_of
+from trueflops.verify.serving.served_model import model_of
 from trueflops.workload import Serving
 
 TRUTH = Path(__file__).parents[1] / "truth" / "h200"

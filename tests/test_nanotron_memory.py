@@ -6,7 +6,7 @@ import pytest
 
 import trueflops as tf
 from trueflops.plan.pieces import deal, deal_by_cost
-from trueflops.verify.training import read_case
+from trueflops.verify.training.runs import read_case
 
 
 def _memory(plan: tf.Plan, framework: str = "nanotron") -> dict[str, float]:

@@ -22,7 +22,7 @@ from trueflops.profile import engine_on, profile_of
 from trueflops.records.tables import read_table
 from trueflops.units import GIBI
 from trueflops.verify.findings import InferenceRow
-from trueflops.verify.inference import inference_findings
+from trueflops.verify.serving.inference import inference_findings
 from trueflops.workload import Serving
 
 Capture = pytest.CaptureFixture[str]

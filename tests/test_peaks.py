@@ -11,7 +11,7 @@ import trueflops as tf
 from framework_memory import Row, cached, rows
 from trueflops.cli.main import main
 from trueflops.errors import UnknownName
-from trueflops.predict.peaks import BEYOND, peak_of
+from trueflops.predict.training.peaks import BEYOND, peak_of
 
 # Of DeepSpeed's programs depends on how they begin how much is kept: docs/log.md.
 SOME = tuple(row for row in rows() if row.case.engine != "deepspeed")[::3]

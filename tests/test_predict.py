@@ -15,8 +15,8 @@ from trueflops.plan import BYTES, Plan
 from trueflops.plan.pieces import deal
 from trueflops.plan.plan import Engine
 from trueflops.predict import Server, ServingPoint, Term, Trainer, training_bill
-from trueflops.predict.schedule import SlowestStage, bubble_seconds, in_flight
-from trueflops.predict.stages import representative_stages
+from trueflops.predict.training.schedule import SlowestStage, bubble_seconds, in_flight
+from trueflops.predict.training.stages import representative_stages
 from trueflops.profile import Curve, from_datasheet, profile_of
 from trueflops.runtime.terms import Estimate, leaf, total
 from trueflops.search import what_would_fit

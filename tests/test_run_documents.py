@@ -16,7 +16,7 @@ from run_ranks import job_of, model_of, run
 from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.predict.stragglers.simulate import Mode
-from trueflops.predict.through_one import REPORT_BYTES, ring_bytes, through_one
+from trueflops.predict.training.through_one import REPORT_BYTES, ring_bytes, through_one
 from trueflops.report.served import passed_of
 from trueflops.run.bind import Node, bind, node_of, read_cores, read_nodes, write_cores
 from trueflops.run.loop import tokens_of

@@ -16,7 +16,7 @@ from run_ranks import job_of, model_of
 from trueflops.cli import main
 from trueflops.errors import BadInput
 from trueflops.plan.file import read_plan
-from trueflops.predict.sent import sent_bytes
+from trueflops.predict.training.sent import sent_bytes
 
 
 def written(folder: Path, plan: dict[str, Any]) -> Path:

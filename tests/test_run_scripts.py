@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trueflops.model import read_model
-from trueflops.verify.run_scripts import scripted_model, scripted_plan
+from trueflops.verify.training.scripts import scripted_model, scripted_plan
 
 TUTORIAL = {
     "source": "vuiseng9/megatron-tutorials 02-tp-sp.md @0b2c030a1d",

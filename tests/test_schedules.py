@@ -17,15 +17,15 @@ from trueflops.errors import ImpossiblePlan, TrueflopsError
 from trueflops.model import predict_further
 from trueflops.plan import Plan, Schedule
 from trueflops.plan.words import describe_plan
-from trueflops.predict.schedule import (
+from trueflops.predict.training.schedule import (
     Dispatched,
     SlowestStage,
     bubble_seconds,
     dual_path,
     in_flight,
 )
-from trueflops.predict.simulated import MOST, simulate_pipeline, task_count
-from trueflops.predict.stages import every_piece, every_stage
+from trueflops.predict.training.simulated import MOST, simulate_pipeline, task_count
+from trueflops.predict.training.stages import every_piece, every_stage
 from trueflops.runtime import Order, Part, StageSeconds, Stepped, Task, order_of, run_orders
 from trueflops.sizes import Size
 

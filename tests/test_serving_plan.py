@@ -13,7 +13,7 @@ from trueflops.plan import serving_plan
 from trueflops.predict import Server
 from trueflops.profile import profile_of
 from trueflops.search.serving import Limits, search_serving, serving_plans
-from trueflops.verify.deployment import Layout
+from trueflops.verify.serving.deployment import Layout
 from trueflops.workload import Serving
 
 

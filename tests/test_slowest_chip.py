@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trueflops.predict.slowest_chip import SCATTER, waiting_for_slowest
+from trueflops.predict.training.slowest_chip import SCATTER, waiting_for_slowest
 
 
 @pytest.mark.parametrize("ranks", [8, 64, 1000])

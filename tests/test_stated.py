@@ -12,10 +12,10 @@ from trueflops.catalog.networks import noted_network, read_network, with_network
 from trueflops.errors import BadInput
 from trueflops.plan import Plan
 from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, laid_out, layouts, unstated
-from trueflops.predict.guessed import widened
+from trueflops.predict.training.guessed import widened
 from trueflops.profile.frameworks import chosen_by
 from trueflops.verify.profiles import best_known, leaving_out
-from trueflops.verify.training import Predictor, read_case
+from trueflops.verify.training.runs import Predictor, read_case
 
 MODEL = tf.read_model("Llama-3.2-1B")
 

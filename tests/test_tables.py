@@ -13,7 +13,7 @@ from trueflops.catalog import cluster
 from trueflops.model import read_model
 from trueflops.plan import Plan, possible
 from trueflops.predict import Trainer
-from trueflops.predict.training import tabled
+from trueflops.predict.training.trainer import tabled
 from trueflops.profile import profile_of
 from trueflops.runtime import Term
 from trueflops.sizes import Array, Rows, Size, counted, distinct

@@ -27,7 +27,7 @@ from trueflops.predict.serving.splitting import (
 from trueflops.predict.serving.stages import WAITING, StagedPasses
 from trueflops.profile import engine_on, profile_of
 from trueflops.records.tables import Table, read_table
-from trueflops.verify.inference import inference_findings
+from trueflops.verify.serving.inference import inference_findings
 from trueflops.workload import Serving
 
 Capture = pytest.CaptureFixture[str]

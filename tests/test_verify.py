@@ -19,13 +19,13 @@ from trueflops.records.chips import chip_of
 from trueflops.records.split import held_out
 from trueflops.records.tables import read_table
 from trueflops.verify.findings import Finding, Findings, TrainingRow
-from trueflops.verify.frameworks import framework_key
 from trueflops.verify.profiles import best_known, profiles_from
 from trueflops.verify.recognise import READERS, verify_tables
-from trueflops.verify.run_measured import counted_flop
-from trueflops.verify.run_model import read_run_model
 from trueflops.verify.score import overall, summary
-from trueflops.verify.training import Predictor, read_case
+from trueflops.verify.training.frameworks import framework_key
+from trueflops.verify.training.measured import counted_flop
+from trueflops.verify.training.model import read_run_model
+from trueflops.verify.training.runs import Predictor, read_case
 from trueflops.workload import Training
 
 Row = dict[str, str]

@@ -15,11 +15,11 @@ from trueflops.profile import Profile, from_datasheet
 from trueflops.records.chips import chip_of, cluster_of_cut
 from trueflops.records.tables import read_table
 from trueflops.verify.findings import Finding, Findings
-from trueflops.verify.inference import inference_findings
-from trueflops.verify.run_format import cache_bits, framework_of, weight_format
-from trueflops.verify.served_model import model_of
-from trueflops.verify.serving import serving_findings
-from trueflops.verify.stand_in import is_stand_in, stand_in
+from trueflops.verify.serving.format import cache_bits, framework_of, weight_format
+from trueflops.verify.serving.inference import inference_findings
+from trueflops.verify.serving.points import serving_findings
+from trueflops.verify.serving.served_model import model_of
+from trueflops.verify.serving.stand_in import is_stand_in, stand_in
 
 
 def by_datasheet(chip: Accelerator, framework: str, source: str = "") -> Profile:

@@ -12,7 +12,7 @@ from trueflops.units import GIBI
 from trueflops.verify.findings import Finding, Findings
 from trueflops.verify.profiles import best_known
 from trueflops.verify.recognise import reader_of, verify_tables
-from trueflops.verify.towers import tower_of
+from trueflops.verify.serving.towers import tower_of
 
 HEADER = (
     "id,source,engine,engine_version,model,weights_dtype,kv_dtype,accelerator,memory_gb,tp,pp,dp,"

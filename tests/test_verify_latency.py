@@ -14,13 +14,13 @@ from trueflops.profile.engines import sharing_experts
 from trueflops.records.tables import read_table
 from trueflops.serve.load import Lengths, draw_requests
 from trueflops.serve.simulated import TEMPLATE
-from trueflops.verify.conversations import LEAST, LONGEST, conversations, ended_sooner
 from trueflops.verify.findings import Findings, ServerRow
-from trueflops.verify.harness import harness_of, repeated
-from trueflops.verify.latency import _run
 from trueflops.verify.profiles import profiles_from
 from trueflops.verify.recognise import verify_tables
-from trueflops.verify.sent import sent_requests
+from trueflops.verify.serving.conversations import LEAST, LONGEST, conversations, ended_sooner
+from trueflops.verify.serving.harness import harness_of, repeated
+from trueflops.verify.serving.latency import _run
+from trueflops.verify.serving.sent import sent_requests
 from trueflops.workload import Serving
 
 HEADER = (

@@ -10,10 +10,10 @@ import drafts
 from trueflops.errors import BadInput
 from trueflops.records.tables import read_table
 from trueflops.verify.findings import Findings, PassRow
-from trueflops.verify.passes import COLUMNS, network_of
 from trueflops.verify.profiles import best_known
 from trueflops.verify.recognise import verify_tables
-from trueflops.verify.served_model import model_of
+from trueflops.verify.serving.passes import COLUMNS, network_of
+from trueflops.verify.serving.served_model import model_of
 
 
 def judge(folder: Path, *rows: str) -> Findings:

@@ -7,9 +7,9 @@ import pytest
 from trueflops.plan import Plan
 from trueflops.plan.guesses import unstated
 from trueflops.verify.cells import Missing
-from trueflops.verify.run_plan import stated_fields
-from trueflops.verify.run_scripts import scripted_plan
-from trueflops.verify.run_tuning import read_tuning, usual_recomputation
+from trueflops.verify.training.plan import stated_fields
+from trueflops.verify.training.scripts import scripted_plan
+from trueflops.verify.training.tuning import read_tuning, usual_recomputation
 
 FMS = "HF Trainer/TRL (fms-hf-tuning), torch 2.4, FA2"
 

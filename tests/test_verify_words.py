@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from trueflops.catalog.networks import noted_network
-from trueflops.predict.peaks import PeakKind
+from trueflops.predict.training.peaks import PeakKind
 from trueflops.records.chips import chip_of
 from trueflops.verify.cells import Missing, number
-from trueflops.verify.frameworks import framework_key, knows_framework
 from trueflops.verify.profiles import best_known
-from trueflops.verify.run_model import read_run_model
-from trueflops.verify.run_words import recomputation, recomputed_layers, sharing_stage
-from trueflops.verify.training import Case, Predictor, read_case
+from trueflops.verify.training.frameworks import framework_key, knows_framework
+from trueflops.verify.training.model import read_run_model
+from trueflops.verify.training.runs import Case, Predictor, read_case
+from trueflops.verify.training.words import recomputation, recomputed_layers, sharing_stage
 
 GIBI = 2**30
 

@@ -18,11 +18,11 @@ from trueflops.cli import main
 from trueflops.cli.question import dollars
 from trueflops.errors import BadInput
 from trueflops.predict import TrainingStep, WholeBill
-from trueflops.predict.bill import training_bill
-from trueflops.predict.checkpoint import checkpoint_bytes, checkpoint_of
-from trueflops.predict.goodput import Interrupted, best_interval
-from trueflops.predict.operation import Operation, usual_operation
-from trueflops.predict.ownership import HOURS_PER_YEAR, ownership
+from trueflops.predict.money.bill import training_bill
+from trueflops.predict.money.checkpoint import checkpoint_bytes, checkpoint_of
+from trueflops.predict.money.goodput import Interrupted, best_interval
+from trueflops.predict.money.operation import Operation, usual_operation
+from trueflops.predict.money.ownership import HOURS_PER_YEAR, ownership
 
 Capture = pytest.CaptureFixture[str]
 HOUR = 3600.0

@@ -3,8 +3,9 @@
     python truth/recipes.py DIR
 
 DIR holds git copies: NVIDIA-NeMo+Megatron-Bridge/repo and NVIDIA+NeMo/repo.
-Out: src/trueflops/verify/recipes.csv, a line for each recipe of each release. Recipes are Python:
-they are read as syntax trees, never run. Of NeMo they are tables. Nothing measured is among them.
+Out: src/trueflops/verify/training/recipes.csv, a line for each recipe of each release. Recipes are
+Python: they are read as syntax trees, never run. Of NeMo they are tables. Nothing measured is among
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 from trueflops.plan.captures import LAYERS
 
-OUT: Final = Path(__file__).parents[1] / "src/trueflops/verify/recipes.csv"
+OUT: Final = Path(__file__).parents[1] / "src/trueflops/verify/training/recipes.csv"
 BRIDGE: Final = {"25.11": "v0.2.0", "26.02": "v0.3.0", "26.04": "v0.4.0", "26.06": "v0.5.0",
                  "26.08": "v0.6.0"}  # fmt: skip
 NEMO: Final = {"25.04": "v2.3.0", "25.07": "v2.4.0"}

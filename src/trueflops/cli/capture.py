@@ -30,11 +30,11 @@ from trueflops.predict.provenance import Provenance, captured_provenance
 from trueflops.profile import Profile
 from trueflops.records.recording import Recording
 from trueflops.report import encode
-from trueflops.report.captured import encode_program, show_program
-from trueflops.report.captured_advice import encode_advice, show_advice
-from trueflops.report.captured_files import write_trace
-from trueflops.report.captured_graph import encode_graph, show_graph
-from trueflops.report.captured_stages import encode_stages, show_stages
+from trueflops.report.captured.advice import encode_advice, show_advice
+from trueflops.report.captured.files import write_trace
+from trueflops.report.captured.graph import encode_graph, show_graph
+from trueflops.report.captured.stages import encode_stages, show_stages
+from trueflops.report.captured.step import encode_program, show_program
 from trueflops.report.plots import check_name
 from trueflops.report.progress import Waiting
 from trueflops.report.provenance import encode_provenance, show_provenance
@@ -130,11 +130,11 @@ def _answer(
     if options.trace:
         write_trace(found, Path(options.trace))
     if options.roofline:
-        from trueflops.report.captured_plot import plot_roofline
+        from trueflops.report.captured.plot import plot_roofline
 
         plot_roofline(found, Path(options.roofline))
     if options.timeline:
-        from trueflops.report.captured_plot import plot_memory
+        from trueflops.report.captured.plot import plot_memory
 
         plot_memory(found, Path(options.timeline))
     if options.json:

@@ -27,7 +27,10 @@ from trueflops.predict.serving.cache import CACHE_BITS
 from trueflops.predict.serving.sparse import EIGHT_BITS, spreads
 from trueflops.profile.engines import engine_of
 from trueflops.report import encode
-from trueflops.report.configurations import (
+from trueflops.report.plots import check_name
+from trueflops.report.progress import Waiting
+from trueflops.report.serving.answer import print_serving
+from trueflops.report.serving.configurations import (
     draw_front,
     encode_point,
     encode_pooled,
@@ -37,9 +40,6 @@ from trueflops.report.configurations import (
     print_pooled,
     refusals,
 )
-from trueflops.report.plots import check_name
-from trueflops.report.progress import Waiting
-from trueflops.report.serving import print_serving
 from trueflops.report.tables import console, count, plural
 from trueflops.report.training import tree_table
 from trueflops.search import Limits

@@ -28,7 +28,7 @@ from trueflops.predict.serving.speculation import Speculation
 from trueflops.predict.serving.splitting import split_words
 from trueflops.profile import Engine, engine_on
 from trueflops.profile.frameworks import SERVING
-from trueflops.report.serving import describe_replicas
+from trueflops.report.serving.answer import describe_replicas
 from trueflops.units import GIBI, read_number
 from trueflops.workload import Serving
 

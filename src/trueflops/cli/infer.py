@@ -59,18 +59,18 @@ from trueflops.predict.provenance import serving_provenance
 from trueflops.predict.ran_ops import Ran, serving_ops
 from trueflops.profile.frameworks import SERVING
 from trueflops.report import encode
-from trueflops.report.cards import print_cards
-from trueflops.report.load import (
+from trueflops.report.ops import encode_ops, print_ops
+from trueflops.report.progress import Waiting
+from trueflops.report.provenance import encode_provenance, show_provenance
+from trueflops.report.serving.answer import cuts_table, print_serving, why_not
+from trueflops.report.serving.cards import print_cards
+from trueflops.report.serving.load import (
     encode_load,
     print_deployment,
     print_load,
     write_load_trace,
 )
-from trueflops.report.ops import encode_ops, print_ops
-from trueflops.report.progress import Waiting
-from trueflops.report.provenance import encode_provenance, show_provenance
-from trueflops.report.serving import cuts_table, print_serving, why_not
-from trueflops.report.speculation import encode_speculation, print_speculation
+from trueflops.report.serving.speculation import encode_speculation, print_speculation
 from trueflops.report.tables import console
 from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving

@@ -13,7 +13,7 @@ from trueflops.catalog.prices import Purchase
 from trueflops.cli.question import dollars, pue_of
 from trueflops.errors import BadInput, shorten
 from trueflops.language import say
-from trueflops.predict.operation import Operation, usual_operation
+from trueflops.predict.money.operation import Operation, usual_operation
 
 SHORTEST: Final = 1.0  # second: of any time that is given
 LONGEST: Final = units.MILLION * 365 * units.SECONDS_PER_DAY  # enough for what never fails

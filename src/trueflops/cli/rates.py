@@ -14,8 +14,8 @@ from trueflops.errors import BadInput, printable
 from trueflops.language import say
 from trueflops.predict import Server, ServingPoint
 from trueflops.report import encode
-from trueflops.report.loads import Loaded, encode_loads, print_loads
 from trueflops.report.progress import Waiting
+from trueflops.report.serving.loads import Loaded, encode_loads, print_loads
 from trueflops.report.tables import console
 from trueflops.search import Limits
 

@@ -28,7 +28,7 @@ from trueflops.language import ENGLISH, mark, say, speaking
 from trueflops.predict import training_bill
 from trueflops.report import encode
 from trueflops.report.progress import Waiting, how_far
-from trueflops.report.serving import why_not as why_not_served
+from trueflops.report.serving.answer import why_not as why_not_served
 from trueflops.report.sweep import (
     Swept,
     encode_questions,

@@ -46,11 +46,11 @@ from trueflops.language import mark, say
 from trueflops.model import read_model
 from trueflops.plan import check_plan
 from trueflops.predict import Trainer, TrainingStep, training_bill, whole_bill
-from trueflops.predict.guessed import widened
-from trueflops.predict.operation import Operation
+from trueflops.predict.money.operation import Operation
 from trueflops.predict.provenance import step_provenance
 from trueflops.predict.ran_ops import step_ops
-from trueflops.predict.simulated import (
+from trueflops.predict.training.guessed import widened
+from trueflops.predict.training.simulated import (
     MOST,
     SOON,
     SimulatedPipeline,

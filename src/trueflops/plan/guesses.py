@@ -1,7 +1,7 @@
 """What nobody said of a run: what was taken for it, by which rule, and what else it may have been.
 
-A guess is no error of a law, and no framework's average hides it: predict/guessed.py widens an
-interval by what the alternatives would have given.
+A guess is no error of a law, and no framework's average hides it: predict/training/guessed.py
+widens an interval by what the alternatives would have given.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from trueflops.graph.ir import Collective
 from trueflops.language import say
 from trueflops.plan import Plan
 from trueflops.predict.ran_ops import Ran, RanOp, key_of, pass_ops, step_ops
-from trueflops.predict.training import Trainer
-from trueflops.predict.training_step import TrainingStep
+from trueflops.predict.training.step import TrainingStep
+from trueflops.predict.training.trainer import Trainer
 from trueflops.profile import Choice, CurveKey, Profile
 from trueflops.records.trace import NOBODY
 from trueflops.runtime.terms import COMMUNICATION, COMPUTE, Term

@@ -19,9 +19,9 @@ from trueflops.plan import Plan
 from trueflops.predict.costs import training_pass
 from trueflops.predict.explain.kernel import one
 from trueflops.predict.kernels import limits_alone
-from trueflops.predict.stages import recomputed_share
-from trueflops.predict.training import Trainer
-from trueflops.predict.training_step import TrainingStep
+from trueflops.predict.training.stages import recomputed_share
+from trueflops.predict.training.step import TrainingStep
+from trueflops.predict.training.trainer import Trainer
 from trueflops.profile import CurveKey
 from trueflops.runtime.terms import Estimate
 

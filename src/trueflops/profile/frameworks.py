@@ -21,7 +21,7 @@ LENDING: Final = "NVIDIA"
 """Whose chips' curves, scaled by what another vendor's software reaches, stand in for its own."""
 USUAL: Final = "usual"  # that trains, where none is named
 DISPATCHES: Final = ("calls", "generated", "modules")  # how PyTorch issues kernels: clock/host.py
-HELD_BY: Final = (  # predict/held/
+HELD_BY: Final = (  # predict/training/held/
     "torch", "own_loop", "fsdp1", "fsdp2", "fsdp2_with_logits", "deepspeed", "megatron_deepspeed",
     "megatron", "megatron_by_apex", "nanotron",
 )  # fmt: skip

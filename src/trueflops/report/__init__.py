@@ -1,20 +1,15 @@
 """Predictions for readers: tables, bars and JSON. No prediction is made here.
 
 waterfall.py  from the number on the box to the number you get
-training.py   a training answer          serving.py  a serving answer
-speculation.py  steps with drafts beside steps without   cards.py  cards that share layers
-configurations.py  how to serve: pools, the best of every kind, why not, the front
+training.py   a training answer          serving/    a serving answer, and how to serve
 pipeline.py   a simulated pipeline: every stage over time; timeline.py: task by task, its trace
-load.py       a simulated load of a server: percentiles, its trace (loads.py: several)
 compare.py    chips side by side         catalog.py  a record with its sources (catalog_json.py)
 compare_model.py  a model on several chips
 verify.py     predicted beside measured  progress.py while an answer is worked out
 explain/      one kernel                 diagnosis.py  where the time of a real run went
 provenance.py which curve priced what, from which measurements
 ops.py        every op of a step under the chip's roofs
-captured.py   a captured program (captured_graph.py, captured_plot.py, captured_files.py)
-captured_advice.py  what would help it
-captured_stages.py  the stages of a captured pipeline
+captured/     a captured program, and what would help it
 measured.py   a measured profile (measured_plot.py)
 grid.py       tables that fit            tables.py   how numbers look
 encode.py     JSON with SI units in the key names

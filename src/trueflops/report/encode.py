@@ -19,7 +19,7 @@ from trueflops.catalog import Cluster
 from trueflops.plan import Plan
 from trueflops.plan.words import flags_of, serving_flags
 from trueflops.predict import Bill, Estimate, ServingPoint, Term, TrainingStep
-from trueflops.predict.checkpoint import trained_parameters
+from trueflops.predict.money.checkpoint import trained_parameters
 from trueflops.predict.serving.point import StagePoint, UsdApart
 from trueflops.predict.serving.ranks import fullest_experts
 from trueflops.report.waterfall import training_waterfall

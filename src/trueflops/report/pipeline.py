@@ -9,7 +9,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.language import say
-from trueflops.predict.simulated import TOLERANCE, SimulatedPipeline
+from trueflops.predict.training.simulated import TOLERANCE, SimulatedPipeline
 from trueflops.report.grid import grid
 
 LEVELS: Final = " ▁▂▃▄▅▆▇█"

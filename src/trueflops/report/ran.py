@@ -12,7 +12,7 @@ from rich.text import Text
 
 from trueflops import units
 from trueflops.language import mark, say, word
-from trueflops.predict.sent import Sent, joined
+from trueflops.predict.training.sent import Sent, joined
 from trueflops.report.served import encode_passed, encode_served, show_one
 from trueflops.report.tables import console
 from trueflops.run.expected import Expected

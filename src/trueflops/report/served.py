@@ -12,7 +12,7 @@ from rich.text import Text
 from trueflops import units
 from trueflops.language import mark, say, word
 from trueflops.predict.stragglers.simulate import Mode, Progress
-from trueflops.predict.through_one import Passed, ring_bytes, through_one
+from trueflops.predict.training.through_one import Passed, ring_bytes, through_one
 from trueflops.run.job import Job
 from trueflops.run.ran import Ran
 from trueflops.run.served import Served, foresee

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from trueflops.files import write_file
 from trueflops.language import ENGLISH, speaking
 from trueflops.predict import TrainingStep
-from trueflops.predict.simulated import SimulatedPipeline
+from trueflops.predict.training.simulated import SimulatedPipeline
 from trueflops.report.pipeline import most_held
 from trueflops.runtime.orders import Part, Slot
 from trueflops.runtime.stepped import Span

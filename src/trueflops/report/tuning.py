@@ -6,7 +6,7 @@ from trueflops import units
 from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.checkpoint import trained_parameters
+from trueflops.predict.money.checkpoint import trained_parameters
 
 _METHODS = {"lora": "LoRA", "qlora": "QLoRA"}
 _TARGETS = {"all-linear": mark("all linear layers"), "attention": mark("the layers of attention")}

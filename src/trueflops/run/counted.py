@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trueflops.graph.kinds import CollectiveKind
-from trueflops.predict.sent import Sent
+from trueflops.predict.training.sent import Sent
 
 _KINDS: Final[Mapping[str, CollectiveKind]] = {
     "allreduce_": CollectiveKind.ALL_REDUCE,

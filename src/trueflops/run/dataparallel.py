@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trueflops.predict.through_one import Passed
+from trueflops.predict.training.through_one import Passed
 
 
 class DataParallel(nn.Module):

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trueflops.predict.sent import parts
-from trueflops.predict.through_one import Passed
+from trueflops.predict.training.sent import parts
+from trueflops.predict.training.through_one import Passed
 from trueflops.run.dataparallel import DataParallel
 from trueflops.run.job import Job
 from trueflops.run.mesh import Meshes

@@ -15,8 +15,8 @@ from trueflops.catalog import Cluster, cluster
 from trueflops.plan import BYTES, Plan
 from trueflops.plan.shares import Share, block_shares, embedding_shares, head_shares
 from trueflops.predict import Trainer, TrainingStep
-from trueflops.predict.pipelined import pipelined_peaks
-from trueflops.predict.sent import Sent, parts, sent_bytes
+from trueflops.predict.training.pipelined import pipelined_peaks
+from trueflops.predict.training.sent import Sent, parts, sent_bytes
 from trueflops.profile import Profile, profile_of
 from trueflops.run.job import Job
 from trueflops.run.sharing import share_cores, tensor_by_tensor

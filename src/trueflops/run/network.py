@@ -24,7 +24,7 @@ from trueflops.model import Block, Model
 from trueflops.model.layers import Attention
 from trueflops.plan import Plan
 from trueflops.plan.shares import Share, block_shares, embedding_shares, head_shares
-from trueflops.predict.sent import Part
+from trueflops.predict.training.sent import Part
 from trueflops.run.layout import Layout
 from trueflops.run.routed import routed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trueflops.predict.sent import Sent
-from trueflops.predict.through_one import Passed
+from trueflops.predict.training.sent import Sent
+from trueflops.predict.training.through_one import Passed
 from trueflops.run.served import Served
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from trueflops.predict.stragglers.simulate import Mode, Progress, Workers, simulate
-from trueflops.predict.through_one import Passed
+from trueflops.predict.training.through_one import Passed
 
 FEWEST: Final = 8
 """Steps of each worker that are simulated at least, so that half of them can be left to settle."""

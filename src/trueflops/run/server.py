@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trueflops.predict.stragglers.simulate import Mode
-from trueflops.predict.through_one import TASK_BYTES, Passed
+from trueflops.predict.training.through_one import TASK_BYTES, Passed
 from trueflops.run.counted import wire_bytes
 from trueflops.run.job import Job
 from trueflops.run.ran import Ran, StepRan

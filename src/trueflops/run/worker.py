@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trueflops.plan import Plan
-from trueflops.predict.sent import parts
+from trueflops.predict.training.sent import parts
 from trueflops.run.job import Job
 from trueflops.run.layout import Layout
 from trueflops.run.network import DTYPES, Network

@@ -3,7 +3,7 @@
 In: the orders of a schedule (orders.py), the seconds of every stage, those of a send. Out: a
 Stepped step: the timeline, idle time, activations over time. A task starts when its rank is free
 and what it needs has arrived: a forward the stage before, a backward the one after. Sends take
-links, not ranks. The closed form of the same is predict/schedule.py.
+links, not ranks. The closed form of the same is predict/training/schedule.py.
 """
 
 from __future__ import annotations

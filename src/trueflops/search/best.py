@@ -21,7 +21,7 @@ import numpy as np
 
 from trueflops.plan import BYTES, Plan
 from trueflops.predict import Trainer, TrainingStep
-from trueflops.predict.training import tabled
+from trueflops.predict.training.trainer import tabled
 from trueflops.search.branches import CHUNK, Branch, Misses, in_order, outlines_of
 from trueflops.search.choices import Rows
 from trueflops.search.families import Legal, legal_plans

@@ -29,10 +29,10 @@ from trueflops.graph.program import AXES
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.costs import KeyedCosts, PieceCost
-from trueflops.predict.hooks import captured
-from trueflops.predict.pipeline import USEFUL, exposed_shares
-from trueflops.predict.schedule import in_flight, pairs
-from trueflops.predict.stages import Stages, mean_stage, representative_stages
+from trueflops.predict.training.hooks import captured
+from trueflops.predict.training.pipeline import USEFUL, exposed_shares
+from trueflops.predict.training.schedule import in_flight, pairs
+from trueflops.predict.training.stages import Stages, mean_stage, representative_stages
 from trueflops.search.choices import Rows
 from trueflops.search.families import Family, one_long
 from trueflops.search.sharing import Exchange, Sharing, sharing_of, spread

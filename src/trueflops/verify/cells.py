@@ -15,6 +15,8 @@ LARGEST_COUNT: Final = int(GIGA)
 LARGEST: Final = 10**13  # no length, time or rate in a table of results is larger
 EMPTY: Final = frozenset(("nan", "n/a", "na", "null", "unknown", "?", "-", "–", "—"))
 """What tables write into a cell of which nothing is known."""
+NO: Final = frozenset(("no", "n", "none", "false", "off", "0", "disabled", "not used"))
+YES: Final = frozenset(("yes", "y", "true", "on", "1", "enabled"))
 NOTHING: Final = frozenset(("none", "no", "off"))
 DEGREES: Final = frozenset(("tp", "pp", "vpp", "cp", "ep", "dp"))
 _DEGREE: Final = re.compile(r"^(?:tp|pp|vpp|cp|ep|dp)[ =:_-]*(?=\d)|[ -]?way$", re.IGNORECASE)

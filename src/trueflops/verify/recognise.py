@@ -11,19 +11,11 @@ from typing import Final, NamedTuple
 from trueflops.errors import BadInput, shorten
 from trueflops.records.split import held_out
 from trueflops.records.tables import Table
-from trueflops.verify import (
-    inference,
-    kernels,
-    kv_cache,
-    latency,
-    passes,
-    serving,
-    speculative,
-    training,
-    vtrain,
-)
+from trueflops.verify import kernels
 from trueflops.verify.findings import Findings, Refusal
 from trueflops.verify.profiles import Profiles
+from trueflops.verify.serving import inference, kv_cache, latency, passes, points, speculative
+from trueflops.verify.training import runs, vtrain
 
 
 class Reader(NamedTuple):
@@ -41,13 +33,13 @@ def _acceptance(table: Table, profiles: Profiles) -> Findings:
 
 
 READERS: Final[tuple[Reader, ...]] = (
-    Reader("training runs", training.COLUMNS, training.verify_training),
+    Reader("training runs", runs.COLUMNS, runs.verify_training),
     Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
     Reader("passes of decoding", passes.COLUMNS, passes.passes_findings),
     Reader("kernels", kernels.COLUMNS, kernels.verify_kernels),
     Reader("inference runs", inference.COLUMNS, inference.inference_findings),
     Reader("latencies under a load", latency.COLUMNS, latency.latency_findings),
-    Reader("points of loaded servers", serving.COLUMNS, serving.serving_findings),
+    Reader("points of loaded servers", points.COLUMNS, points.serving_findings),
     Reader("memory of engines at start", kv_cache.COLUMNS, kv_cache.kv_cache_findings),
     Reader("speed-ups by drafts", speculative.COLUMNS, speculative.speculative_findings),
     Reader("acceptance lengths", ("num_draft_tokens", "mean_accept_len"), _acceptance),

@@ -44,7 +44,7 @@ class Asked:
     workload: Training
     cluster: Cluster
     framework: str
-    stages: tuple[int, ...] = ()  # layers of each, where they are dealt out: predict/stages.py
+    stages: tuple[int, ...] = ()  # layers of each, if dealt out: predict/training/stages.py
 
     @property
     def steps(self) -> int:

@@ -47,7 +47,7 @@ def _less(tool: str, asked: Asked) -> tuple[int, int]:
     """How many layers fewer than the others the ends hold; they cannot hold more."""
     plan = asked.plan
     if not plan.first_stage_layers and not plan.last_stage_layers:
-        # A remainder goes past the first stage (predict/stages.py), which one layer less brings.
+        # A remainder goes past the first stage (predict/training/stages.py): one layer less there.
         return int(0 < asked.model.layers % int(plan.pp * plan.vpp) < plan.pp - 1), 0
     ends = [int(n) for n in (plan.first_stage_layers, plan.last_stage_layers)]
     between = int(plan.pp) - sum(1 for n in ends if n)

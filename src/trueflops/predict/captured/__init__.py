@@ -6,7 +6,8 @@ lowering.py  the kernels of every call, found once
 prices.py    calls -> kernels with their seconds, by the one clock
 step.py      a recorded step: priced, replayed by the runtime, told as a tree
 stages.py    the stages of a pipeline, replayed together
-memory.py    every storage through the caching allocator: peaks, timeline, what was alive
+memory.py    every storage through the caching allocator (allocator.py: PyTorch's): peaks, timeline,
+             what was alive
 groups.py    kernels, alike ones together
 fitting.py   whether it fits, and what would save memory
 advice.py    what would make it faster or let it fit, tried and priced

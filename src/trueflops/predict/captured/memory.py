@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from trueflops.predict.allocator import CachingAllocator, OutOfMemory, PlainAllocator
+from trueflops.predict.captured.allocator import CachingAllocator, OutOfMemory, PlainAllocator
 from trueflops.records.recording import Allocated, Began, Call, Emptied, Freed, Recording
 
 PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from trueflops.catalog import weakest
 from trueflops.plan import Plan
-from trueflops.predict.bill import cluster_watts
 from trueflops.predict.costs import Costs
+from trueflops.predict.money.bill import cluster_watts
 from trueflops.predict.serving.memory import ServerMemory
 from trueflops.predict.serving.passes import Passes, summed_over
 from trueflops.predict.serving.point import StagePoint

@@ -18,7 +18,7 @@ import numpy as np
 
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.plan import Plan
-from trueflops.predict.bill import cluster_watts, rent_estimate
+from trueflops.predict.money.bill import cluster_watts, rent_estimate
 from trueflops.predict.serving.flow import JOINING, Flow, Stations, steady_flow
 from trueflops.predict.serving.passes import summed_over
 from trueflops.predict.serving.point import Limited, Pool, PooledPoint

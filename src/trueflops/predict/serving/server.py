@@ -21,8 +21,8 @@ from trueflops.clock import Clock
 from trueflops.graph import Program
 from trueflops.model import Model
 from trueflops.plan import Plan
-from trueflops.predict.bill import going_price, rent_estimate
 from trueflops.predict.costs import Costs
+from trueflops.predict.money.bill import going_price, rent_estimate
 from trueflops.predict.serving.cards import serving_watts, stage_points
 from trueflops.predict.serving.memory import ServerMemory
 from trueflops.predict.serving.mix import Mix

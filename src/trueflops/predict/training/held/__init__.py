@@ -1,0 +1,50 @@
+"""What each implementation of data parallelism holds beside activations, from its code.
+
+rank.py       what they are asked: a rank, moments of its step, bytes
+torch_ddp.py  PyTorch alone, DistributedDataParallel
+own_loop.py   modules of megatron-core in a loop of one's own
+fsdp.py       FullyShardedDataParallel and fully_shard, and the latter in a loop that names logits
+either.py     one of two by the ZeRO stage: PyTorch's and Megatron's
+deepspeed.py  ZeRO-1, 2 and 3
+megatron.py   megatron-core's buffers and distributed optimizer, and Megatron-FSDP
+nanotron.py   nanotron's gradients, added up in fp32
+paper.py      ZeRO as its paper says, where no code is known
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from trueflops.predict.training.held.deepspeed import DeepSpeed, MegatronDeepSpeed
+from trueflops.predict.training.held.either import ByStage
+from trueflops.predict.training.held.fsdp import Fsdp1, Fsdp2, Fsdp2WithLogits
+from trueflops.predict.training.held.megatron import Megatron, MegatronByApex, MegatronFsdp
+from trueflops.predict.training.held.nanotron import Nanotron
+from trueflops.predict.training.held.own_loop import OwnLoop
+from trueflops.predict.training.held.paper import Paper
+from trueflops.predict.training.held.rank import Backward, Holding, Keeper, Rank
+from trueflops.predict.training.held.torch_ddp import TorchDdp
+from trueflops.profile import Profile
+
+__all__ = ["Backward", "Holding", "Keeper", "Rank", "keeper_of"]
+
+KEEPERS: Final[Mapping[str, Keeper]] = MappingProxyType(
+    {
+        "nanotron": Nanotron(),
+        "own_loop": OwnLoop(),
+        "torch": ByStage(TorchDdp(), Fsdp2()),
+        "fsdp1": Fsdp1(),
+        "fsdp2": Fsdp2(),
+        "fsdp2_with_logits": Fsdp2WithLogits(),
+        "deepspeed": DeepSpeed(),
+        "megatron_deepspeed": MegatronDeepSpeed(),
+        "megatron": ByStage(Megatron(), MegatronFsdp()),
+        "megatron_by_apex": ByStage(MegatronByApex(), MegatronFsdp()),
+    }
+)
+
+
+def keeper_of(profile: Profile) -> Keeper:
+    """That of the profile's framework; the paper's, where no code is known."""
+    said = profile.curve("framework").values
+    return next((k for name, k in KEEPERS.items() if said[f"held_by_{name}"]), Paper())
