@@ -19,8 +19,7 @@ from trueflops.clock.attention import HEAD_DIMS, efficiency
 from trueflops.clock.law import Law, residual
 from trueflops.clock.works import FALLBACK, MOVING, law_of
 from trueflops.profile import Curve, CurveKey, HeldOut, Landmarks
-
-Z90: Final = 1.6449
+from trueflops.runtime.terms import Z90
 
 
 class Detail(NamedTuple):

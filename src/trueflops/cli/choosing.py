@@ -15,6 +15,7 @@ from trueflops.cli.question import question_of
 from trueflops.cli.replies import Served, give
 from trueflops.cli.unread import refuse_unread, typed_flags
 from trueflops.errors import BadInput
+from trueflops.graph.formats import EIGHT_BITS
 from trueflops.graph.passes import format_named
 from trueflops.language import say
 from trueflops.model import Model
@@ -24,7 +25,7 @@ from trueflops.plan.words import read_worker
 from trueflops.predict import Point, Pool, PooledPoint, Pools, Server, ServingPoint
 from trueflops.predict.released import Weights, multiplies, served_weights
 from trueflops.predict.serving.cache import CACHE_BITS
-from trueflops.predict.serving.sparse import EIGHT_BITS, spreads
+from trueflops.predict.serving.sparse import spreads
 from trueflops.profile.engines import engine_of
 from trueflops.report import encode
 from trueflops.report.plots import check_name

@@ -15,7 +15,6 @@ transfer.py     what a communication takes, and how long its links are busy
 """
 
 from trueflops.clock.algorithms import Algorithm as Algorithm
-from trueflops.clock.clock import PHYSICS as PHYSICS
 from trueflops.clock.clock import Clock as Clock
 from trueflops.clock.clock import Priced as Priced
 from trueflops.clock.clock import PricedOp as PricedOp

@@ -52,9 +52,6 @@ from trueflops.tables import on_rows
 # Rows, columns and depth of the product whose rate is called achievable: that of the sustained
 # loads of truth/h200/power.csv, whose tiles fill the units of any GPU several times.
 LARGE_SIDE = 8192.0
-# Nothing may run faster than this times a physical limit: what is above is an error of a timer, by
-# the rule that `trueflops measure` rejects rows by (records/limits.py).
-PHYSICS = 1.02
 
 
 class PricedOp(NamedTuple):

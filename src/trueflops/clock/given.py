@@ -22,8 +22,8 @@ from trueflops.profile import Curve, CurveKey, Profile, read_profile
 from trueflops.profile.correction import FACTORS, RESERVE
 from trueflops.profile.host_speed import TIMES
 from trueflops.profile.keys import STREAMS
+from trueflops.records.limits import TOLERANCE
 
-TOLERATED: Final = 1.02  # of a limit: what a clock's jitter and rounding may add
 ROOM: Final = 10.0  # beyond the bounds of a fit
 FARTHEST: Final = 4.0  # that landmarks may move log(time): what is shipped moves it by 2.6
 
@@ -38,12 +38,12 @@ class Range(NamedTuple):
 
 
 _NO_LAW: Final[Mapping[str, Mapping[str, Range]]] = {
-    "host": {"efficiency": Range(1e-3, TOLERATED, limit="host.bandwidth")},
+    "host": {"efficiency": Range(1e-3, TOLERANCE, limit="host.bandwidth")},
     "collective": {
         **{f"base_{p}": Range(0.0, 1e-2) for p in PROTOCOLS},
         **{f"hop_{p}": Range(0.0, 1e-2) for p in PROTOCOLS},
-        **{f"rate_{p}": Range(1e-4, TOLERATED, needed=False) for p in PROTOCOLS},
-        "efficiency": Range(1e-3, TOLERATED),
+        **{f"rate_{p}": Range(1e-4, TOLERANCE, needed=False) for p in PROTOCOLS},
+        "efficiency": Range(1e-3, TOLERANCE),
         "crowding": Range(-4.0, 8.0),
         "blend": Range(0.5, 200.0),
     },
@@ -118,7 +118,7 @@ def ranges(kind: str) -> Mapping[str, Range]:
     found = {}
     for key, parameter in law.parameters.items():
         limit = _limit(key)
-        high = max(TOLERATED, parameter.high * TOLERATED) if limit else parameter.high * ROOM
+        high = max(TOLERANCE, parameter.high * TOLERANCE) if limit else parameter.high * ROOM
         found[key] = Range(parameter.low / ROOM, high, key in needed, limit)
     return found
 

@@ -14,7 +14,7 @@ from trueflops.clock.law import Law
 from trueflops.clock.matmul import MATMUL, UNALIGNED, WINDOWS, MatmulWork
 from trueflops.clock.streams import STREAM, StreamWork
 from trueflops.graph.alignment import FULL, ROADS, lying, road
-from trueflops.graph.formats import Format
+from trueflops.graph.formats import EIGHT_BITS, Format
 from trueflops.graph.ir import Op
 from trueflops.graph.kinds import EAGER_KINDS, PRODUCTS, Kind
 from trueflops.graph.rules import Work, work
@@ -39,7 +39,6 @@ LAWS: Final[dict[str, Law]] = {
     "eager": STREAM,
 }
 MOVING: Final = ("memory", "eager")  # classes that run on no matrix engine
-EIGHT_BITS: Final = 8.0
 MARLIN: Final = "int4"  # experts whose weights are so stored run by its kernels (vLLM, SGLang)
 _CAST, _FUSED_LOSS = Kind.CAST, Kind.FUSED_CROSS_ENTROPY  # bound once: see graph/kinds.py
 # Heads that kernels are built for, as times on an H200 show them: others are computed as the next

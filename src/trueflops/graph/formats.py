@@ -38,7 +38,8 @@ class Format:
         return self.alike or self.name.split("-experts")[0]
 
 
-EIGHT_BITS: Final = ("fp8", "int8")
+EIGHT_BIT_DTYPES: Final = ("fp8", "int8")
+EIGHT_BITS: Final = 8.0  # of a cached number, its scale aside
 
 # Block scales: int4 groups of 128 with an fp16 scale and zero point (AWQ, GPTQ): 4.25 bits;
 # MXFP4 one E8M0 per 32: 4.25; NVFP4 one E4M3 per 16: 4.5; fp8 one fp32 per 128×128 weights, and per

@@ -10,7 +10,7 @@ import numpy as np
 from trueflops import dtypes
 from trueflops.graph.alignment import FULL
 from trueflops.graph.build import Pass
-from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format
+from trueflops.graph.formats import EIGHT_BIT_DTYPES, FORMATS, Format
 from trueflops.graph.ir import Collective, Dims, Op, Tensor
 from trueflops.graph.kinds import CollectiveKind, Kind, Role
 from trueflops.graph.routing import load
@@ -80,7 +80,7 @@ def _matmul(c: Columns, form: Form) -> Built:
     numbers = format_of(form.name)
     dtype = numbers.compute or ("fp16" if numbers.name == "fp16" else "bf16")
     variant = form.kernel or (None if numbers.name == dtype else numbers)
-    if numbers.compute in EIGHT_BITS and form.stored:
+    if numbers.compute in EIGHT_BIT_DTYPES and form.stored:
         variant = ProductKernel.STORED
     wide = 32.0 if numbers.compute in ("fp32", "tf32") else 16.0
     x = Tensor("x", (("rows", c["m"]), ("inner", c["k"])), _input_bits(c, wide))

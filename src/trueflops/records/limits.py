@@ -13,7 +13,7 @@ from trueflops.records.ceilings import FROM_MEMORY, cell
 from trueflops.records.formats import peak
 from trueflops.records.measured import Row
 
-TOLERANCE: Final = 1.02
+TOLERANCE: Final = 1.02  # of a limit: what a clock's jitter and rounding may add
 _DTYPES: Final = {"bfloat16": "bf16", "float32": "fp32"}
 _PRODUCTS: Final = {"forward": 1.0, "backward": 2.5}
 

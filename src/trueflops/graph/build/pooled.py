@@ -17,6 +17,7 @@ import numpy as np
 from trueflops.graph.build.core import Keys, core, write_cache
 from trueflops.graph.build.indexing import choose_keys
 from trueflops.graph.build.layout import Layout, Pass
+from trueflops.graph.formats import EIGHT_BITS
 from trueflops.graph.ir import Dims, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.variants import AttentionKernel
@@ -24,7 +25,6 @@ from trueflops.model import Attention, Block, Pooled
 
 STATE_BITS: Final = 32.0  # of what is not yet pooled (CompressorStateCache)
 HEAD_TILE: Final = 64.0  # FlashMLA's kernels run 64 heads or 128 (get_padded_num_q_heads)
-EIGHT_BITS: Final = 8.0
 SCALE_BYTES: Final = 8.0  # of a key in 8 bits: a scale for 64 numbers, and one byte to fill up
 
 

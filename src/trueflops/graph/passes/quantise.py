@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import isinf
 from typing import Final
 
-from trueflops.graph.formats import EIGHT_BITS, FORMATS, Format
+from trueflops.graph.formats import EIGHT_BIT_DTYPES, FORMATS, Format
 from trueflops.graph.ir import Graph, Node, Op, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.graph.rules import trains
@@ -73,7 +73,7 @@ def quantise(graph: Graph, to: Format, *, training: bool = False) -> Graph:
 
 def by_library(to: Format, training: bool) -> bool:
     """Whether the vendor's library multiplies what was narrowed before."""
-    return training and to.compute in EIGHT_BITS
+    return training and to.compute in EIGHT_BIT_DTYPES
 
 
 def _cast(node: Op, to: Format, *, training: bool) -> Op:

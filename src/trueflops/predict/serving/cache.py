@@ -26,6 +26,7 @@ from typing import Final
 
 from trueflops.graph.build.indexing import index_key_bytes
 from trueflops.graph.build.pooled import STATE_BITS, key_bytes
+from trueflops.graph.formats import EIGHT_BITS
 from trueflops.model import Latent, Model
 from trueflops.model.layers import Attention, Pooled, Recurrent
 from trueflops.plan import Plan
@@ -37,7 +38,6 @@ CACHE_BITS: Final[Mapping[str, float]] = {
     "q8_0": 8.5, "q4_0": 4.5,  # ggml: one fp16 scale for 32 numbers
 }  # fmt: skip
 """Bits of one number of the cache, scales included."""
-EIGHT_BITS: Final = 8.0
 ALIKE: Final = 1.5  # groups of sizes nearer than this are padded to the larger one
 ALIGNED: Final = 16  # tokens at whose multiples kernels of attention take blocks
 ALIGNED_LATENT: Final = 64  # FlashMLA's

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trueflops.catalog import Accelerator
 from trueflops.graph import SparseKernel
+from trueflops.graph.formats import EIGHT_BITS
 from trueflops.model import Model
 from trueflops.profile import Engine
 from trueflops.sizes import Size
@@ -22,7 +23,6 @@ from trueflops.sizes import Size
 # TensorRT-LLM).
 HEAD_TILES: Final = {9: 64.0, 10: 128.0}
 HOPPER: Final = 9
-EIGHT_BITS: Final = 8.0
 
 
 def chosen_at_most(model: Model) -> int:

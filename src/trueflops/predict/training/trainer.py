@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.catalog import Cluster
-from trueflops.clock import PHYSICS, Clock
+from trueflops.clock import Clock
 from trueflops.errors import TrueflopsError
 from trueflops.graph import Graph, Op, compile_program
 from trueflops.graph.passes import traffic_bytes
@@ -34,6 +34,7 @@ from trueflops.predict.training.step import TrainingStep
 from trueflops.predict.training.step_terms import step_term
 from trueflops.predict.training.upkeep import Upkeep, maintain
 from trueflops.profile import Profile
+from trueflops.records.limits import TOLERANCE
 from trueflops.runtime import Term
 from trueflops.sizes import Size, plain, weighs
 from trueflops.tables import MANY, Batch
@@ -156,7 +157,7 @@ class Trainer:
         step = step_term(
             plan, m, pipeline, laid.sent, laid.upkeep, laid.bubble, self.clock, self.model
         )
-        if np.any(pipeline.work.peak_seconds / PHYSICS > step.value):
+        if np.any(pipeline.work.peak_seconds / TOLERANCE > step.value):
             raise TrueflopsError("a step was predicted to beat the chip's peak")
         memory, cached = self._memory(laid.costs, plan, laid.stages, laid.held, m).where_fullest()
         return TrainingStep(
