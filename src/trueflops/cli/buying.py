@@ -12,7 +12,6 @@ from trueflops import units
 from trueflops.catalog import Accelerator, Price, accelerator, accelerators, cluster_of, price
 from trueflops.cli.arguments import wrapped
 from trueflops.cli.operation import operation_of
-from trueflops.cli.planning import USUAL_SEQ, usual_batch
 from trueflops.cli.question import check_length, dollars, question_of, rent_of
 from trueflops.cli.replies import give
 from trueflops.cli.unread import refuse_unread
@@ -20,6 +19,7 @@ from trueflops.errors import BadInput, shorten
 from trueflops.language import say
 from trueflops.model import read_model
 from trueflops.plan.serving import DEGREES
+from trueflops.plan.usual import usual_batch, usual_seq, usual_tokens
 from trueflops.predict import Server, TrainingStep, WholeBill, whole_bill
 from trueflops.report.buying import encode_market, print_runs, print_served
 from trueflops.report.progress import Waiting
@@ -95,11 +95,11 @@ def buy_training(options: argparse.Namespace) -> int:
     """Answer on stdout; exit 1 if no chip can."""
     refuse_unread(options, _choice(), _cluster(), read=READ_OF_TRAIN)
     model, wish = read_model(options.model), wish_of(options)
-    seq = min(model.max_positions, USUAL_SEQ)
+    seq = usual_seq(model)
     if options.seq is not None:
         seq = units.parse_count(str(options.seq), what="--seq")
         check_length(model, seq, "--seq")
-    tokens = 20.0 * model.active_parameter_count
+    tokens = usual_tokens(model)
     if options.tokens is not None:
         tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
 

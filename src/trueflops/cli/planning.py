@@ -18,16 +18,12 @@ from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.captures import captures_text
 from trueflops.plan.guesses import EVERY_FIELD, LAID_OUT, Guess, unstated
+from trueflops.plan.usual import usual_batch, usual_seq, usual_tokens
 from trueflops.profile.frameworks import USUAL, frameworks, habits, lacking
 from trueflops.report.tables import plural
-from trueflops.sizes import divisors
 from trueflops.workload import Training
 
 DEGREES = ("tp", "pp", "cp", "dp", "dp_replicate", "dp_shard", "ep")
-USUAL_SEQ = 8192
-USUAL_BATCH_TOKENS = 2**22
-TOKENS_PER_CHIP = 1024  # at least, so that large clusters have something to share out
-
 GRAPHED: Final = ("NVIDIA", "AMD")  # whose chips have CUDA graphs, by that name or HIP's
 
 
@@ -40,7 +36,7 @@ def workload_of(
         seq = units.parse_count(str(options.seq), what="--seq")
         notes += check_length(model, seq, "--seq")
     else:
-        seq = min(model.max_positions, USUAL_SEQ)
+        seq = usual_seq(model)
         notes.append(
             say("sequence {seq:,}: the usual pre-training length, at most the model's own", seq=seq)
         )
@@ -60,7 +56,7 @@ def workload_of(
     if options.tokens is not None:
         tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
     else:
-        tokens = 20.0 * model.active_parameter_count
+        tokens = usual_tokens(model)
         active = "active " if model.is_moe else ""
         notes.append(say("tokens: 20 for each {active}parameter (Hoffmann 2022)", active=active))
     return Training(seq, batch, tokens), notes
@@ -74,20 +70,6 @@ def _replicas(options: argparse.Namespace, count: int) -> int:
         return int(options.dp)
     within = (options.tp or 1) * (options.pp or 1) * (options.cp or 1)
     return max(count // within, 1)
-
-
-def usual_batch(seq: int, count: int, replicas: int = 1) -> int:
-    """Four million tokens, or more on many chips, in sequences that they can share evenly."""
-    batch = _even_batch(seq, count)
-    return batch if batch % replicas == 0 else -(-batch // replicas) * replicas
-
-
-def _even_batch(seq: int, count: int) -> int:
-    wanted = max(1, round(max(USUAL_BATCH_TOKENS, TOKENS_PER_CHIP * count) / seq))
-    if wanted >= count:
-        return max(1, round(wanted / count)) * count
-    shares = [d for d in divisors(count) if wanted / 4 <= d <= wanted]
-    return max(shares, default=wanted)
 
 
 def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[str]]:

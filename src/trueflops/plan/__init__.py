@@ -2,6 +2,7 @@
 
 plan.py   Plan: one plan or a million; Optimizer
 serving.py  the plans of servers
+usual.py  what is asked for where nobody says
 asked.py  what a rule may look at
 rules.py  which plans are possible, and what would fit where one is not
 tuning.py the same of adapters; scheduled.py: of pipeline schedules

@@ -11,11 +11,11 @@ from rich.text import Text
 from trueflops import units
 from trueflops.catalog import price
 from trueflops.language import mark, say, word
+from trueflops.plan.usual import BATCH_TOKENS
 from trueflops.predict import TrainingStep, training_bill
 from trueflops.report.grid import Column, Grid, grid
 from trueflops.report.tables import MARK, NO_PRICE, count, plural
 from trueflops.search.chips import (
-    BATCH_TOKENS,
     OUTPUT,
     PROMPT,
     REQUESTS_PER_CHIP,

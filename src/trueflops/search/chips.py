@@ -19,6 +19,7 @@ from trueflops.graph.passes import format_named
 from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.usual import BATCH_TOKENS
 from trueflops.predict import Server, ServingPoint, Trainer, TrainingStep
 from trueflops.predict.released import Weights, served_weights
 from trueflops.profile import Profile, profile_of
@@ -32,7 +33,6 @@ from trueflops.workload import Serving, Training
 
 MOST_CHIPS: Final = 8192  # chips tried at most
 MANY: Final = 16  # from so many chips on, a quarter of them may be missing at the common count
-BATCH_TOKENS: Final = 2**22
 REQUESTS_PER_CHIP: Final = 16
 STATE_BYTES: Final = 16.0  # of mixed-precision Adam, a parameter: no fewer chips can hold it
 PROMPT, OUTPUT = 1024, 256  # tokens of a request
