@@ -223,7 +223,7 @@ def ask(options: argparse.Namespace) -> Answer:
     if not says_load(options) and points[0].most_requests:
         server = without_waiting(server, points[0])
         points = _cuts(options, server, limits) if points[0].waiting else points
-        more["notes"] += why_so_many(server)
+        more["notes"] += why_so_many(server, points[0])
     if options.rate is not None and options.concurrency is None:
         server = settle(server, points[0], rate_of(options))
         points = _cuts(options, server, limits)
@@ -247,7 +247,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     where, model = cluster_of(options), add_copies(read_model(options.model), copies)
     software = software_of(options, where.accelerator, SERVING)
     engine = engine_for(options, software.name, where.accelerator)
-    asked = load_of(options, model, engine)
+    asked = load_of(options, model)
     notes = check_length(model, asked.context, "--input and --output")
     weights = formats_of(options, model, where)
     speculation = speculation_of(options, model)

@@ -15,7 +15,6 @@ from trueflops.errors import BadInput
 from trueflops.language import say
 from trueflops.model import Model
 from trueflops.predict import Server, ServingPoint
-from trueflops.profile import Engine
 from trueflops.search import Limits
 from trueflops.serve.interval import queueing
 from trueflops.serve.load import Lengths, Requests, draw_requests
@@ -42,16 +41,13 @@ def simulates(options: argparse.Namespace) -> bool:
     return any(getattr(options, name, None) is not None for name in SIMULATED)
 
 
-def load_of(options: argparse.Namespace, model: Model, engine: Engine) -> Serving:
-    """The load; a prompt that nobody gave leaves room for the output in the model's own length, and
-    so many requests that an engine lets them all in.
-    """
+def load_of(options: argparse.Namespace, model: Model) -> Serving:
+    """The load; a prompt that nobody gave leaves room for the output in the model's own length."""
     output = _said(options, "output", USUAL["output"])
     room = max(model.max_positions - output, 1)
     read = _said(options, "input", min(USUAL["input"], room))
     asked_by = "concurrency" if options.users is None else "users"
-    usual = min(USUAL["concurrency"], engine.most_sequences)
-    return Serving(read, output, _said(options, asked_by, usual))
+    return Serving(read, output, _said(options, asked_by, USUAL["concurrency"]))
 
 
 def says_load(options: argparse.Namespace) -> bool:
@@ -68,12 +64,12 @@ def without_waiting(server: Server, point: ServingPoint) -> Server:
     return server.asked(replace(server.workload, concurrency=at_once))
 
 
-def why_so_many(server: Server) -> list[str]:
+def why_so_many(server: Server, point: ServingPoint) -> list[str]:
     """Why fewer requests are in flight than usual, where nobody says how many."""
-    asked, runs = server.workload.concurrency, server.engine.most_sequences
+    asked = server.workload.concurrency
     if asked >= USUAL["concurrency"]:
         return []
-    if asked < runs:
+    if asked < server.engine.most_sequences * point.replicas:
         return [say("concurrency {asked}: as many as there is room for", asked=asked)]
     name = server.engine.name
     return [say("concurrency {asked}: as many as {engine} runs at once", asked=asked, engine=name)]
