@@ -282,3 +282,14 @@ def test_a_broken_cluster_file_is_one_clear_error(tmp_path: Path, text: str) -> 
     file.write_text(text)
     with pytest.raises(BadInput, match=r"broken\.toml|did you mean"):
         cluster(str(file))
+
+
+def test_cards_without_a_known_server_stand_eight_to_a_host() -> None:
+    assert cluster("8xRTX5070").per_node == 8
+    assert cluster("1x12xRTX5070").per_node == 12  # as it is named
+    with pytest.raises(BadInput, match="do not fill nodes of 8"):
+        cluster("12xRTX5070")
+    with pytest.raises(MissingFact, match="write --network"):
+        cluster("16xRTX5070")
+    joined = cluster("16xRTX5070", network=12.5e9)
+    assert (joined.nodes, joined.tiers[-1].bandwidth) == (2, 12.5e9 / 8)

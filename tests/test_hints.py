@@ -59,7 +59,7 @@ def test_a_number_in_another_place_is_put_first(capsys: Capture, on: str) -> Non
 def test_advice_on_a_price_is_of_that_price(capsys: Capture) -> None:
     words = ["train", "GPT-2", "--on", "8xH100", "--tp", "1"]
     assert main([*words, "--electricity", "9ct"]) == 2
-    assert "'0.09'" in capsys.readouterr().err
+    assert "as 0.09" in capsys.readouterr().err
     assert main([*words, "--years", "0"]) == 2
     assert "above 0" in capsys.readouterr().err
 

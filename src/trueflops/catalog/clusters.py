@@ -63,14 +63,16 @@ class Cluster:
 
 _UNLIKE = re.compile(r"\s*\+\s*(?=\S)")  # a name may end with a plus: Xeon Platinum 8480+
 MOST_CARDS: Final = 16  # of several kinds in one host
+MOST_ON_A_BUS: Final = 8  # slots of a server for cards (assumed)
 _SIZED = re.compile(r"(\d{1,30})\s*[x×*]\s*(?:(\d{1,30})\s*[x×*]\s*)?(.+)", re.IGNORECASE)
 _MISPLACED = re.compile(  # H100x8, H100 8, 8 H100
     r"(?:(\d{1,9})\s+)?(.+?)(?:\s*[x×*]?\s*(?<=[x×*\s])(\d{1,9}))?", re.IGNORECASE
 )
 
 
-def cluster(text: str, *, unlike: bool = False) -> Cluster:
+def cluster(text: str, *, unlike: bool = False, network: float | None = None) -> Cluster:
     """A cluster as it is written after --on; of unlike cards only where the caller takes them.
+    `network`, in bytes a second of a node, is that of nodes of which none is known.
 
     >>> import trueflops as tf
     >>> where = tf.cluster("16x8xH100")  # 16 nodes of 8
@@ -100,7 +102,8 @@ def cluster(text: str, *, unlike: bool = False) -> Cluster:
             return _assemble(text, host.accelerator, host, first, host.count)
         if path := find("clusters", what):
             return _installation(read_toml(path), text, times=first)
-    return _of_accelerators(text, accelerator(what), first, per_node)
+    given: Given = {} if network is None else {"scale_out.bandwidth": network}
+    return _of_accelerators(text, accelerator(what), first, per_node, given)
 
 
 def cluster_of(chip: Accelerator, count: int = 1) -> Cluster:
@@ -188,15 +191,21 @@ def _installation(raw: Mapping[str, Any], text: str, times: int = 1) -> Cluster:
     return replace(whole, tiers=(*inner, replace(outer, reach=pod), between))
 
 
-def _of_accelerators(text: str, chip: Accelerator, first: int, second: int | None) -> Cluster:
+def _of_accelerators(
+    text: str,
+    chip: Accelerator,
+    first: int,
+    second: int | None,
+    given: Given = {},  # noqa: B006  (never changed)
+) -> Cluster:
     if "partition.most" in chip.values:
         return _of_slices(text, chip, first, second)
     host = default_node(chip)
     if second is not None:
-        return _assemble(text, chip, host, first, second)
-    size = host.count if host else first
+        return _assemble(text, chip, host, first, second, given)
+    size = host.count if host else _in_a_host(chip)
     if first <= size:
-        return _assemble(text, chip, host, 1, first)
+        return _assemble(text, chip, host, 1, first, given)
     if first % size:
         near = first // size * size
         raise BadInput(
@@ -210,7 +219,12 @@ def _of_accelerators(text: str, chip: Accelerator, first: int, second: int | Non
                 more=near + size,
             )
         )
-    return _assemble(text, chip, host, first // size, size)
+    return _assemble(text, chip, host, first // size, size, given)
+
+
+def _in_a_host(chip: Accelerator) -> int:
+    """How many cards a host has of which no server is known: as many as have links, or slots."""
+    return max(int(chip.get("links.scale_up_domain") or 0), MOST_ON_A_BUS)
 
 
 def _of_unlike(text: str, parts: list[str], taken: bool) -> Cluster:

@@ -151,8 +151,8 @@ def _outside(chip: Accelerator, host: Node | None, per_node: int, given: Given) 
     if bandwidth is None:
         raise MissingFact(
             say(
-                "no network between {name} nodes is known; write a cluster TOML with "
-                '[scale_out] bandwidth = "400 GB/s" (one direction, per node)',
+                "no network between {name} nodes is known; write --network 8x400Gb, or a cluster "
+                'TOML with [scale_out] bandwidth = "400 GB/s" (one direction, per node)',
                 name=host.name if host else chip.name,
             )
         )

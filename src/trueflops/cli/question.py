@@ -90,12 +90,13 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
     A device that no catalog knows is where its profile says; --on 4xNAME is four of them.
     """
-    where = _asked_cluster(options)
-    network = getattr(options, "network", None)  # single kernels are not asked over one
-    return where if network is None else with_network(where, read_network(network), where.per_node)
+    said = getattr(options, "network", None)  # single kernels are not asked over one
+    network = None if said is None else read_network(said)
+    where = _asked_cluster(options, network)
+    return where if network is None else with_network(where, network, where.per_node)
 
 
-def _asked_cluster(options: argparse.Namespace) -> Cluster:
+def _asked_cluster(options: argparse.Namespace, network: float | None) -> Cluster:
     given = given_profile(options)
     if given is not None and given.chip is not None:
         count, _, name = (options.on or "1").partition("x")
@@ -113,7 +114,7 @@ def _asked_cluster(options: argparse.Namespace) -> Cluster:
             )
         return cluster_measured(given.chip, int(count))
     if options.on:
-        return cluster(options.on, unlike=options.command == "infer")
+        return cluster(options.on, unlike=options.command == "infer", network=network)
     if given is not None:
         return cluster(given.accelerator)
     raise BadInput(say("say where with --on: 64xH100, 16x8xH100, 4xDGX-H100, or a cluster TOML"))
