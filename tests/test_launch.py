@@ -485,3 +485,37 @@ def test_flags_are_read_wherever_they_stand() -> None:
     said = from_flags('A=1\nx --a-b $A --c=2 \\\n  --d "e f" --g\n# --h 1\n', "t")
     assert said.values == {"a_b": "1", "c": "2", "d": ["e", "f"], "g": True}
     assert said.lines == {"a_b": 2, "c": 2, "d": 3, "g": 3}
+
+
+TITAN = "# start: torchrun x --job.config_file a.toml\n[training]\nlocal_batch_size = 1\n"
+TITAN += "[parallelism]\ntensor_parallel_degree = 2\n"
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_remarks_and_byte_order_marks_change_nothing(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "a.toml").write_text(mark + TITAN)
+    found = read_launch(tmp_path / "a.toml", tf.read_model("Llama-3.1-8B"), 16)
+    assert found.plan["tp"] == 2
+
+
+def test_flags_beside_a_job_config_win(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(TITAN)
+    run = "torchrun -m torchtitan.train --job.config_file=a.toml --training.local_batch_size 4"
+    (tmp_path / "run.sh").write_text(f"{run} --parallelism.tensor-parallel-degree=4\n")
+    found = read_launch(tmp_path / "run.sh", tf.read_model("Llama-3.1-8B"), 16)
+    assert (found.plan["tp"], found.workload["global_batch"]) == (4, 16)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ('{"zero_optimization": {"stage": 1e999}}', "stage is inf; it may be a number"),
+        ('{"train_micro_batch_size_per_gpu": NaN}', "is nan; it may be a number"),
+        ('{"train_micro_batch_size_per_gpu": -2}', "is -2; it may be a whole number from 1 on"),
+        ('{"train_batch_size": %s}' % ("9" * 5000), "not JSON"),
+    ],
+)
+def test_numbers_that_no_setting_is_are_refused(settings: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(settings)
+    with pytest.raises(BadInput, match=reason):
+        read_launch(tmp_path / "ds.json", tf.read_model("Llama-3.1-8B"), 8)

@@ -224,9 +224,9 @@ def _read_offloaded(said: Said, what: str) -> tuple[float, str]:
 def _batch(said: Said, plan: dict[str, Any]) -> dict[str, Any]:
     """Any two of the three batch sizes say the third (runtime/config.py)."""
     replicas = plan["dp_replicate"] * plan["dp_shard"]
-    whole = said.whole("train_batch_size", 0)
-    micro = said.whole("train_micro_batch_size_per_gpu", 0)
-    steps = said.whole("gradient_accumulation_steps", 0)
+    whole = said.count("train_batch_size")
+    micro = said.count("train_micro_batch_size_per_gpu")
+    steps = said.count("gradient_accumulation_steps")
     if not micro and whole:
         micro = max(whole // (replicas * (steps or 1)), 1)
     if micro:

@@ -23,6 +23,9 @@ _KNOWN: Final = mark(
     "DeepSpeed's config (JSON), accelerate's or Megatron-Bridge's (YAML), or a batch script of one"
 )
 
+_REMARKS: Final = re.compile(r"^\s*#.*$", re.MULTILINE)
+_FLAG: Final = re.compile(r"(^|\s)--[\w.-]+")
+
 
 def read_launch(path: Path, model: Model, accelerators: int) -> Found:
     """What a file with which a tool starts training says of a plan for so many accelerators."""
@@ -30,7 +33,7 @@ def read_launch(path: Path, model: Model, accelerators: int) -> Found:
         path = next((path / n for n in (slurm.FILE, "run.sh") if is_file(path / n)), path)
     where = printable(path.name)
     try:
-        text = read_file(path).decode()
+        text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(
             say("{where}: not a text; --from reads {known}", where=where, known=_KNOWN)
@@ -40,7 +43,7 @@ def read_launch(path: Path, model: Model, accelerators: int) -> Found:
         if not any(key.startswith(("train_", "zero_optim", "bf16", "fp16")) for key in said.values):
             raise _unknown(where)
         return deepspeed.read(said, model, accelerators)
-    if text.startswith("#!") or re.search(r"(^|\s)--[\w.-]+", text):
+    if text.startswith("#!") or _FLAG.search(_REMARKS.sub("", text)):
         return _script(text, path, model, accelerators)
     if path.suffix == ".toml" or re.search(r"^\s*\[[\w.]+\]\s*(#.*)?$", text, re.MULTILINE):
         said = from_toml(text, where)
@@ -67,9 +70,8 @@ def _script(text: str, path: Path, model: Model, accelerators: int) -> Found:
         config = from_yaml(*_named(said, "config_file", path))
         return accelerate.read(config, model, accelerators, said)
     if "job.config_file" in said.values:
-        return torchtitan.read(
-            from_toml(*_named(said, "job.config_file", path)), model, accelerators
-        )
+        config = from_toml(*_named(said, "job.config_file", path))
+        return torchtitan.read(_over(config, said), model, accelerators)
     if "module" in said.values and any(key.startswith("parallelism.") for key in said.values):
         return torchtitan.read(said, model, accelerators)
     if "tensor_model_parallel_size" in said.values or "micro_batch_size" in said.values:
@@ -81,6 +83,14 @@ def _script(text: str, path: Path, model: Model, accelerators: int) -> Found:
         raise _unknown(where)
     found = read_launch(path.parent / started, model, accelerators)
     return replace(found, processes=slurm.processes(text) or found.processes)
+
+
+def _over(config: Said, flags: Said) -> Said:
+    """A config whose settings a command line says anew, as torchtitan takes them."""
+    said = {key: value for key, value in flags.values.items() if "." in key}
+    said.pop("job.config_file", None)
+    lines = {key: line for key, line in config.lines.items() if key not in said}
+    return replace(config, values={**config.values, **said}, lines=lines)
 
 
 def _named(said: Said, key: str, script: Path) -> tuple[str, str]:
@@ -97,7 +107,7 @@ def _named(said: Said, key: str, script: Path) -> tuple[str, str]:
             )
         )
     try:
-        return read_file(file).decode(), printable(file.name)
+        return read_file(file).decode("utf-8-sig"), printable(file.name)
     except UnicodeDecodeError:
         raise BadInput(say("{name}: not a text", name=printable(file.name))) from None
 

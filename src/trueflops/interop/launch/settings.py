@@ -7,6 +7,7 @@ sentence that names the field, or the key and its line, where a tool and a Plan 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -73,6 +74,9 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
+_LARGEST: Final = 1e18  # that any setting is
+
+
 @dataclass(frozen=True)
 class Said:
     """The settings of a file that was read. It remembers which were asked for."""
@@ -96,17 +100,25 @@ class Said:
             raise self.wrong(key, mark("a whole number"))
         return int(number)
 
+    def count(self, key: str) -> int:
+        """A whole number from one on; 0 where nothing is said."""
+        number = self.whole(key, 0)
+        if number < 1 and self.get(key) is not None:
+            raise self.wrong(key, mark("a whole number from 1 on"))
+        return number
+
     def real(self, key: str, usual: float) -> float:
         """A number."""
         value = self.get(key)
         if value is None:
             return usual
         try:
-            if isinstance(value, bool):
-                raise ValueError
-            return float(value)
-        except (TypeError, ValueError):
-            raise self.wrong(key, mark("a number")) from None
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not -_LARGEST < number < _LARGEST:  # nor of a NaN
+            raise self.wrong(key, mark("a number"))
+        return number
 
     def switch(self, key: str, usual: bool = False) -> bool:
         """On or off."""

@@ -89,7 +89,10 @@ def from_json(text: str, where: str) -> Said:
     """A JSON object by dotted key."""
     try:
         read = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # too many digits are no JSONDecodeError
         line = ""
         if isinstance(error, json.JSONDecodeError):
             line = say(", line {line}", line=error.lineno)
