@@ -16,12 +16,12 @@ from trueflops.model import read_model
 from trueflops.model.config import Config
 from trueflops.model.quantization import read_released
 from trueflops.plan import Plan
-from trueflops.predict import Server
+from trueflops.predict import Server, Trainer
 from trueflops.predict.released import served_weights
 from trueflops.profile import profile_of
 from trueflops.profile.frameworks import SERVING, frameworks, lacking, runs_on
 from trueflops.search import Limits, search_serving
-from trueflops.workload import Serving
+from trueflops.workload import Serving, Training
 
 Capture = pytest.CaptureFixture[str]
 
@@ -214,3 +214,17 @@ class TestReleased:
         found = served_weights(model_from(Config(raw, "x"), "x"), accelerator("H100"))
         assert found.name == "bf16"
         assert "aqlm" in found.why
+
+
+def test_a_model_needs_the_same_flop_however_its_kernels_walk() -> None:
+    """Compiled Hugging Face code hands its mask over, so that no hidden key is skipped."""
+    where, work = cluster("8xH100"), Training(8192, 8, 1e9)
+    trainer = Trainer(read_model("Qwen3-8B"), work, where, profile_of(where.accelerator))
+    steps = {
+        how: trainer.predict_one(Plan(dp_replicate=8, implementation=how, recompute="full"))
+        for how in ("library", "eager", "compiled")
+    }
+    needed = {how: float(step.work.model_flop) for how, step in steps.items()}
+    assert needed["eager"] == pytest.approx(needed["library"])
+    assert needed["compiled"] == pytest.approx(needed["library"])
+    assert float(steps["compiled"].step.value) > float(steps["library"].step.value)

@@ -72,6 +72,8 @@ def model_flop(op: Op, done: Work) -> Size:
     if op.kind in LAID_OUT_ATTENTION:
         wide = op.outputs[0] if op.kind is Kind.SCORES else op.inputs[0]
         return done.flop * op.facts["seen"] / dict(wide.dims)["keys"]
+    if "needed" in op.facts:  # of a kernel that walks over hidden keys, too
+        return done.flop * op.facts["needed"] / op.facts["seen"]
     return done.flop
 
 

@@ -162,7 +162,7 @@ def _masked(op: Op) -> list[Op]:
         dims = tuple((name, heads if name == "kv_heads" else size) for name, size in x.dims)
         wide = Tensor(f"{x.name}.repeated", dims, x.bits)
         repeated.append(code(f"{x.name}.repeat", VECTOR, Function.REPEAT, (x,), wide))
-    facts = {**op.facts, "seen": op.facts["keys"]}
+    facts = {**op.facts, "seen": op.facts["keys"], "needed": op.facts["seen"]}
     return [*code.calls, op.changed(inputs=(q, *repeated), facts=facts)]
 
 
