@@ -42,6 +42,7 @@ def _deployed(tool: str, engine: str, cut: tuple[int, int, int, int]) -> Deploye
         memory_share=0.85 if pooled else None, max_model_len=8192,
         block_size=32 if pooled else None, max_num_seqs=64, max_num_batched_tokens=4096,
         enforce_eager=1 if engine in ("vllm", "sglang") else None,
+        two_batch_overlap=1 if engine in ("vllm", "sglang") else None,
     )  # fmt: skip
 
 
@@ -73,6 +74,11 @@ def test_what_is_written_is_read_back(
     assert replace(said, model="", tp=None, pp=None, dp=None, ep=None) == replace(
         asked, tp=None, pp=None, dp=None, ep=None
     )
+
+
+def test_two_batches_are_asked_of_engines_that_have_them() -> None:
+    with pytest.raises(BadInput, match="no flag of trt-llm for it"):
+        write_deployment("trtllm", Deployed("trt-llm", two_batch_overlap=1), "about", 8)
 
 
 def test_only_whole_groups_of_experts_can_be_told_to_vllm() -> None:

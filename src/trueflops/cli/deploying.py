@@ -273,6 +273,7 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
         max_num_batched_tokens=engine.step_tokens,
         tensor_split=split_words(engine, [stage.layers for stage in point.stages]) or None,
         enforce_eager=None if engine.captured else 1,
+        two_batch_overlap=1 if engine.two_batches else None,
         redundant_experts=options.redundant_experts if engine.name == "sglang" else None,
         gpu_layers=_gpu_layers(point) if engine.offloads == "layers" else None,
         cpu_offload_gb=point.offload.weight_bytes / GIBI or None if point.offload else None,

@@ -33,6 +33,7 @@ class Deployed:
     tensor_split: str | None = None  # what each card of a pipeline takes, as "45,35"
     redundant_experts: int | None = None  # copies of popular experts in every layer
     enforce_eager: int | None = None  # 1: no step is a captured graph
+    two_batch_overlap: int | None = None  # 1: half of a batch computes while the other is sent
     speculate: str | None = None  # how tokens are drafted
     draft_model: str | None = None  # the drafter, where it is no part of the model
     num_speculative_tokens: int | None = None  # verified beside the last one
@@ -89,6 +90,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "max_num_batched_tokens": ("max-num-batched-tokens",),
             "cpu_offload_gb": ("cpu-offload-gb",),
             "enforce_eager": ("enforce-eager",),
+            "two_batch_overlap": ("enable-dbo",),
             "speculate": ("speculative-config.method",),
             "draft_model": ("speculative-config.model",),
             "num_speculative_tokens": ("speculative-config.num_speculative_tokens",),
@@ -104,7 +106,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "dflash": "dflash", "medusa": "medusa", "ngram": "ngram", "ngram_gpu": "ngram",
             "suffix": "suffix",
         },
-        ("enable-expert-parallel", "ep", "enforce-eager", "enable-prefix-caching",
+        ("enable-expert-parallel", "ep", "enforce-eager", "enable-dbo", "enable-prefix-caching",
          "no-enable-prefix-caching", "enable-chunked-prefill", "no-enable-chunked-prefill"),
         _HARMLESS,
     ),
@@ -126,6 +128,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "max_num_batched_tokens": ("chunked-prefill-size",),
             "redundant_experts": ("ep-num-redundant-experts",),
             "enforce_eager": ("disable-cuda-graph",),
+            "two_batch_overlap": ("enable-two-batch-overlap",),
             "speculate": ("speculative-algorithm",),
             "draft_model": ("speculative-draft-model-path", "speculative-draft-model"),
             "speculative_steps": ("speculative-num-steps",),
@@ -144,7 +147,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "NGRAM": "ngram", "DFLASH": "dflash",
         },
         ("enable-dp-attention", "enable-ep-moe", "disable-radix-cache", "enable-torch-compile",
-         "disable-cuda-graph", "enable-mixed-chunk", "enable-eplb"),
+         "disable-cuda-graph", "enable-two-batch-overlap", "enable-mixed-chunk", "enable-eplb"),
         (*_HARMLESS, "enable-eplb"),
     ),
     "trt-llm": Vocabulary(

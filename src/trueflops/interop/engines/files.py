@@ -119,7 +119,16 @@ def _with_checkpoint(said: Deployed, text: str) -> Deployed:
 
 def _check(deployed: Deployed, per_node: int) -> None:
     """Refuse what an engine cannot be told."""
-    chains = "speculative_topk" not in VOCABULARIES[deployed.engine].flags
+    spoken = VOCABULARIES[deployed.engine].flags
+    if deployed.two_batch_overlap and "two_batch_overlap" not in spoken:
+        raise BadInput(
+            say(
+                "--two-batch-overlap: no flag of {engine} for it is known; leave it out, or write "
+                "for vLLM or SGLang",
+                engine=deployed.engine,
+            )
+        )
+    chains = "speculative_topk" not in spoken
     if chains and (deployed.speculative_topk or 1) > 1:
         raise BadInput(
             say(
