@@ -27,7 +27,7 @@ from transformers import (
 
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture
-from trueflops.catalog.clusters import cluster_measured
+from trueflops.catalog.measured import cluster_measured
 from trueflops.clock import Clock
 from trueflops.predict.captured.program import predict_program
 from trueflops.profile import profile_of, read_profile

@@ -24,7 +24,7 @@ from trueflops.calibrate.kernels import FEWEST_OF_A_STREAM, Detail, log_error, s
 from trueflops.calibrate.power import power_curve, shipped_power
 from trueflops.calibrate.samples import sample_of, taught
 from trueflops.catalog import Accelerator, cluster_of
-from trueflops.catalog.clusters import cluster_measured
+from trueflops.catalog.measured import cluster_measured
 from trueflops.clock.silicon import Silicon
 from trueflops.clock.works import MOVING, curve_key, law_of, op_class
 from trueflops.errors import BadInput

@@ -8,6 +8,7 @@ accelerators.py  one chip as software sees it       links.py   kinds of links
 architectures.py what all chips of a kind share     peaks.py   units × FMA × 2 × clock
 nodes.py         one host and what joins its chips  fabric.py  tiers of a cluster
 clusters.py      64xH100, Selene, my-cluster.toml   prices.py  rents and purchase prices
+measured.py      several of a device that no catalog knows
 formats.py       fp64 … fp4: bits, range, epsilon   models.py  config.json fields
 errata.py        where the documents are wrong      networks.py  4x100Gb, 8x400Gb
 peaks.py         peaks from units × FMA × clock     lookup.py  a record of any kind by its name

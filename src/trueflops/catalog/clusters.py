@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from trueflops import units
 from trueflops.catalog.accelerators import Accelerator, accelerator, accelerator_like
-from trueflops.catalog.fabric import PROTOCOLS, Given, Tier, tiers
+from trueflops.catalog.fabric import Given, Tier, tiers
 from trueflops.catalog.facts import Fact, read_toml
 from trueflops.catalog.links import link
 from trueflops.catalog.names import find, index
@@ -116,36 +116,6 @@ def host_bandwidth(chip: Accelerator, host: Node | None = None) -> float | None:
     host = host or default_node(chip)
     name = host.link_name("host.link") if host else chip.text("links.host")
     return link(name).values.get("bandwidth") if name else None
-
-
-def cluster_measured(chip: Accelerator, count: int) -> Cluster:
-    """So many ranks of a device that no catalog knows, joined as was measured."""
-    joined: tuple[Tier, ...] = ()
-    if count > 1:
-        bandwidth, hop = chip.get("links.scale_up_bandwidth"), chip.get("links.latency")
-        if not bandwidth or not hop:
-            raise BadInput(
-                say(
-                    "how several {name} are joined was not measured; run it under torchrun: "
-                    "torchrun --nproc-per-node 2 -m trueflops.measure --collectives -o PROFILE",
-                    name=chip.name,
-                )
-            )
-        latency = dict.fromkeys(PROTOCOLS, hop)
-        joined = (Tier("measured", float(count), bandwidth, latency, "switch", "measured"),)
-    return Cluster(
-        name=f"{count}x{chip.name}",
-        accelerator=chip,
-        node_name="",
-        nodes=1,
-        per_node=count,
-        tiers=joined,
-        host_bandwidth=None,
-        node_memory_bytes=None,
-        node_memory_bandwidth=None,
-        node_nvme_bandwidth=None,
-        watts=None,
-    )
 
 
 def node_of_installation(name: str) -> Node | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trueflops.catalog import Cluster, cluster
-from trueflops.catalog.clusters import cluster_measured
+from trueflops.catalog.measured import cluster_measured
 from trueflops.cli.question import cluster_of, given_profile
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_file, own_path, read_file

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from trueflops import units
 from trueflops.catalog import Accelerator, Cluster, Price, cluster, price
-from trueflops.catalog.clusters import cluster_measured
+from trueflops.catalog.measured import cluster_measured
 from trueflops.catalog.networks import read_network, with_network
 from trueflops.cli.arguments import parse
 from trueflops.clock.given import given_profile as read_given

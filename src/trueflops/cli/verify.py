@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trueflops.catalog import cluster
-from trueflops.catalog.clusters import cluster_measured
+from trueflops.catalog.measured import cluster_measured
 from trueflops.cli.correcting import observed_as, runs_in, uncorrected
 from trueflops.clock.given import given_profile
 from trueflops.errors import BadInput, printable
