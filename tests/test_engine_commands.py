@@ -23,22 +23,27 @@ from trueflops.interop.engines.dynamo import IN_DYNAMO
 from trueflops.predict.serving.cache import CACHE_BITS
 
 VLLM = "vllm serve M --speculative-config"
-CUTS = ((1, 1, 1, 1), (4, 1, 1, 1), (1, 2, 1, 1), (2, 2, 1, 1), (2, 1, 4, 1), (1, 1, 8, 8),
-        (8, 1, 1, 8), (2, 1, 4, 8), (16, 1, 1, 1))  # fmt: skip
+Cut = tuple[int, int, int, int, int, int]  # tp, pp, replicas, servers, ep, etp
+CUTS: tuple[Cut, ...] = (
+    (1, 1, 1, 1, 1, 0), (4, 1, 1, 1, 1, 0), (1, 2, 1, 1, 1, 0), (2, 2, 1, 1, 1, 0),
+    (2, 1, 1, 4, 1, 0), (4, 1, 1, 4, 1, 0), (16, 1, 1, 2, 1, 0), (1, 1, 8, 1, 8, 0),
+    (8, 1, 1, 1, 8, 0), (2, 1, 4, 1, 8, 0), (1, 1, 8, 1, 1, 8), (1, 1, 8, 2, 1, 8),
+    (16, 1, 1, 1, 1, 0),
+)  # fmt: skip
 REFUSED = {
-    ("trt-llm", (2, 1, 4, 8)), ("llama.cpp", (2, 2, 1, 1)), ("llama.cpp", (1, 1, 8, 8)),
-    ("llama.cpp", (8, 1, 1, 8)), ("llama.cpp", (2, 1, 4, 8)), ("llama.cpp", (16, 1, 1, 1)),
+    ("trt-llm", (2, 1, 4, 1, 8, 0)), *(("llama.cpp", cut) for cut in CUTS
+    if cut[0] * cut[1] > 8 or cut[0] > 1 < cut[1] or cut[4] > 1 or cut[5] > 1),
 }  # fmt: skip
 
 
-def _deployed(tool: str, engine: str, cut: tuple[int, int, int, int]) -> Deployed:
-    tp, pp, dp, ep = cut
+def _deployed(tool: str, engine: str, cut: Cut) -> Deployed:
+    tp, pp, dp, servers, ep, etp = cut
     pooled = engine != "llama.cpp"
     cache: str | None = "fp8" if pooled else "q8_0"
     if (tool, engine) == ("dynamo", "trt-llm"):
         cache = None  # which has no flag for it
     return Deployed(
-        engine, tp=tp, pp=pp, dp=dp, ep=ep, cache=cache,
+        engine, tp=tp, pp=pp, dp=dp, servers=servers, ep=ep, etp=etp or None, cache=cache,
         memory_share=0.85 if pooled else None, max_model_len=8192,
         block_size=32 if pooled else None, max_num_seqs=64, max_num_batched_tokens=4096,
         enforce_eager=1 if engine in ("vllm", "sglang") else None,
@@ -46,7 +51,7 @@ def _deployed(tool: str, engine: str, cut: tuple[int, int, int, int]) -> Deploye
     )  # fmt: skip
 
 
-def _cases() -> list[tuple[str, str, tuple[int, int, int, int]]]:
+def _cases() -> list[tuple[str, str, Cut]]:
     return [
         (tool, engine, cut)
         for tool, cut in product(TOOLS, CUTS)
@@ -55,9 +60,7 @@ def _cases() -> list[tuple[str, str, tuple[int, int, int, int]]]:
 
 
 @pytest.mark.parametrize(("tool", "engine", "cut"), _cases())
-def test_what_is_written_is_read_back(
-    tool: str, engine: str, cut: tuple[int, int, int, int], tmp_path: Path
-) -> None:
+def test_what_is_written_is_read_back(tool: str, engine: str, cut: Cut, tmp_path: Path) -> None:
     asked = _deployed(tool, engine, cut)
     if engine == "llama.cpp" and cut[1] > 1:  # cards of one kind share layers evenly
         asked = replace(asked, tensor_split=",".join("1" * cut[1]))
@@ -69,11 +72,11 @@ def test_what_is_written_is_read_back(
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     said = read_deployment(tmp_path / next(iter(files)))
-    cut_read = (said.tp or 1, said.pp or 1, said.dp or 1, said.ep or 1)
-    assert cut_read == cut
-    assert replace(said, model="", tp=None, pp=None, dp=None, ep=None) == replace(
-        asked, tp=None, pp=None, dp=None, ep=None
-    )
+    degrees = (said.tp, said.pp, said.dp, said.servers, said.ep)
+    assert (*(degree or 1 for degree in degrees), said.etp or 0) == cut
+    left = {"tp": None, "pp": None, "dp": None, "servers": None, "ep": None}
+    assert replace(said, model="", **left) == replace(asked, **left)
+    assert said.accelerators == cut[0] * cut[1] * cut[2] * cut[3]
 
 
 def test_two_batches_are_asked_of_engines_that_have_them() -> None:
@@ -97,11 +100,16 @@ def test_only_whole_groups_of_experts_can_be_told_to_vllm() -> None:
          Deployed("vllm", "a/b", tp=2, dp=4, ep=8, max_model_len=32000)),
         ("python -m sglang.launch_server --model a/b --tp 16 --dp 16 --enable-dp-attention "
          "--mem-fraction-static 0.8 --trust-remote-code",
-         Deployed("sglang", "a/b", tp=1, dp=16, memory_share=0.8)),
+         Deployed("sglang", "a/b", tp=1, dp=16, etp=16, memory_share=0.8)),
         ("sglang serve a/b --tp 8 --dp 4 --enable-dp-attention --max-running-requests 256 "
          "--chunked-prefill-size 16384",
-         Deployed("sglang", "a/b", tp=2, dp=4, max_num_seqs=64, max_num_batched_tokens=4096)),
+         Deployed("sglang", "a/b", tp=2, dp=4, etp=8, max_num_seqs=64,
+                  max_num_batched_tokens=4096)),
         ("sglang serve a/b --tp 8 --enable-dp-attention", Deployed("sglang", "a/b", tp=8)),
+        ("sglang serve a/b --tp 8 --dp 8 --ep 4 --enable-dp-attention",
+         Deployed("sglang", "a/b", tp=1, dp=8, ep=4, etp=2)),
+        ("sglang serve a/b --tp 2 --dp 4", Deployed("sglang", "a/b", tp=2, dp=4)),
+        ("vllm serve a/b -tp 2 -dp 4", Deployed("vllm", "a/b", tp=2, dp=4, etp=8)),
         ("trtllm-serve serve a/b --tp_size 8 --ep_size 8 --max_batch_size 512",
          Deployed("trt-llm", "a/b", tp=8, ep=8, max_num_seqs=512)),
         ("./build/bin/llama-server -m x.gguf -c 16384 -np 4 -ngl 99 -ctk q8_0 -sm row -ts 1,1 &",
@@ -157,7 +165,7 @@ def test_both_forms_of_a_graph_are_read(tmp_path: Path) -> None:
         "            - '2'\n"
     )
     said = read_deployment(path)
-    assert (said.model, said.tp, said.dp) == ("a/b", 2, 3)
+    assert (said.model, said.tp, said.servers) == ("a/b", 2, 3)
     assert said.ignored == ("component VllmPrefillWorker",)
 
 
@@ -176,6 +184,48 @@ def test_a_deployment_is_answered_alike_when_it_is_read_back(
     again = ask("infer", "Llama-3.1-8B", *where, "--from", str(folder / "serve.sh"))
     same = ("plan_flags", "weights", "kv_cache_tokens", "tpot_seconds", "memory_share")
     assert {key: first[key] for key in same} == {key: again[key] for key in same}
+
+
+MIXTURE = ("infer", "Qwen3-235B-A22B", "--on", "8xH200", "--concurrency", "64")
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("sglang serve M --tp 8 --dp 8 --enable-dp-attention", ["--tp", "1", "--etp", "8"]),
+        ("sglang serve M --tp 4 --dp 2", ["--tp", "4"]),
+        ("vllm serve M -dp 8", ["--tp", "1", "--etp", "8"]),
+        ("vllm serve M -dp 8 --enable-expert-parallel", ["--tp", "1", "--ep", "8"]),
+    ],
+)
+def test_replicas_of_attention_share_experts_as_engines_have_it(
+    command: str, flags: list[str], tmp_path: Path, ask: Ask
+) -> None:
+    file = tmp_path / "serve.sh"
+    file.write_text(command)
+    engine = ["--engine", command.split()[0]]
+    read, typed = ask(*MIXTURE, "--from", str(file)), ask(*MIXTURE, *engine, *flags)
+    assert read["plan_flags"] == typed["plan_flags"] == " ".join(flags)
+    assert read["tpot_seconds"] == typed["tpot_seconds"]
+
+
+@pytest.mark.parametrize(("tool", "own"), [("vllm", False), ("sglang", True), ("dynamo", False)])
+def test_whole_copies_of_a_mixture_are_servers_of_their_own(
+    tool: str, own: bool, tmp_path: Path, ask: Ask
+) -> None:
+    """As vLLM's replicas share experts; SGLang's do so only if they are told to."""
+    first = ask(*MIXTURE, "--tp", "4", "--emit", tool, str(tmp_path))
+    path = tmp_path / ("graph.yaml" if tool == "dynamo" else "serve.sh")
+    assert ("--dp-size 2" in path.read_text()) == own
+    again = ask(*MIXTURE, "--from", str(path))
+    assert again["plan_flags"] == first["plan_flags"] == "--tp 4"
+    assert again["tpot_seconds"] == first["tpot_seconds"]
+
+
+def test_replicas_of_a_model_without_experts_share_nothing(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "serve.sh").write_text("vllm serve M -dp 4")
+    where = ("--on", "4xH100", "--from", str(tmp_path / "serve.sh"))
+    assert ask("infer", "Llama-3.1-8B", *where)["plan_flags"] == "--tp 1"
 
 
 def test_what_is_there_is_not_overwritten(

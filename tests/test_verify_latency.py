@@ -9,6 +9,7 @@ import pytest
 
 from trueflops.catalog import accelerator
 from trueflops.errors import BadInput
+from trueflops.plan import Plan
 from trueflops.profile import engine_of, engine_on
 from trueflops.profile.engines import sharing_experts
 from trueflops.records.tables import read_table
@@ -155,7 +156,7 @@ def test_a_release_without_triton_kernels_runs_mxfp4_by_marlin(tmp_path: Path) -
 def test_replicated_attention_divides_a_chunk_and_leaves_less_cache() -> None:
     chip = accelerator("H200")
     usual = engine_on("sglang", chip)
-    shared = sharing_experts(usual, chip, 8, 8)
+    shared = sharing_experts(usual, chip, Plan(dp_replicate=8, ep=8))
     assert shared.step_tokens == 1024
     # 512 graphs · 8 · 4.5 MiB are 18 GiB of 141
     assert usual.share(8) - shared.memory_share == pytest.approx(18.0 / 141.0, abs=0.002)

@@ -199,6 +199,8 @@ def _given_pool(options: argparse.Namespace, server: Server, name: str) -> Pool:
     workers, degrees = read_worker(getattr(options, name), name)
     replicas = degrees.pop("dp", 1)
     count = degrees.get("tp", 1) * degrees.get("pp", 1) * replicas
+    if server.model.is_moe and replicas > 1 and "ep" not in degrees:
+        degrees.setdefault("etp", degrees.get("tp", 1) * replicas)  # they share every expert
     return Pool(laid_out(server, count, replicas=replicas, **degrees), workers)
 
 

@@ -21,7 +21,8 @@ from trueflops.interop.engines.drafts import CHECKPOINT, drafter_line
 from trueflops.interop.engines.drafts import FIELDS as DRAFTS
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
 from trueflops.language import ENGLISH, say, speaking
-from trueflops.plan.serving import DEGREES
+from trueflops.model import read_model
+from trueflops.plan.serving import DEGREES, shares_experts
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving.speculation import Speculation
@@ -65,7 +66,7 @@ def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Eng
                 )
             )
     given |= {"policy": options.policy, "two_batches": options.two_batch_overlap}
-    engine = engine.but(**{key: value for key, value in given.items() if value is not None})
+    engine = engine.naming(**{key: value for key, value in given.items() if value is not None})
     if options.max_num_seqs is not None:
         engine = engine.told(options.max_num_seqs)
     if options.enforce_eager:
@@ -81,7 +82,7 @@ def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Eng
         engine = engine.uncaptured()
     if options.memory_share is None:
         return engine
-    return engine.but(memory_share=_share(options.memory_share), shares=())
+    return engine.naming(memory_share=_share(options.memory_share))
 
 
 def engine_notes(options: argparse.Namespace) -> list[str]:
@@ -168,13 +169,15 @@ class Deployment:
         path = own_path(name)
         said = read_deployment(path)
         self.said = said
-        typed = any(getattr(self.options, each) is not None for each in ("tp", "pp", "ep"))
+        typed = any(getattr(self.options, each) is not None for each in ("tp", "pp", "ep", "etp"))
         flags = {
             key: value
             for key, value in vars(said).items()
-            if key not in ("engine", "model", "dp", "ignored") and value is not None
+            if key not in ("engine", "model", "dp", "servers", "ignored") and value is not None
         }
-        cut = {key: flags.pop(key, None) or 1 for key in DEGREES}
+        cut = {"tp": 1} | {key: flags.pop(key) for key in DEGREES if key in flags}
+        if "etp" in cut and not read_model(self.options.model).is_moe:
+            del cut["etp"]  # replicas of a model without experts share nothing
         flags |= {} if typed else cut
         if any(getattr(self.options, each) is not None for each in DRAFTS):
             flags = {key: value for key, value in flags.items() if key not in DRAFTS}
@@ -257,12 +260,15 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
     plan, engine = point.plan, point.engine
     narrows = engine.name in ("vllm", "sglang") and point.weights.name in ("fp8", "fp8_block")
     pooled = engine.pool != "asked"
+    dp, servers = _replicas(engine.name, options.emit[0], point)
     return Deployed(
         engine.name,
         tp=int(plan.tp),
         pp=int(plan.pp),
-        dp=point.replicas,
+        dp=dp,
+        servers=servers,
         ep=int(plan.ep),
+        etp=int(plan.etp) if shares_experts(plan) else None,
         dcp=plan.dcp if plan.dcp > 1 else None,
         weights="fp8" if narrows and not _as_released(point) else None,
         cache=options.cache,
@@ -279,6 +285,22 @@ def _deployed(options: argparse.Namespace, point: ServingPoint) -> Deployed:
         cpu_offload_gb=point.offload.weight_bytes / GIBI or None if point.offload else None,
         **(_drafts(point.gain.speculation) if point.gain else {}),
     )
+
+
+def _replicas(engine: str, tool: str, point: ServingPoint) -> tuple[int, int]:
+    """How many replicas a server has, and how many servers stand beside each other.
+
+    Those of a server share experts. Whole copies are an engine's own where it has them: vLLM's
+    share the experts of every mixture, and Dynamo routes to workers.
+    """
+    plan = point.plan
+    if shares_experts(plan):
+        together = int(plan.ep * plan.etp / plan.tp)
+        return together, point.replicas // together
+    own = engine == "sglang" or (engine == "vllm" and not point.model.is_moe)
+    if own and tool != "dynamo":
+        return point.replicas, 1
+    return 1, point.replicas
 
 
 def _drafts(speculation: Speculation) -> dict[str, Any]:

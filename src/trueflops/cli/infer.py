@@ -304,7 +304,8 @@ def given_plan(options: argparse.Namespace, server: Server) -> Plan:
     count = server.cluster.count
     tp, pp = options.tp or 1, options.pp or 1
     replicas = max(count // (tp * pp), 1)
-    degrees = {"tp": tp, "pp": pp, "ep": options.ep or 1, "dcp": options.dcp or 1}
+    others = {key: getattr(options, key) for key in ("ep", "etp", "dcp")}
+    degrees = {"tp": tp, "pp": pp} | {key: value for key, value in others.items() if value}
     return laid_out(server, count, replicas=replicas, **degrees)
 
 

@@ -23,3 +23,4 @@ from trueflops.plan.plan import Schedule as Schedule
 from trueflops.plan.rules import check_plan as check_plan
 from trueflops.plan.rules import possible as possible
 from trueflops.plan.serving import serving_plan as serving_plan
+from trueflops.plan.serving import shares_experts as shares_experts

@@ -7,8 +7,18 @@ from typing import Final
 from trueflops.model import Model
 from trueflops.plan.plan import Plan
 
-DEGREES: Final = ("tp", "pp", "ep", "dcp")
+DEGREES: Final = ("tp", "pp", "ep", "etp", "dcp")
 """What is said of a server's plan; replicas are what is left."""
+
+
+def usual_etp(tp: int, ep: int) -> int:
+    """Ranks that split each expert where a replica has all experts: what ep leaves of tp."""
+    return max(tp // ep, 1)
+
+
+def shares_experts(plan: Plan) -> bool:
+    """Whether replicas, each with its own attention, share experts."""
+    return bool(plan.ep * plan.etp > plan.tp)
 
 
 def serving_plan(
@@ -24,11 +34,11 @@ def serving_plan(
 ) -> Plan:
     """A plan of `replicas` that each have their own attention and cache.
 
-    Experts are spread over `ep` ranks, of one replica or of several that share them; without `etp`
-    those that tp has beyond that split each expert. Engines send a token once to each node and
-    forward it there (DeepEP, pplx-kernels).
+    Experts are spread over `ep` ranks, of one replica or of several that share them, and each is
+    split over `etp` ranks; without it over those that tp has beyond ep. Engines send a token once
+    to each node and forward it there (DeepEP, pplx-kernels).
     """
-    left = max(tp // ep, 1) if model.is_moe else 1
+    left = usual_etp(tp, ep) if model.is_moe else 1
     return Plan(
         tp=tp,
         pp=pp,

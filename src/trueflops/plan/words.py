@@ -13,6 +13,7 @@ from typing import Any, Final
 from trueflops.errors import BadInput, shorten
 from trueflops.language import say
 from trueflops.plan.plan import Plan
+from trueflops.plan.serving import shares_experts
 
 
 def describe_plan(plan: Plan) -> str:
@@ -33,7 +34,8 @@ def flags_of(plan: Plan) -> str:
 def serving_words(plan: Plan) -> list[str]:
     """The flags of a plan that serves: replicas are what tp and pp leave of the cluster."""
     degrees = [_if_not(name, getattr(plan, name), 1) for name in ("dcp", "pp", "ep")]
-    return [f"tp {_number(plan.tp)}", *(word for each in degrees for word in each)]
+    words = [f"tp {_number(plan.tp)}", *(word for each in degrees for word in each)]
+    return words + (_if_not("etp", plan.etp, 1) if shares_experts(plan) else [])
 
 
 def worker_words(plan: Plan) -> list[str]:
@@ -48,7 +50,7 @@ def read_worker(text: str, flag: str) -> tuple[int, dict[str, int]]:
         raise BadInput(
             say(
                 "--{flag} {text}: write how many workers and their degrees, as 2xtp4 or "
-                "1xtp1dp16ep16 (tp, dcp, pp, ep; dp: attention replicas that share the experts)",
+                "1xtp1dp16ep16 (tp, dcp, pp, ep, etp; dp: attention replicas that share experts)",
                 flag=flag,
                 text=shorten(text),
             )
@@ -61,8 +63,8 @@ def read_worker(text: str, flag: str) -> tuple[int, dict[str, int]]:
     return int(found[1] or 1), {name: int(number) for name, number in degrees}
 
 
-_WORKER: Final = re.compile(r"(?:([1-9]\d{0,5})x)?((?:(?:tp|dcp|pp|dp|ep)[1-9]\d{0,5})+)")
-_DEGREE: Final = re.compile(r"(tp|dcp|pp|dp|ep)(\d+)")
+_WORKER: Final = re.compile(r"(?:([1-9]\d{0,5})x)?((?:(?:tp|dcp|pp|dp|ep|etp)[1-9]\d{0,5})+)")
+_DEGREE: Final = re.compile(r"(tp|dcp|pp|dp|ep|etp)(\d+)")
 
 
 def serving_flags(plan: Plan) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from trueflops.catalog import Accelerator
 from trueflops.catalog.facts import read_toml
+from trueflops.plan import Plan, shares_experts
 from trueflops.units import GIBI
 
 _DATA: Final = Path(__file__).parent / "data" / "engines.toml"
@@ -98,16 +99,24 @@ class Engine:
     """Which cached keys it can spread over ranks that would all hold them: none, those of attention
     that sees every key, those that an indexer chooses from, too."""
     hands_over: bool  # whether a worker that read a prompt can hand its cache to one that writes
+    divides: bool  # whether replicas of attention that share experts divide its budgets
     source: str
     shares: tuple[tuple[int, float], ...] = ()  # memory_share from so many ranks on, most first
+    padded_graphs: tuple[int, ...] = ()  # requests of the largest graph, on few ranks and on many
+    typed: frozenset[str] = frozenset()  # settings that were named, which nothing else changes
 
     def but(self, **changes: Any) -> Engine:
         """The same engine, otherwise set."""
         return replace(self, **changes)
 
+    def naming(self, **settings: Any) -> Engine:
+        """The same with settings that whoever deploys it named; its share is of any ranks then."""
+        shares = () if "memory_share" in settings else self.shares
+        return self.but(**settings, shares=shares, typed=self.typed.union(settings))
+
     def told(self, most: int) -> Engine:
         """The same with --max-num-seqs or its kin: so many requests at once, with drafts, too."""
-        return self.but(most_sequences=most, most_drafting=0)
+        return self.naming(most_sequences=most, most_drafting=0)
 
     def drafting(self) -> Engine:
         """The same with drafts."""
@@ -168,27 +177,36 @@ def engine_on(name: str, chip: Accelerator, release: str = "") -> Engine:
     engine = engine.but(**own | _older(said, release))
     if "share_by" not in said:
         return engine
+    if not _rule(said, release):
+        engine = engine.but(padded_graphs=tuple(row["graphs"]))
     ranks = (32, 16, 8, 4, 2, 1)
     return engine.but(shares=tuple((n, _share(said, row, memory, n, release)) for n in ranks))
 
 
-def sharing_experts(engine: Engine, chip: Accelerator, ranks: int, replicas: int) -> Engine:
-    """SGLang with --enable-dp-attention: `replicas` of its `ranks` have attention of their own.
+def sharing_experts(engine: Engine, chip: Accelerator, plan: Plan) -> Engine:
+    """An engine on a chip as it sets itself up for a plan.
 
-    A chunk is divided among them, admission is bolder, and more memory is left for what is padded:
-    3 MiB for each request of each graph, and half as much again for graphs of more than 300
-    (server_args.py, _handle_data_parallelism and _handle_gpu_memory_settings). Requests that run at
-    once are those of all replicas, where a number is set (kv_cache_configurator.py, attn_dp_size).
+    SGLang with --enable-dp-attention, where some of its ranks have attention of their own: a chunk
+    is divided among them, admission is bolder, and since 0.5.3 more memory is left for what is
+    padded: 3 MiB for each request of the largest graph and replica, and half as much again above
+    300 requests (server_args.py, _handle_data_parallelism and reserve_for_graph_mb).
+    Requests that run at once are those of all replicas, where a number is set
+    (kv_cache_configurator.py, attn_dp_size).
     """
+    if not (engine.divides and shares_experts(plan)):
+        return engine
+    together = plan.ep * plan.etp
+    replicas, ranks = int(together / plan.tp), int(together * plan.pp)
     memory = (chip.get("memory.capacity") or 0.0) / GIBI
-    row = next(r for r in _described()[engine.name]["by_memory"] if memory >= r["least_gib"])
-    graphs = row["graphs"][ranks >= MANY_RANKS]
+    graphs = engine.padded_graphs[ranks >= MANY_RANKS] if engine.padded_graphs else 0
     padded = graphs * replicas * (4.5 if graphs > 300 else 3.0) / 1024
-    share = round(engine.share(ranks) - padded / memory, 3)
+    divided: dict[str, Any] = {
+        "step_tokens": max(engine.step_tokens // replicas, 1),
+        "most_drafting": engine.most_drafting // replicas,
+        "memory_share": round(engine.share(ranks) - padded / max(memory, 1.0), 3),
+    }
     return engine.but(
-        step_tokens=max(engine.step_tokens // replicas, 1),
-        most_drafting=engine.most_drafting // replicas,
-        memory_share=share,
+        **{key: value for key, value in divided.items() if key not in engine.typed},
         shares=(),
         reserve=BOLDER * engine.reserve,
         reserve_at_first=BOLDER * engine.reserve_at_first,
@@ -226,12 +244,16 @@ def _older(said: dict[str, Any], release: str) -> dict[str, Any]:
     return found
 
 
+def _rule(said: dict[str, Any], release: str) -> dict[str, Any]:
+    """How a release chose its share, if otherwise than the newest."""
+    return next((r for r in said["share_by"] if is_before(release, r["before"])), {})
+
+
 def _share(
     said: dict[str, Any], row: dict[str, Any], memory: float, ranks: int, release: str
 ) -> float:
     """What SGLang keeps for weights and cache: 1 − reserved / memory, or a table by ranks."""
-    older = (r for r in said["share_by"] if is_before(release, r["before"]))
-    rule: dict[str, Any] = next(older, {})
+    rule = _rule(said, release)
     if "by_ranks" in rule:
         return float(next(share for least, share in rule["by_ranks"] if ranks >= least))
     if rule:

@@ -173,7 +173,7 @@ def _roomier(
             continue
         end = seen[plan][-1] if plan in seen else server.predict(plan)
         if not end.most_requests or (end.batch == end.most_requests and limits.met(end)):
-            dcp = end.spread_for(server.engine.most_sequences)
+            dcp = end.spread_for(end.engine.most_sequences)
             found += [plan.but(dcp=dcp)] if dcp > plan.dcp else []
     return found
 

@@ -64,10 +64,15 @@ def cuts(server: Server) -> Iterator[tuple[Plan, str]]:
     for tp in divisors(count):
         for pp in divisors(count // tp):
             replicas = count // (tp * pp)
-            spans = divisors(tp * replicas) if server.model.is_moe else [1]
-            for ep in spans:
+            moe = server.model.is_moe
+            spans: list[tuple[int, int | None]] = [(1, None)]
+            if moe:
+                spans = [(ep, None) for ep in divisors(tp * replicas)]
+            if moe and replicas > 1:
+                spans.append((1, tp * replicas))  # every expert is split over all replicas
+            for ep, etp in spans:
                 plan = serving_plan(
-                    server.model, server.dtype, tp=tp, pp=pp, replicas=replicas, ep=ep
+                    server.model, server.dtype, tp=tp, pp=pp, replicas=replicas, ep=ep, etp=etp
                 )
                 if sliced and (tp, pp, ep) != (1, 1, 1):
                     yield plan, say("NCCL does not join slices of one GPU")
@@ -103,6 +108,7 @@ def prepare_plans(server: Server, plans: list[Plan], batches: Iterable[int] | No
 
 def _shapes(server: Server, plan: Plan, loads: Iterable[int]) -> Iterator[Shape]:
     """Passes of a plan with so many requests in every replica, of which some may wait."""
+    server = server.on(plan)
     reading = server.passes.costs(plan, 1.0, float(server.workload.input), 0.0)
     most, room = server.memory.of(plan, reading, 1)[2:]
     for batch in loads:
@@ -157,7 +163,7 @@ def loaded_points(server: Server, plans: list[Plan], limits: Limits) -> Iterator
     read = float(server.workload.input)
     server.passes.prepare((plan, 1.0, read, 0.0) for plan in plans)
     room = {plan: server.most_requests(plan) for plan in plans}
-    held = {plan: min(most, server.engine.most_sequences) for plan, most in room.items() if most}
+    held = {p: min(most, server.on(p).engine.most_sequences) for p, most in room.items() if most}
     batches = {plan: batches_up_to(most) for plan, most in held.items()}
     prepare_plans(server, list(held), sorted({n for each in batches.values() for n in each}))
     for plan in held:

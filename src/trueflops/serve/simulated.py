@@ -36,8 +36,8 @@ class Deployed:
     """One plan of a server; what its steps take is priced once for all loads of like lengths."""
 
     def __init__(self, server: Server, plan: Plan, engine: Engine | None = None) -> None:
-        self.server, self.plan = server, plan
-        own = engine or server.engine
+        self.server, self.plan = server.on(plan), plan
+        own = engine or self.server.engine
         self.engine = own.drafting() if server.speculator else own
         self._clocks: dict[tuple[float, ...], StepClock] = {}
         self._cache_tokens: dict[tuple[float, ...], float] = {}

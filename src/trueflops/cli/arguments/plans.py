@@ -312,6 +312,13 @@ def infer_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument("--pp", type=whole, default=None, metavar="N", help="pipeline stages")
     plan.add_argument("--ep", type=whole, default=None, metavar="N", help="expert parallel")
     plan.add_argument(
+        "--etp",
+        type=whole,
+        default=None,
+        metavar="N",
+        help="ranks that split each expert, of all attention replicas that share it",
+    )
+    plan.add_argument(
         "--dcp",
         type=whole,
         default=None,

@@ -70,11 +70,17 @@ def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Depl
     attention = said.pop("dp_attention", False)
     if engine == "sglang" and said.get("dp", 1) == 1:  # off then: _handle_data_parallelism
         attention = False
+    ranks = said.get("tp", 1) * said.get("dp", 1)
     if engine == "vllm" and said.get("ep"):  # experts lie on all ranks
-        said["ep"] = said.get("tp", 1) * said.get("dp", 1)
+        said["ep"] = ranks
+    elif engine == "vllm" and said.get("dp", 1) > 1:  # docs/serving/data_parallel_deployment.md:
+        said["etp"] = ranks  # by default expert layers are a tensor-parallel group of dp x tp
     if attention and engine in ("sglang", "trt-llm"):  # tp there counts all ranks
-        dp = said.get("dp") or said.get("tp", 1)
-        said["tp"], said["dp"] = max(said.get("tp", 1) // dp, 1), dp
+        ranks = said.get("tp", 1)
+        dp = said.get("dp") or ranks
+        said["tp"], said["dp"] = max(ranks // dp, 1), dp
+        if said.get("ep", 1) < ranks:  # moe_tp_size is what ep leaves of all ranks
+            said["etp"] = ranks // said.get("ep", 1)
         for shared in ("max_num_seqs", "max_num_batched_tokens") if engine == "sglang" else ():
             if shared in said:  # of all replicas: server_args.py, kv_cache_configurator.py
                 said[shared] = max(said[shared] // dp, 1)

@@ -19,8 +19,10 @@ class Deployed:
     model: str = ""
     tp: int | None = None
     pp: int | None = None
-    dp: int | None = None  # replicas, each with its own attention
+    dp: int | None = None  # replicas of a server, each with its own attention
+    servers: int | None = None  # of these beside each other
     ep: int | None = None
+    etp: int | None = None  # ranks that split each expert, where replicas share experts
     dcp: int | None = None  # ranks of tp over which cached keys are spread
     weights: str | None = None
     cache: str | None = None
@@ -45,7 +47,12 @@ class Deployed:
     @property
     def accelerators(self) -> int:
         """How many the command asks for."""
-        return (self.tp or 1) * (self.pp or 1) * (self.dp or 1)
+        return (self.tp or 1) * (self.pp or 1) * (self.dp or 1) * (self.servers or 1)
+
+    @property
+    def shares_experts(self) -> bool:
+        """Whether its replicas share experts."""
+        return (self.ep or 1) * (self.etp or 1) > (self.tp or 1)
 
 
 @dataclass(frozen=True)

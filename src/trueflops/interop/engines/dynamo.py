@@ -21,8 +21,7 @@ def write_graph(
 ) -> str:
     """Dynamo's DynamoGraphDeployment: a frontend, and so many workers."""
     tp, pp, dp = deployed.tp or 1, deployed.pp or 1, deployed.dp or 1
-    shared = (deployed.ep or 1) > 1 and dp > 1
-    worker = deployed if shared else replace(deployed, dp=None)
+    shared = deployed.shares_experts
     words = ["--model-path" if deployed.engine != "vllm" else "--model", "$(MODEL)"]
     if deployed.engine == "trt-llm":
         if deployed.cache is not None:
@@ -33,18 +32,19 @@ def write_graph(
             raise BadInput(
                 say("--emit dynamo: it has no flag for TensorRT-LLM's drafts; write --emit trtllm")
             )
-        group = replace(worker, tp=tp * dp) if shared else worker
+        group = replace(deployed, tp=tp * dp) if shared else deployed
         for field, flag in _DYNAMO_TRTLLM.items():
             value = getattr(group, field)
             words += [flag, f"{value}"] if value is not None else []
         words += ["--enable-attention-dp"] if shared else []
     else:
-        for each in engine_words(worker):
+        for each in engine_words(deployed):
             words += each.replace(CHECKPOINT, "$(DRAFT)").split(" ")
-    gpus = tp * pp * (dp if shared else 1)
     args = "".join(f'          - "{word}"\n' for word in words)
     name = deployed.engine.replace("-", "").replace(".", "")
-    drafter = '          - name: DRAFT\n            value: "SET-ME"\n' if worker.draft_model else ""
+    drafter = (
+        '          - name: DRAFT\n            value: "SET-ME"\n' if deployed.draft_model else ""
+    )
     return (
         "".join(f"# {line}\n" for line in about.splitlines())
         + f"""# Set MODEL's value and the images; then: kubectl apply -f graph.yaml
@@ -64,7 +64,7 @@ spec:
           image: nvcr.io/nvidia/ai-dynamo/{_IMAGES[deployed.engine]}:my-tag
   - name: Worker
     type: worker
-    replicas: {1 if shared else dp}
+    replicas: {deployed.servers or 1}
     podTemplate:
       spec:
         containers:
@@ -80,7 +80,7 @@ spec:
           args:
 {args}          resources:
             limits:
-              nvidia.com/gpu: "{gpus}"
+              nvidia.com/gpu: "{tp * pp * dp}"
 """
     )
 
@@ -117,8 +117,8 @@ def read_graph(text: str, where: str) -> Deployed:
     name, line, replicas = workers[0]
     said = read_command(line, where=where)
     others = tuple(f"component {printable(other)}" for other, *_ in workers[1:])
-    dp = (said.dp or 1) * replicas
-    return replace(said, dp=dp if dp > 1 else said.dp, ignored=(*said.ignored, *others))
+    servers = replicas if replicas > 1 else None
+    return replace(said, servers=servers, ignored=(*said.ignored, *others))
 
 
 def _components(text: str) -> list[tuple[str, list[str]]]:

@@ -45,7 +45,8 @@ _COMMANDS: Final = {
     "llama.cpp": 'llama-server --model "$MODEL"',
 }
 _DRAFT: Final = "DRAFT=${DRAFT:?the drafter: a folder or a name on Hugging Face}"
-_REPLICAS: Final = re.compile(r"^REPLICAS=(\d{1,6})$", re.MULTILINE)
+_SERVERS: Final = re.compile(r"^(?:REPLICAS|SERVERS)=(\d{1,6})\b", re.MULTILINE)
+_NODES: Final = re.compile(r"^NODES=(\d{1,6})\b", re.MULTILINE)
 _CHECKPOINT: Final = re.compile(
     r"^# MODEL must be a checkpoint whose weights are (\S+)$", re.MULTILINE
 )
@@ -102,8 +103,9 @@ def read_deployment(path: Path) -> Deployed:
     said = read_command(text, where=where)
     if said.engine == "trt-llm":
         said = _with_options(said, _OPTIONS.search(text), path)
-    if found := _REPLICAS.search(text):
-        said = replace(said, dp=int(found[1]))
+    if found := _SERVERS.search(text):
+        nodes = _NODES.search(text)
+        said = replace(said, servers=int(found[1]) * int(nodes[1] if nodes else 1))
     return _with_checkpoint(with_drafter(said, text), text)
 
 
@@ -148,7 +150,7 @@ def _check(deployed: Deployed, per_node: int) -> None:
                 all=tp * dp,
             )
         )
-    if deployed.engine == "trt-llm" and _attention_dp(deployed) and tp > 1:
+    if deployed.engine == "trt-llm" and deployed.shares_experts and tp > 1:
         raise BadInput(
             say(
                 "tp {tp} with {dp} replicas of attention: TensorRT-LLM splits attention over all "
@@ -164,15 +166,17 @@ def _check(deployed: Deployed, per_node: int) -> None:
             raise BadInput(
                 say("llama.cpp splits rows or layers, not both; ask for --tp or --pp alone")
             )
-        if (deployed.ep or 1) > 1:
-            raise BadInput(say("llama.cpp does not spread experts over ranks; ask for --ep 1"))
+        if (deployed.ep or 1) > 1 or deployed.shares_experts:
+            raise BadInput(
+                say("llama.cpp does not spread experts over ranks; ask for no --ep and no --etp")
+            )
 
 
 def _engine_words(deployed: Deployed) -> list[str]:
     """The flags, with what an engine calls the ranks of attention and how it counts drafts."""
     deployed = counted_by(deployed)
     tp, dp = deployed.tp or 1, deployed.dp or 1
-    if deployed.engine == "sglang" and dp > 1 and (deployed.ep or 1) > 1:
+    if deployed.engine == "sglang" and deployed.shares_experts:
         most, chunk = deployed.max_num_seqs, deployed.max_num_batched_tokens
         whole_group = replace(
             deployed,
@@ -200,10 +204,8 @@ def _engine_words(deployed: Deployed) -> list[str]:
 
 
 def _script(deployed: Deployed, about: str, per_node: int, before: list[str]) -> str:
-    ranks = (deployed.tp or 1) * (deployed.pp or 1)
-    dp = deployed.dp or 1
-    own = deployed.engine in ("vllm", "sglang") or _attention_dp(deployed)
-    group = ranks * (dp if own else 1)
+    ranks = (deployed.tp or 1) * (deployed.pp or 1) * (deployed.dp or 1)
+    servers = deployed.servers or 1
     words = _engine_words(deployed)
     lines = ["#!/usr/bin/env bash", *(f"# {line}" for line in about.splitlines())]
     lines += [
@@ -215,16 +217,21 @@ def _script(deployed: Deployed, about: str, per_node: int, before: list[str]) ->
         *before,
     ]
     command = _COMMANDS[deployed.engine]
-    if group > per_node:
-        nodes = -(-group // per_node)
+    if ranks > per_node:
+        nodes = -(-ranks // per_node)
+        if servers > 1:
+            lines.append(f"SERVERS={servers}  # groups of nodes: run this in each")
         lines.append(f"# {nodes} nodes: {_ACROSS[deployed.engine]}")
         words += _across_words(deployed.engine, nodes)
-    if dp == 1 or own:
+    each = per_node // ranks  # servers of a node
+    if servers == 1 or not each:
         lines.append(" \\\n  ".join([command, *words, '--port "$PORT"', '"$@"']))
         return "\n".join(lines) + "\n"
+    if servers > each:
+        lines.append(f"NODES={-(-servers // each)}  # run this on each of them")
     lines += [
-        f"REPLICAS={dp}",
-        "for i in $(seq 0 $((REPLICAS - 1))); do",
+        f"SERVERS={min(servers, each)}",
+        "for i in $(seq 0 $((SERVERS - 1))); do",
         f"  export CUDA_VISIBLE_DEVICES=$(seq -s, $((i * {ranks})) $((i * {ranks} + {ranks - 1})))",
         " \\\n    ".join([f"  {command}", *words, '--port "$((PORT + i))"', '"$@" &']),
         "done",
@@ -253,14 +260,9 @@ def _across_words(engine: str, nodes: int) -> list[str]:
     return []
 
 
-def _attention_dp(deployed: Deployed) -> bool:
-    """Whether replicas of attention share experts."""
-    return (deployed.dp or 1) > 1 and (deployed.ep or 1) > 1
-
-
 def _options(deployed: Deployed, about: str) -> str:
     """TensorRT-LLM's LlmArgs."""
-    shared = _attention_dp(deployed)
+    shared = deployed.shares_experts
     group = (deployed.tp or 1) * (deployed.dp or 1) if shared else deployed.tp
     spoken = VOCABULARIES["trt-llm"]
     values: dict[str, Any] = {}

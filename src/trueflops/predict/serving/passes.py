@@ -22,7 +22,7 @@ from trueflops.graph.kinds import CollectiveKind
 from trueflops.graph.passes import format_named
 from trueflops.graph.program import AXES, SHAPING, STRUCTURE
 from trueflops.model import Model
-from trueflops.plan import Plan
+from trueflops.plan import Plan, shares_experts
 from trueflops.predict.costs import Costs, PieceCost, merged, program_costs
 from trueflops.predict.serving.interleaved import interleaved
 from trueflops.predict.serving.ranks import uneven_experts
@@ -149,7 +149,7 @@ class Passes:
 
     def _interleaves(self, plan: Plan, batch: Size, seq: Size) -> bool:
         """Whether two halves of the tokens hide each other's way to experts on other ranks."""
-        apart = self.engine.two_batches and bool(plan.ep * plan.etp > plan.tp)
+        apart = self.engine.two_batches and shares_experts(plan)
         return apart and bool(np.all(np.asarray(batch * seq) >= 2.0))
 
     def _priced(self, plan: Plan, batch: Size, seq: Size, past: Size, verifies: bool) -> Costs:
@@ -215,7 +215,7 @@ class Passes:
             key = (*_shape(plan), batch, seq, past, False)
             if key not in self._remembered:
                 alone = [float(getattr(plan, axis)) == 1.0 for axis in AXES]
-                alone.append(bool(plan.ep * plan.etp <= plan.tp))  # a replica has all experts
+                alone.append(not shares_experts(plan))
                 others = tuple(getattr(plan, name) for name in STRUCTURE)
                 few, dense = self._few(batch, seq), bool(self._dense(seq, past))
                 alike = (*alone, *others, seq, few, self._block(plan), dense)

@@ -129,7 +129,7 @@ class Pools:
             decode=step,
             memory=memory,
             prefill_memory=self._memory(prefill.plan, read.together)[0],
-            capacity_bytes=self.server.memory.capacity(decode.plan),
+            capacity_bytes=self.server.on(decode.plan).memory.capacity(decode.plan),
             cache_bytes_per_request=self.server.memory.cache_per_request(Plan()),
             cache_bytes_per_accelerator=per_request,
             most_requests=most,
@@ -148,7 +148,7 @@ class Pools:
 
     def reading(self, plan: Plan, most_together: int) -> Reading:
         """A worker's prefill: of one prompt, and of as many as fill a pass."""
-        server, asked = self.server, self.server.workload
+        server, asked = self.server.on(plan), self.server.workload
         passes = server.passes
 
         def read(together: int) -> Term:
@@ -210,12 +210,13 @@ class Pools:
         its cache has room for and its engine lets in.
         """
         most, room = self._memory(plan, 1)[2:]
-        let_in = self.server.engine.most_sequences
+        let_in = self.server.on(plan).engine.most_sequences
         return min(most, let_in), min(room, let_in)
 
     def _memory(self, plan: Plan, batch: int) -> tuple[Term, float, int, int]:
-        costs = self.server.passes.costs(plan, 1.0, float(self.server.workload.input), 0.0)
-        return self.server.memory.of(plan, costs, batch)
+        server = self.server.on(plan)
+        costs = server.passes.costs(plan, 1.0, float(server.workload.input), 0.0)
+        return server.memory.of(plan, costs, batch)
 
     def _usd(self, rate: Estimate) -> Estimate | None:
         if not self.server.rent:

@@ -34,7 +34,7 @@ from trueflops.predict.serving.speculator import Outlook, Speculator
 from trueflops.predict.serving.stage_memory import memory_of
 from trueflops.predict.serving.stages import StagedPasses
 from trueflops.profile import Engine, Profile
-from trueflops.profile.engines import USUAL, engine_of
+from trueflops.profile.engines import USUAL, engine_of, sharing_experts
 from trueflops.runtime import Estimate, Term, leaf, reaching, total
 from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
@@ -75,9 +75,8 @@ class Server:
     ) -> None:
         self.model, self.workload, self.pue = model, workload, pue
         self.cluster, self.profile = cluster, profile
-        self.engine = engine or engine_of(USUAL)
-        if speculation:
-            self.engine = self.engine.drafting()
+        self._asked = engine or engine_of(USUAL)  # from which `on` makes a plan's
+        self.engine = self._asked.drafting() if speculation else self._asked
         self.offload, self.length = offload, length  # longest request; None: as the load has it
         self.passes = self._passes(weights, cache_bits, stages)
         self.speculator = (
@@ -137,6 +136,20 @@ class Server:
             self.passes, self.engine, self.workload, length=self.length, speculator=self.speculator
         )
 
+    def on(self, plan: Plan) -> Server:
+        """The same server, its engine as it sets itself up for a plan."""
+        engine = sharing_experts(self._asked, self.cluster.accelerator, plan)
+        if engine is self._asked:
+            return self
+        other = copy(self)
+        other.engine = engine.drafting() if self.speculator else engine
+        other.passes = copy(self.passes)  # which cost what they cost
+        other.passes.engine = other.engine
+        if self.speculator:
+            other.speculator = copy(self.speculator)
+            other.speculator.passes = other.passes
+        return other
+
     def asked(self, workload: Serving) -> Server:
         """The same server under another load; passes of the same shape are priced once."""
         other = copy(self)
@@ -145,6 +158,9 @@ class Server:
 
     def predict(self, plan: Plan) -> ServingPoint:
         """Prefill, decode, memory and what follows from them."""
+        return self.on(plan)._point(plan)
+
+    def _point(self, plan: Plan) -> ServingPoint:
         asked = self.workload
         replicas = max(int(self.cluster.count // (plan.tp * plan.pp)), 1)
         batch = ceil(asked.concurrency / replicas)
@@ -226,7 +242,8 @@ class Server:
 
     def prefill(self, plan: Plan) -> Term:
         """The prefill of one request alone, without the rest of a point."""
-        return self._alone(self._read(plan, 1)[1], plan)
+        own = self.on(plan)
+        return own._alone(own._read(plan, 1)[1], plan)
 
     def decode(self, plan: Plan) -> Term:
         """A decode step of all requests, without the rest of a point."""
@@ -235,7 +252,8 @@ class Server:
 
     def most_requests(self, plan: Plan) -> int:
         """How many requests the cache of one replica can hold."""
-        return self.memory.of(plan, self.passes.unpriced(plan, *self.mix.prompts(1.0)), 1)[2]
+        own = self.on(plan)
+        return own.memory.of(plan, own.passes.unpriced(plan, *own.mix.prompts(1.0)), 1)[2]
 
     def prefill_program(self, plan: Plan) -> Program:
         """What runs when one prompt is read, or each chunk of it."""

@@ -17,12 +17,13 @@ from trueflops.errors import BadInput, TrueflopsError, UnknownName
 from trueflops.graph.formats import format_named
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.plan.serving import usual_etp
 from trueflops.predict.costs import Costs
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving.memory import KvCache, ServerMemory
 from trueflops.predict.serving.passes import Passes
 from trueflops.profile import Engine, engine_of, engine_on
-from trueflops.profile.engines import CHUNKED_FROM, is_before, release_on
+from trueflops.profile.engines import CHUNKED_FROM, is_before, release_on, sharing_experts
 from trueflops.records.chips import chip_of, cluster_of_cut
 from trueflops.records.tables import Row, Table
 from trueflops.runtime.terms import Estimate
@@ -215,9 +216,10 @@ class _Start:
         said_of_chip, notes = text(row, "accelerator"), text(row, "notes")
         total = _TOTAL.search(f"{said_of_chip}; {notes}")
         free = _FREE.search(said_of_chip) or _FREE_BEFORE.search(notes)
+        plan = layout.plan(model, passes.dtype)
         memory = ServerMemory(
             passes,
-            engine,
+            sharing_experts(engine, chip, plan),
             Serving(length, 1, 1),
             length=length,
             visible=float(total[1]) * GIBI if total else None,
@@ -225,7 +227,7 @@ class _Start:
             towers=tower.parameters if tower else 0.0,
             encoding=_encoding(row, engine, tower, layout.tp),
         )
-        return cls(memory, layout.plan(model, passes.dtype))
+        return cls(memory, plan)
 
     @property
     def has_room(self) -> bool:
@@ -274,12 +276,11 @@ def _in_chunks(model: Model, tower: Tower | None, chip: Accelerator, length: int
 def _layout(row: Row, engine: str, model: Model) -> Layout:
     tp, pp, dp = count(row, "tp", 1), count(row, "pp", 1), count(row, "dp", 1)
     ep = count(row, "ep", 1) if model.is_moe else 1
-    etp = max(tp // ep, 1) if model.is_moe else 1
-    if engine == "sglang" and dp > 1:  # attention's ranks are tp / dp, and experts over all
+    if engine == "sglang" and dp > 1:  # attention's ranks are tp / dp
         tp = max(tp // dp, 1)
-        return Layout(tp, pp, dp, ep, etp, spread_over(text(row, "notes"), model, tp))
-    dcp = spread_over(text(row, "notes"), model, tp)
-    return Layout(tp, pp, 1 if ep <= tp else dp, ep, etp, dcp)
+    # Replicas share experts: each is split over the ranks that ep leaves of all.
+    etp = usual_etp(tp * dp, ep) if model.is_moe else 1
+    return Layout(tp, pp, dp, ep, etp, spread_over(text(row, "notes"), model, tp))
 
 
 def _engine(
@@ -304,13 +305,13 @@ def _engine(
     if _EAGER.search(text(row, "notes")):
         engine = engine.uncaptured()
     if stated := share(row, "gpu_memory_utilization"):
-        engine = engine.but(memory_share=stated, shares=())
+        engine = engine.naming(memory_share=stated)
     own = {
         "step_tokens": whole(row, "max_num_batched_tokens"),
         "most_sequences": whole(row, "max_num_seqs"),
         "block": whole(row, "block_size"),
     }
-    engine = engine.but(**{key: value for key, value in own.items() if value})
+    engine = engine.naming(**{key: value for key, value in own.items() if value})
     if first_engine and tower and tower.picture:
         # Its trial pass took as many requests as images of the largest size fit into a step, each
         # with one (worker/model_runner.py, profile_run: max_num_batched_tokens // max_mm_tokens).

@@ -20,6 +20,7 @@ from trueflops.interop.engines import Deployed as Launched
 from trueflops.interop.engines import read_command
 from trueflops.interop.engines.deployed import VOCABULARIES
 from trueflops.model import Model
+from trueflops.plan.serving import usual_etp
 from trueflops.predict.released import served_weights
 from trueflops.predict.serving import Speculation
 from trueflops.profile import Engine
@@ -28,7 +29,6 @@ from trueflops.profile.engines import (
     engine_on,
     is_before,
     release_on,
-    sharing_experts,
 )
 from trueflops.records.chips import chip_of, how_many
 from trueflops.records.tables import Row, Table
@@ -173,7 +173,7 @@ def _run(row: Row) -> Deployment:
         cache_bits(said.cache or ""),
         framework,
         _speculation(said, model),
-        engine=_engine(row, said, engine_on(framework, chip, release), chip, layout),
+        engine=_engine(row, said, engine_on(framework, chip, release)),
     )
 
 
@@ -202,9 +202,8 @@ def _layout(said: Launched, model: Model, devices: int, flags: str) -> Layout:
     dcp = spread_over(flags, model, tp)
     if not model.is_moe:
         return Layout(tp, pp, dp, dcp=dcp)
-    ranks = tp * dp
-    ep = ranks if said.engine == "vllm" and said.ep else said.ep or 1
-    return Layout(tp, pp, dp, ep, max(ranks // ep, 1), dcp)
+    ep = tp * dp if said.engine == "vllm" and said.ep else said.ep or 1
+    return Layout(tp, pp, dp, ep, said.etp or usual_etp(tp, ep), dcp)
 
 
 def _speculation(said: Launched, model: Model) -> Speculation | None:
@@ -246,21 +245,18 @@ def _as_run(weights: str, framework: str, release: str, chip: Accelerator) -> st
     return "int4-experts" if older or capability < HOPPER else weights
 
 
-def _engine(row: Row, said: Launched, usual: Engine, chip: Accelerator, layout: Layout) -> Engine:
+def _engine(row: Row, said: Launched, usual: Engine) -> Engine:
     """The engine as the row or its launch command sets it."""
-    engine, flags, budget = usual, text(row, "flags"), said.max_num_batched_tokens
-    if "enable-dp-attention" in flags and layout.replicas > 1:
-        engine = sharing_experts(engine, chip, layout.tp * layout.replicas, layout.replicas)
-    if not budget and usual.name == "vllm" and not usual.chunked:
-        length = said.max_model_len or 0
+    engine, flags, length = usual, text(row, "flags"), said.max_model_len or 0
+    if said.max_num_batched_tokens:
+        engine = engine.naming(step_tokens=said.max_num_batched_tokens)
+    elif usual.name == "vllm" and not usual.chunked and length <= CHUNKED_FROM:
         # A step of the first engine has room for the longest request (engines.toml, step_tokens).
-        budget = max(length, usual.step_tokens) if length <= CHUNKED_FROM else None
-    if budget:
-        engine = engine.but(step_tokens=budget)
+        engine = engine.but(step_tokens=max(length, usual.step_tokens))
     if said.max_num_seqs:
         engine = engine.told(said.max_num_seqs)
     if said.memory_share:
-        engine = engine.but(memory_share=said.memory_share, shares=())
+        engine = engine.naming(memory_share=said.memory_share)
     if said.enforce_eager:
         engine = engine.uncaptured()
     if "async-scheduling" in flags:
