@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_what_is_written_is_read_back(tool: str, engine: str, cut: Cut, tmp_path
     said = read_deployment(tmp_path / next(iter(files)))
     degrees = (said.tp, said.pp, said.dp, said.servers, said.ep)
     assert (*(degree or 1 for degree in degrees), said.etp or 0) == cut
-    left = {"tp": None, "pp": None, "dp": None, "servers": None, "ep": None}
+    left: dict[str, Any] = dict.fromkeys(("tp", "pp", "dp", "servers", "ep"))
     assert replace(said, model="", **left) == replace(asked, **left)
     assert said.accelerators == cut[0] * cut[1] * cut[2] * cut[3]
 
