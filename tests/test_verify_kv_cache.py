@@ -129,6 +129,19 @@ def test_a_capped_pool_stands_apart(judge: Judge) -> None:
     assert not found.rows[0].scored
 
 
+@pytest.mark.parametrize(("share", "apart"), [("", True), ("0.88", False)])
+def test_a_cache_that_the_default_share_cannot_hold_stands_apart(
+    share: str, apart: bool, judge: Judge
+) -> None:
+    """51 GiB of weights and 18 of cache; SGLang's share of 16 ranks was 0.79 until 0.4.8: 63."""
+    found = judge(
+        f"a,log,sglang,0.4.6,deepseek-ai/DeepSeek-V3,fp8,auto,H100-80GB,80,16,1,16,,{share},,,,"
+        ",,,17.99,,,274934,,dp attention"
+    )
+    assert bool(_of(found, "kv_bytes").about.apart) == apart
+    assert apart or abs(_of(found, "kv_bytes").error) < 0.1
+
+
 def test_a_checkpoint_may_ask_for_its_cache(judge: Judge) -> None:
     row = (
         "a,log,vllm,{0},nvidia/Llama-3.1-8B-Instruct-FP8,fp8,auto,H100,80,1,1,,,0.9,8192,,8,,,,,,,"

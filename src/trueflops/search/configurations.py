@@ -20,6 +20,7 @@ from trueflops.predict import Point, PooledPoint, Server, ServingPoint
 from trueflops.search.pooled import PoolSearch
 from trueflops.search.serving import (
     Limits,
+    around_limits,
     busiest,
     cuts,
     loaded_points,
@@ -137,12 +138,9 @@ def _at_any_load(
 ) -> list[Point]:
     """Each plan at the largest load that it answers in time; what is refused is counted."""
     refused = tally.refused
-    by_plan: dict[Plan, list[ServingPoint]] = {}
-    for each in loaded_points(server, plans, limits):
-        by_plan.setdefault(each.plan, []).append(each)
+    by_plan = around_limits(server, plans, limits)
     roomier = _roomier(server, limits, plans, by_plan)
-    for each in loaded_points(server, roomier, limits):
-        by_plan.setdefault(each.plan, []).append(each)
+    by_plan |= around_limits(server, roomier, limits)
     tally.tried += len(roomier)
     refused["memory"] += len(plans) + len(roomier) - len(by_plan)
     found: list[tuple[Plan, Point]] = []

@@ -160,18 +160,44 @@ def loaded_points(server: Server, plans: list[Plan], limits: Limits) -> Iterator
 
     Both times grow with the load: the first that is late is the last.
     """
-    read = float(server.workload.input)
-    server.passes.prepare((plan, 1.0, read, 0.0) for plan in plans)
-    room = {plan: server.most_requests(plan) for plan in plans}
-    held = {p: min(most, server.on(p).engine.most_sequences) for p, most in room.items() if most}
-    batches = {plan: batches_up_to(most) for plan, most in held.items()}
-    prepare_plans(server, list(held), sorted({n for each in batches.values() for n in each}))
-    for plan in held:
+    batches = _batches(server, plans)
+    prepare_plans(server, list(batches), sorted({n for each in batches.values() for n in each}))
+    for plan in batches:
         for batch in batches[plan]:
             point = at_batch(server, plan, batch)
             yield point
             if not limits.met(point):
                 break
+
+
+def around_limits(
+    server: Server, plans: list[Plan], limits: Limits
+) -> dict[Plan, list[ServingPoint]]:
+    """Each plan that has room at some of those loads, lowest first: the largest of them that keeps
+    the limits and the first that is late are among them, where there are such.
+    """
+    batches = _batches(server, plans)
+    found: dict[Plan, list[ServingPoint]] = {plan: [] for plan in batches}
+    open_ = {plan: (0, len(each)) for plan, each in batches.items()}  # the first late one is in it
+    while open_ := {plan: (low, high) for plan, (low, high) in open_.items() if low < high}:
+        tried = {plan: (low + high) // 2 for plan, (low, high) in open_.items()}
+        shapes = (_shapes(server, plan, [batches[plan][at]]) for plan, at in tried.items())
+        server.passes.prepare(shape for each in shapes for shape in each)
+        for plan, at in tried.items():
+            point = at_batch(server, plan, batches[plan][at])
+            found[plan].append(point)
+            low, high = open_[plan]
+            open_[plan] = (at + 1, high) if limits.met(point) else (low, at)
+    return {plan: sorted(points, key=lambda point: point.batch) for plan, points in found.items()}
+
+
+def _batches(server: Server, plans: list[Plan]) -> dict[Plan, list[int]]:
+    """1, 2, 4 … requests of a replica, up to those that each plan has room for; none: left out."""
+    read = float(server.workload.input)
+    server.passes.prepare((plan, 1.0, read, 0.0) for plan in plans)
+    room = {plan: server.most_requests(plan) for plan in plans}
+    held = {p: min(most, server.on(p).engine.most_sequences) for p, most in room.items() if most}
+    return {plan: batches_up_to(most) for plan, most in held.items()}
 
 
 def at_batch(server: Server, plan: Plan, batch: int) -> ServingPoint:

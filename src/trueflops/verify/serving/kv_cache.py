@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import exp, hypot
 from typing import Final
 
 from trueflops.catalog import Accelerator
@@ -20,13 +21,13 @@ from trueflops.plan import Plan
 from trueflops.plan.serving import usual_etp
 from trueflops.predict.costs import Costs
 from trueflops.predict.released import served_weights
-from trueflops.predict.serving.memory import KvCache, ServerMemory
+from trueflops.predict.serving.memory import RELEASES, WHOLE, KvCache, ServerMemory
 from trueflops.predict.serving.passes import Passes
 from trueflops.profile import Engine, engine_of, engine_on
 from trueflops.profile.engines import CHUNKED_FROM, is_before, release_on, sharing_experts
 from trueflops.records.chips import chip_of, cluster_of_cut
 from trueflops.records.tables import Row, Table
-from trueflops.runtime.terms import Estimate
+from trueflops.runtime.terms import Z90, Estimate
 from trueflops.units import GIBI
 from trueflops.verify.cells import Missing, count, number, share, text, whole
 from trueflops.verify.findings import CacheRow, Finding, Findings, Quantity, Refusal
@@ -96,25 +97,31 @@ def kv_cache_findings(table: Table, profiles: Profiles) -> Findings:
     for line, row in table.rows:
         name = text(row, "id") or f"line {line}"
         try:
-            about = _about(row)
-            for of, seen, e in _answers(row, profiles):
+            printed = _all_printed(row)
+            start = _Start.of(row, profiles)
+            about = _about(row, start)
+            for of, seen, e in _answers(row, printed, start):
                 found.rows.append(Finding.beside(table.where, name, about, of, seen, e))
         except TrueflopsError as error:
             found.refused.append(Refusal(table.where, name, str(error)))
     return found
 
 
-def _about(row: Row) -> CacheRow:
-    engine = text(row, "engine")
+def _about(row: Row, start: _Start) -> CacheRow:
+    engine, apart = text(row, "engine"), ""
+    if _APART.search(text(row, "notes")):
+        apart = "by its notes"
+    elif not share(row, "gpu_memory_utilization") and start.exceeds(row):
+        apart = "more than the default share holds: it was set, and is not said"
     return CacheRow(
         source=text(row, "source"),
         framework=framework_of(engine),
-        apart="by its notes" if _APART.search(text(row, "notes")) else "",
+        apart=apart,
         unknown_software="" if knows_engine(engine) else engine or "(none named)",
     )
 
 
-def _answers(row: Row, profiles: Profiles) -> Iterator[tuple[Quantity, float, Estimate]]:
+def _all_printed(row: Row) -> dict[str, float]:
     """Every quantity that was printed; at least one."""
     printed = {
         column: seen
@@ -124,7 +131,13 @@ def _answers(row: Row, profiles: Profiles) -> Iterator[tuple[Quantity, float, Es
     }  # fmt: skip
     if not printed:
         raise BadInput("nothing that the engine printed about its memory is given")
-    start = _Start.of(row, profiles)
+    return printed
+
+
+def _answers(
+    row: Row, printed: dict[str, float], start: _Start
+) -> Iterator[tuple[Quantity, float, Estimate]]:
+    """What is predicted of each of them."""
     pool = start.pool
     tokens = printed.get("kv_tokens")
     if tokens is None and "kv_blocks" in printed:
@@ -242,6 +255,18 @@ class _Start:
     @property
     def pool(self) -> KvCache:
         return self.memory.kv_cache(self.plan, self.reading)
+
+    def exceeds(self, row: Row) -> bool:
+        """Whether weights and the cache as printed are more than the share that is taken to be the
+        default, by more than what is unsure of them.
+        """
+        memory, cache = self.memory, _printed(row, "available_kv_gib_printed")
+        if cache is None:
+            return False
+        held = memory.weights(self.plan, self.reading) + cache * GIBI
+        room = memory.engine.share(int(self.plan.tp * self.plan.pp)) * memory.visible
+        doubts = (memory.spread(WHOLE), memory.spread("weights"), RELEASES)
+        return held > room * exp(Z90 * hypot(*doubts))
 
 
 def _model(row: Row, tower: Tower | None) -> Model:
