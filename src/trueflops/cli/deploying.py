@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from trueflops.catalog import Accelerator
 from trueflops.cli.launching import write_files
+from trueflops.cli.question import cluster_of
 from trueflops.errors import BadInput, join_or, printable, shorten
 from trueflops.files import is_file, own_path
 from trueflops.interop.engines import (
@@ -21,7 +22,8 @@ from trueflops.interop.engines.drafts import CHECKPOINT, drafter_line
 from trueflops.interop.engines.drafts import FIELDS as DRAFTS
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
 from trueflops.language import ENGLISH, say, speaking
-from trueflops.model import read_model
+from trueflops.model import known_model, read_model
+from trueflops.model.checkpoints import format_in, in_format
 from trueflops.plan.serving import DEGREES, shares_experts
 from trueflops.predict import ServingPoint
 from trueflops.predict.released import served_weights
@@ -167,8 +169,8 @@ class Deployment:
     def _read(self, name: str) -> None:
         """The file's deployment as flags; what was typed wins."""
         path = own_path(name)
-        said = read_deployment(path)
-        self.said = said
+        self.said = said = read_deployment(path)
+        model, where = read_model(self.options.model), printable(path.name)
         typed = any(getattr(self.options, each) is not None for each in ("tp", "pp", "ep", "etp"))
         flags = {
             key: value
@@ -176,9 +178,13 @@ class Deployment:
             if key not in ("engine", "model", "dp", "servers", "ignored") and value is not None
         }
         cut = {"tp": 1} | {key: flags.pop(key) for key in DEGREES if key in flags}
-        if "etp" in cut and not read_model(self.options.model).is_moe:
+        if "etp" in cut and not model.is_moe:
             del cut["etp"]  # replicas of a model without experts share nothing
         flags |= {} if typed else cut
+        if form := said.weights or (format_in(said.model) if _is_name(said.model) else ""):
+            # On a chip without products of it the weights alone are narrow.
+            chip = cluster_of(self.options).accelerator
+            flags["weights"] = served_weights(in_format(model, form, said.model), chip).name
         if any(getattr(self.options, each) is not None for each in DRAFTS):
             flags = {key: value for key, value in flags.items() if key not in DRAFTS}
         for key, value in flags.items():
@@ -186,20 +192,20 @@ class Deployment:
                 setattr(self.options, key, str(value) if key in _TYPED else value)
         if self.options.framework is None:
             self.options.framework = said.engine
-        where = printable(path.name)
-        model = (
-            say(" of {model}", model=printable(said.model))
-            if said.model[:1] not in ("", "$")
-            else ""
-        )
+        named = say(" of {model}", model=printable(said.model)) if _is_name(said.model) else ""
         self.notes.append(
             say(
                 "deployment{model} in {where}, read as {engine}'s",
-                model=model,
+                model=named,
                 where=where,
                 engine=said.engine,
             )
         )
+        if _is_name(said.model) and (other := known_model(said.model)) not in (None, model.name):
+            self.notes.append(
+                say("{where} starts {other}: the answer is of {model}, as you asked for",
+                    where=where, other=other, model=model.name)
+            )  # fmt: skip
         self.notes += [
             say("{where}: {word} is ignored", where=where, word=printable(word))
             for word in said.ignored
@@ -314,6 +320,11 @@ def _drafts(speculation: Speculation) -> dict[str, Any]:
         "speculative_steps": s.passes if passes else None,
         "speculative_topk": s.branches if passes else None,
     }
+
+
+def _is_name(checkpoint: str) -> bool:
+    """Whether a file names its model, which scripts leave to a variable."""
+    return checkpoint[:1] not in ("", "$")
 
 
 def _gpu_layers(point: ServingPoint) -> int:

@@ -10,6 +10,7 @@ predicting.py    modules that predict further tokens in training
 drafting.py      networks that draft tokens for a model that is served
 config.py        config.json as untrusted text
 quantization.py  the number format in which a checkpoint is released
+checkpoints.py   and the one that its name tells
 families/        one reader per model_type
 read.py          a catalog name, a config.json or a folder as a Model
 """
@@ -38,5 +39,6 @@ from trueflops.model.layers import Pooled as Pooled
 from trueflops.model.layers import Recurrent as Recurrent
 from trueflops.model.parameters import Parameter as Parameter
 from trueflops.model.predicting import predict_further as predict_further
+from trueflops.model.read import known_model as known_model
 from trueflops.model.read import read_model as read_model
 from trueflops.model.redundant import add_copies as add_copies

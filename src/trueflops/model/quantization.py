@@ -48,6 +48,7 @@ class Released(NamedTuple):
 
     format: str = ""
     method: str = ""  # as the file calls it
+    checkpoint: str = ""  # by whose name the format is known, where no file says it
 
 
 def read_released(config: Config, is_moe: bool) -> Released:

@@ -13,6 +13,7 @@ from trueflops.errors import BadConfig, BadInput, UnknownName, nearest, printabl
 from trueflops.files import is_folder
 from trueflops.language import say
 from trueflops.model.architecture import Model
+from trueflops.model.checkpoints import bare_name, stored_as
 from trueflops.model.config import Config
 from trueflops.model.families import READERS
 from trueflops.model.quantization import read_released
@@ -38,6 +39,12 @@ def read_model(text: str) -> Model:
     return _from_catalog(text)
 
 
+def known_model(checkpoint: str) -> str | None:
+    """The catalog's name of the model that a checkpoint holds; none where it is not known."""
+    found = find("models", bare_name(checkpoint))
+    return found.stem if found else None
+
+
 @cache
 def _from_catalog(text: str) -> Model:
     try:
@@ -47,6 +54,8 @@ def _from_catalog(text: str) -> Model:
             raise BadInput(
                 say("{text} is an accelerator: write MODEL --on {text}", text=text)
             ) from None
+        if known := known_model(text):
+            return stored_as(_from_catalog(known), text)
         raise
     return model_from(Config(fields, f"catalog model {name}"), name)
 

@@ -65,7 +65,7 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
             )
             return Weights(WIDE, say("taken as 16 bits, since {said} says better", said=said))
         return Weights(WIDE, say("{name} is released in 16 bits", name=model.name))
-    own = format_named(released.format)
+    own, name = format_named(released.format), released.checkpoint or model.name
     compute = format_named(own.dense).compute if own.dense else own.compute
     if compute and not multiplies(chip, own.dense or own.name):
         narrow = _WEIGHTS_ONLY[compute]
@@ -75,12 +75,14 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
             narrow = f"{own.kernels}-experts-{narrow}"
         why = say(
             "{name} is released in {format}, and {chip} has no {compute}",
-            name=model.name,
+            name=name,
             format=released.format,
             chip=chip.name,
             compute=compute,
         )
         return Weights(narrow, say("{why}: stored narrow, multiplied in 16 bits", why=why))
+    if released.checkpoint:
+        return Weights(released.format, say("as {name} is named", name=name))
     return Weights(
         released.format, say("as {name} is released (its quantization_config)", name=model.name)
     )

@@ -97,6 +97,12 @@ def pcie_of(notes: str) -> str:
     return f"PCIe {found[1]}.0 x{found[2]}" if found else ""
 
 
+def tag_of(checkpoint: str) -> str:
+    """The format that a checkpoint's name ends with, such as -FP8 or -AWQ."""
+    tag = checkpoint.rpartition("-")[2].casefold()
+    return tag if tag in ("fp8", "fp4", "nvfp4", "awq", "gptq", "int4", "int8") else ""
+
+
 def weight_format(said: str, activations: str, model: Model, chip: Accelerator) -> str:
     """Our name of a weight format; empty text means as released, in 16 bits.
 

@@ -39,7 +39,13 @@ from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, Serv
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.serving.bench_serving import SentBefore
 from trueflops.verify.serving.deployment import Bench, Deployment, Layout, spread_over
-from trueflops.verify.serving.format import cache_bits, framework_of, knows_engine, weight_format
+from trueflops.verify.serving.format import (
+    cache_bits,
+    framework_of,
+    knows_engine,
+    tag_of,
+    weight_format,
+)
 from trueflops.verify.serving.harness import repeated
 from trueflops.verify.serving.sent import sent_requests
 from trueflops.verify.serving.served_model import model_of
@@ -163,7 +169,7 @@ def _run(row: Row) -> Deployment:
     release = _release(row, framework)
     said = _launched(row, framework)
     layout = _layout(said, model, devices, text(row, "flags"))
-    stated = said.weights or text(row, "dtype") or _tag(row)
+    stated = said.weights or text(row, "dtype") or tag_of(text(row, "model"))
     weights = weight_format(stated, "", model, chip) if stated else served_weights(model, chip).name
     return Deployment(
         model,
@@ -262,9 +268,3 @@ def _engine(row: Row, said: Launched, usual: Engine) -> Engine:
     if "async-scheduling" in flags:
         engine = engine.but(ahead=1)
     return engine.but(policy="mixed") if "enable-mixed-chunk" in flags else engine
-
-
-def _tag(row: Row) -> str:
-    """The format that a checkpoint's name ends with."""
-    tag = text(row, "model").rpartition("-")[2].casefold()
-    return tag if tag in ("fp8", "fp4", "nvfp4", "awq", "gptq", "int4", "int8") else ""

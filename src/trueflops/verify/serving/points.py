@@ -24,7 +24,13 @@ from trueflops.verify.cells import count, measured, require, text
 from trueflops.verify.findings import Finding, Findings, Quantity, Refusal, ServerRow
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.serving.deployment import Bench, Deployment, Layout
-from trueflops.verify.serving.format import cache_bits, framework_of, knows_engine, weight_format
+from trueflops.verify.serving.format import (
+    cache_bits,
+    framework_of,
+    knows_engine,
+    tag_of,
+    weight_format,
+)
 from trueflops.verify.serving.harness import harness_of
 from trueflops.verify.serving.pools import is_pooled, pools_of, requests_of
 from trueflops.verify.serving.served_model import model_of
@@ -118,7 +124,7 @@ def _run(row: Row) -> tuple[Deployment, Serving, bool]:
     layout = Layout(tp, pp, max(ranks // tp, 1), moe_ep, moe_tp if model.is_moe else 1)
     modes = [text(row, c) for c in ("moe_quant_mode", "gemm_quant_mode", "precision")]
     said = next(filter(None, modes if model.is_moe else modes[1:]), "")
-    weights = weight_format(said or _tagged(row), "", model, chip)
+    weights = weight_format(said or tag_of(text(row, "model_path")), "", model, chip)
     backend = framework_of(text(row, "backend"))
     quantised = weights in ("fp8", "fp8_block", "nvfp4")
     # NVIDIA's checkpoints of dense models ask every engine for an fp8 cache.
@@ -148,9 +154,3 @@ def _speculation(row: Row, model: Model, *, replicated: bool) -> Speculation | N
     if text(row, "label").casefold() != "mtp":
         return None
     return Speculation.of(model, "mtp", drafted=1 if replicated else 3)
-
-
-def _tagged(row: Row) -> str:
-    """The format that a checkpoint's name ends with, such as -FP8 or -AWQ."""
-    tag = text(row, "model_path").rpartition("-")[2].casefold()
-    return tag if tag in ("fp8", "fp4", "nvfp4", "awq", "gptq", "int4", "int8") else ""

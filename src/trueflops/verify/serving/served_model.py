@@ -9,15 +9,15 @@ from typing import Final
 from trueflops.catalog.names import find
 from trueflops.errors import BadInput, shorten
 from trueflops.model import Model, read_model
+from trueflops.model.checkpoints import FORMAT_WORDS
 from trueflops.units import GIGA
 from trueflops.verify.serving.stand_in import stand_in
 
 _OWNER: Final = re.compile(r"^(?:.*/)?(?:Meta-)?(?=.)", re.IGNORECASE)
 # Tags of number formats, tunes and dates that leave the shape as it is.
 _TAG: Final = re.compile(
-    r"[-_. ]?(?:instruct|chat|it|hf|base|thinking|qat|awq|gptq|gguf|exl[23]|mlx|fp8|fp16|bf16|fp4"
-    r"|nvfp4|mxfp4|int[48]|w[48]a(?:16|8)|[48]bit|dynamic|static|block|autoround|quantized|unsloth"
-    r"|marlin|bnb|kv|preview|sft|dpo|q\d_\w+|v\d(?:\.\d)?|\d{4})$",
+    rf"[-_. ]?(?:{FORMAT_WORDS}|instruct|chat|it|hf|base|thinking|preview|sft|dpo|v\d(?:\.\d)?"
+    r"|\d{4})$",
     re.IGNORECASE,
 )
 _SIZE: Final = re.compile(
