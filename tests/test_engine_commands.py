@@ -125,6 +125,15 @@ def test_commands_of_others_are_read(command: str, expected: Deployed) -> None:
     assert read_command(command) == expected
 
 
+def test_the_first_server_of_a_script_counts_and_others_are_named() -> None:
+    said = read_command(
+        "cd /models\nvllm serve a/b -tp 2 \\\n  --max-num-seqs 64 &\nsglang serve c/d --tp 4 &\n"
+        "vllm bench serve --model a/b\n"
+    )
+    assert (said.engine, said.model, said.tp, said.max_num_seqs) == ("vllm", "a/b", 2, 64)
+    assert said.ignored == ("sglang c/d --tp 4", "vllm --model a/b")
+
+
 def test_flags_alone_are_read_where_the_engine_is_known() -> None:
     said = read_command("--max-num-seqs 64 --enable-chunked-prefill --foo", engine="vllm")
     assert said.max_num_seqs == 64

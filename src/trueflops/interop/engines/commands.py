@@ -25,6 +25,8 @@ WHOLE: Final = ("tp", "pp", "dp", "ep", "dcp", "max_model_len", "block_size", "m
                 "max_num_batched_tokens")  # fmt: skip
 LARGEST: Final = int(GIGA)
 _ENDS: Final = re.compile(r"--?[A-Za-z]|[&|;>]|\$@")  # where a flag has no value
+END: Final = ";"
+_ENDING: Final = (END, "&", "&&", "||", "|", ">", "2>&1")  # what ends a command
 _THOUSANDS: Final = {"k": 1000, "m": 1_000_000, "K": 1024, "M": 1024**2}
 
 
@@ -35,8 +37,9 @@ def read_command(text: str, engine: str = "", where: str = "") -> Deployed:
     """
     where = where or say("the command")
     words = list(_words(text, where))
+    ignored: list[str] = []
     if not engine:
-        engine, words = _started(words, where)
+        engine, words, ignored = _started(words, where)
     spoken = VOCABULARIES.get(engine)
     if spoken is None:
         raise BadInput(
@@ -48,7 +51,6 @@ def read_command(text: str, engine: str = "", where: str = "") -> Deployed:
             )
         )
     said: dict[str, Any] = read_partition(text)
-    ignored: list[str] = []
     fields = {_dashed(flag): field for field, flags in spoken.flags.items() for flag in flags}
     for flag, value in _one_by_one(_pairs(words, spoken)):
         if not flag:
@@ -246,6 +248,8 @@ def _words(text: str, where: str) -> Iterator[str]:
     for line in re.sub(r"\\\s*\n", " ", text).splitlines():
         if variables.takes(line):
             continue
+        if line.strip()[:1] not in ("", "-", "#"):  # flags alone go on with the line before
+            yield END
         try:
             parts = shlex.split(line, comments=True)
         except ValueError:
@@ -260,23 +264,38 @@ def _words(text: str, where: str) -> Iterator[str]:
             yield from variables.words(part)
 
 
-def _started(words: list[str], where: str) -> tuple[str, list[str]]:
-    """The engine that a command starts, and what follows its name."""
+def _started(words: list[str], where: str) -> tuple[str, list[str], list[str]]:
+    """The first engine that a script starts, what follows its name, and what else is started."""
+    starts = [start for at in range(len(words)) if (start := _start_at(words, at))]
+    if not starts:
+        raise BadInput(
+            say(
+                "{where}: starts none of the engines that are known; write {known}",
+                where=where,
+                known=_known(),
+            )
+        )
+    (engine, rest), *others = starts
+    said = [" ".join([other, *_until_end(after)[:3]]) for other, after in others]
+    return engine, _until_end(rest), said
+
+
+def _start_at(words: list[str], at: int) -> tuple[str, list[str]] | None:
+    """The engine that a word starts, and what follows."""
+    name = words[at].rpartition("/")[2]
     for engine, spoken in VOCABULARIES.items():
         for start in spoken.started_by:
             first, _, second = start.partition(" ")
-            for at, word in enumerate(words):
-                name = word.rpartition("/")[2]
-                if name == first and (not second or words[at + 1 : at + 2] == [second]):
-                    rest = words[at + (2 if second else 1) :]
-                    return engine, rest[1:] if rest[:1] == ["serve"] else rest
-    raise BadInput(
-        say(
-            "{where}: starts none of the engines that are known; write {known}",
-            where=where,
-            known=_known(),
-        )
-    )
+            if name == first and (not second or words[at + 1 : at + 2] == [second]):
+                rest = words[at + (2 if second else 1) :]
+                return engine, rest[1:] if rest[:1] == ["serve"] else rest
+    return None
+
+
+def _until_end(words: list[str]) -> list[str]:
+    """Those of one command."""
+    ends = (at for at, word in enumerate(words) if word in _ENDING)
+    return words[: next(ends, len(words))]
 
 
 def _dashed(flag: str) -> str:
@@ -289,14 +308,12 @@ def _known() -> str:
 
 
 def _pairs(words: list[str], spoken: Vocabulary) -> Iterator[tuple[str, str]]:
-    """Flags and their values; a word without a flag stands alone. Ends with the command."""
+    """Flags and their values; a word without a flag stands alone."""
     at = 0
     while at < len(words):
         word = words[at]
         at += 1
-        if word in ("&", "&&", "||", "|", ";", ">", "2>&1", "$@"):
-            if word != "$@":
-                return
+        if word == "$@":
             continue
         if not re.match(r"--?[A-Za-z]", word):
             yield "", word
