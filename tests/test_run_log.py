@@ -119,8 +119,11 @@ def test_a_full_disk_loses_nothing_saved(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == whole
 
 
-def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
-    """As a terminal sends it: to the launcher, to torchrun and to every rank at once."""
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_leaves(sent: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C as a terminal sends it: to the launcher, to torchrun and to every rank at once. `kill`
+    sends SIGTERM to the launcher alone.
+    """
     kept = tmp_path / "kept"
     command = words(tmp_path, {"dp_replicate": 2}, "--steps", "1000000", "--checkpoint", str(kept),
                     "--save-every", "1000000")  # fmt: skip
@@ -132,7 +135,10 @@ def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
         seen += line.startswith("step:")
         if seen == 5:
             break
-    os.killpg(process.pid, signal.SIGINT)
+    if sent == signal.SIGINT:
+        os.killpg(process.pid, sent)
+    else:
+        process.send_signal(sent)
     rest = process.stderr.read()
     assert process.wait(HUNG) == 130, rest
     assert "stopped after step" in rest

@@ -55,7 +55,10 @@ def check_world(world: int) -> None:
 
 
 def start(words: Sequence[str], engine: str, ranks: int, restarts: int) -> int:
-    """Run ourselves under torchrun, so many times on this machine; Ctrl-C reaches the ranks.
+    """Run ourselves under torchrun, so many times on this machine.
+
+    Ctrl-C reaches the ranks by the terminal; a SIGTERM to us alone, as of `kill` or a scheduler, is
+    passed on to torchrun.
 
     `engine` is the plan's: what a death loses depends on it.
     """
@@ -77,8 +80,12 @@ def start(words: Sequence[str], engine: str, ranks: int, restarts: int) -> int:
     if sys.platform.startswith("linux"):
         usual["GLOO_SOCKET_IFNAME"] = "lo"  # all ranks are here, whatever this host's name means
     process = subprocess.Popen(command, env=usual | dict(os.environ))
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:  # the terminal told torchrun as well, which tells the ranks
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the terminal told torchrun as well, which tells the ranks
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGTERM, before)
