@@ -83,7 +83,7 @@ def test_a_launch_file_serves_the_checkpoint_that_it_names(
 
 def test_a_launch_file_of_another_model_is_noticed(tmp_path: Path, ask: Ask) -> None:
     file = tmp_path / "serve.sh"
-    file.write_text("vllm serve Qwen/Qwen3-32B-AWQ")
+    file.write_text("vllm serve /data/hub/Qwen3-32B-AWQ")
     said = ask("infer", "Llama-3.1-8B", "--on", "H100", "--from", str(file))["notes"]
     assert "serve.sh starts Qwen3-32B: the answer is of Llama-3.1-8B, as you asked for" in said
     said = ask("infer", "Qwen3-32B", "--on", "H100", "--from", str(file))["notes"]

@@ -60,7 +60,7 @@ def without_waiting(server: Server, point: ServingPoint) -> Server:
     """The server under a load that its best cut has room for."""
     if not point.waiting:
         return server
-    at_once = min(point.most_requests, server.engine.most_sequences) * point.replicas
+    at_once = min(point.most_requests, point.engine.most_sequences) * point.replicas
     return server.asked(replace(server.workload, concurrency=at_once))
 
 
@@ -69,7 +69,7 @@ def why_so_many(server: Server, point: ServingPoint) -> list[str]:
     asked = server.workload.concurrency
     if asked >= USUAL["concurrency"]:
         return []
-    if asked < server.engine.most_sequences * point.replicas:
+    if asked < point.engine.most_sequences * point.replicas:
         return [say("concurrency {asked}: as many as there is room for", asked=asked)]
     name = server.engine.name
     return [say("concurrency {asked}: as many as {engine} runs at once", asked=asked, engine=name)]

@@ -40,8 +40,11 @@ def read_model(text: str) -> Model:
 
 
 def known_model(checkpoint: str) -> str | None:
-    """The catalog's name of the model that a checkpoint holds; none where it is not known."""
-    found = find("models", bare_name(checkpoint))
+    """The catalog's name of the model that a checkpoint holds, by its name or its path; none where
+    it is not known.
+    """
+    bare = bare_name(checkpoint)
+    found = find("models", bare) or find("models", bare.rpartition("/")[2])
     return found.stem if found else None
 
 
@@ -54,8 +57,9 @@ def _from_catalog(text: str) -> Model:
             raise BadInput(
                 say("{text} is an accelerator: write MODEL --on {text}", text=text)
             ) from None
-        if known := known_model(text):
-            return stored_as(_from_catalog(known), text)
+        bare = bare_name(text)
+        if bare != text and find("models", bare):
+            return stored_as(_from_catalog(bare), text)
         raise
     return model_from(Config(fields, f"catalog model {name}"), name)
 
