@@ -13,12 +13,21 @@ from typing import Any
 import pytest
 
 import trueflops as tf
+from conftest import Ask
 from trueflops.cli import main
 from trueflops.cli.arguments import parse
 from trueflops.cli.launching import Launch
 from trueflops.cli.planning import base_plan, given_plan
 from trueflops.errors import BadInput
-from trueflops.interop.launch import TOOLS, Asked, framework_of, read_launch, usual_of, write_launch
+from trueflops.interop.launch import (
+    TOOLS,
+    Asked,
+    framework_of,
+    read_launch,
+    trainer,
+    usual_of,
+    write_launch,
+)
 from trueflops.interop.launch.settings import canonical
 from trueflops.interop.launch.texts import from_flags, from_yaml, to_yaml
 from trueflops.plan import possible
@@ -79,6 +88,7 @@ CHANGES: list[dict[str, Any]] = [
     {"offload_optimizer": 1.0, "offload_parameters": 1.0, "offload_to": "nvme"},
     {"adapters": "lora", "lora_rank": 8, "lora_targets": "q,v"},
     {"adapters": "qlora", "lora_targets": "all-linear", "lora_dropout": 0.1},
+    {"adapters": "qlora", "lora_targets": "all-linear", **trainer.PACKED},
 ]
 LEAST = {"megatron": 140, "nemo": 140, "torchtitan": 60, "deepspeed": 30, "fsdp2": 15}
 LEAST |= {"fsdp": 8, "trainer": 8}
@@ -153,6 +163,19 @@ def test_what_is_written_reads_back_as_the_same_plan(
         assert (options.seq, options.global_batch) == (WORK.seq, WORK.global_batch)
         assert 0 <= options.tokens - WORK.tokens < WORK.tokens_per_step
     assert said >= (10 if model.is_moe else LEAST[framework]), said
+
+
+def test_packed_weights_are_written_as_trl_runs_them(tmp_path: Path, ask: Ask) -> None:
+    """Products are in --dtype, adapters in bf16, and scales are packed as well."""
+    asked = ("train", "Llama-3.1-8B", "--on", "H100", "--seq", "2048", "--global-batch", "8")
+    flags = ("--framework", "trainer", "--micro-batch", "1", "--dp", "1", "--qlora", "16")
+    first = ask(*asked, *flags, "--emit", "accelerate", str(tmp_path))
+    script = (tmp_path / "run.sh").read_text()
+    for said in ("--dtype bfloat16", "--load_in_4bit True", "--use_bnb_nested_quant True"):
+        assert said in script
+    assert first["plan"]["adapter_dtype"] == first["plan"]["residual_dtype"] == "bf16"
+    again = ask(*asked, "--from", str(tmp_path / "run.sh"))
+    assert again["step_seconds"]["value"] == first["step_seconds"]["value"]
 
 
 def test_a_batch_script_is_read_by_what_it_starts(tmp_path: Path) -> None:

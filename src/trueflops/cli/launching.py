@@ -88,7 +88,8 @@ class Launch:
         self._refuse_overwriting(["run.sh"])
         framework = framework_of(tool, self.options.framework)
         self.options.framework = framework
-        for name, value in usual_of(tool, framework).items():
+        packed = self.options.qlora is not None
+        for name, value in usual_of(tool, framework, packed=packed).items():
             if getattr(self.options, name) is None:
                 setattr(self.options, name, value)
 
@@ -197,7 +198,7 @@ def _as_flags(found: Found) -> dict[str, Any]:
         flags["dp"] = replicas[0] * replicas[1]
     if kind := tuned.get("adapters"):
         flags |= {kind: tuned["lora_rank"], "lora_targets": tuned["lora_targets"]}
-        flags["lora_dropout"] = tuned["lora_dropout"]
+        flags |= {name: tuned[name] for name in ("lora_dropout", "adapter_dtype")}
     unsaid = {"recompute_layers": float("inf"), "residual_dtype": "", "base_format": "nf4"}
     unsaid |= {"first_stage_layers": 0, "last_stage_layers": 0, "freeze_layers": 0, "dcp": 1}
     flags |= {name: value for name, value in said.items() if unsaid.get(name) != value}

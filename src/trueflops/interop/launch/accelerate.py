@@ -69,7 +69,8 @@ def write(asked: Asked) -> Written:
         del settings["mixed_precision"]  # the config of DeepSpeed says it
         checkpoints = True
     else:
-        check_implied(NAME, plan, implied(asked.framework, plan.compute), STATES)
+        packed = plan.adapters == "qlora"
+        check_implied(NAME, plan, implied(asked.framework, plan.compute, packed=packed), STATES)
         files, settings = {}, _by_torch(asked)
         checkpoints = settings["distributed_type"] != "FSDP"
     words = [
@@ -88,7 +89,7 @@ def write(asked: Asked) -> Written:
     return Written({FILE: yaml, **files, "run.sh": text}, release)
 
 
-def implied(framework: str, compute: str) -> dict[str, Any]:
+def implied(framework: str, compute: str, *, packed: bool) -> dict[str, Any]:
     """What no file says: as the framework does it, gradients summed as products compute."""
     usual = habits(framework)
     return {
@@ -97,6 +98,7 @@ def implied(framework: str, compute: str) -> dict[str, Any]:
         "fused": usual.fused,
         "loss": usual.loss,
         "overlap": usual.overlap,
+        **(trainer.PACKED if packed else {}),
     }
 
 
@@ -130,6 +132,9 @@ def _by_torch(asked: Asked) -> Settings:
         pure and plan.compute != "bf16"
     ):
         own = "fp32 weights, or bf16 ones with --optimizer adamw-bf16, are"
+        raise refused(NAME, "parameter_dtype", plan.parameter_dtype, own)
+    if plan.adapters == "qlora" and not pure:
+        own = "--parameter-dtype bf16 --optimizer adamw-bf16 beside packed weights is"
         raise refused(NAME, "parameter_dtype", plan.parameter_dtype, own)
     if plan.zero == 1:
         raise refused(NAME, "zero", 1, "--zero 2 or 3 (FSDP), or --framework deepspeed, is")
@@ -207,7 +212,8 @@ def read(said: Said, model: Model, accelerators: int, program: Said | None = Non
     harmless = frozenset(key for key in said.values if key.startswith(("main_", "dynamo", _F)))
     started = said.whole("num_processes", accelerators)
     stated = STATES if program is not None else STATES | {"adapters"}
-    fields = implied_by(implied(framework, plan["compute"]), stated) | plan
+    packed = plan.get("adapters") == "qlora"
+    fields = implied_by(implied(framework, plan["compute"], packed=packed), stated) | plan
     found = {name: value for name, value in work.items() if value}
     notes = (*said.unread(harmless), *trainer.missing(program))
     return Found(NAME, framework, fields, found, started, notes)

@@ -28,6 +28,15 @@ STATES: Final = frozenset(
         "lora_dropout",
     ]
 )
+PACKED: Final[dict[str, Any]] = {
+    "parameter_dtype": "bf16",
+    "optimizer": "adamw-bf16",
+    "adapter_dtype": "bf16",
+    "residual_dtype": "bf16",
+}
+"""QLoRA as TRL has it: what is not packed is loaded in --dtype, which is that of products with
+packed weights, too (get_quantization_config); adapters are cast to bf16 (SFTTrainer), and PEFT
+lifts nothing to fp32."""
 BEFORE: Final = (
     "# Weights and data are no part of a plan: MODEL is a checkpoint, DATASET one of the hub.",
     ": ${MODEL:?set MODEL to a checkpoint} ${DATASET:?set DATASET to a dataset}",
@@ -96,6 +105,7 @@ def _adapters(tool: str, asked: Asked) -> Settings:
     return {
         "use_peft": True,
         "load_in_4bit": plan.adapters == "qlora",
+        **({"use_bnb_nested_quant": True} if plan.adapters == "qlora" else {}),
         "lora_r": plan.lora_rank,
         "lora_dropout": plan.lora_dropout,
         "lora_target_modules": " ".join(f"{name}_proj" for name in layers) or "all-linear",
@@ -131,6 +141,7 @@ def missing(program: Said | None) -> tuple[str, ...]:
 
 def _read_adapters(said: Said) -> dict[str, Any]:
     packed = said.switch("load_in_4bit")
+    said.switch("use_bnb_nested_quant")  # known: scales are packed as well, 4.13 bits and not 4.5
     names = said.get("lora_target_modules") or "all-linear"
     if not said.switch("use_peft"):
         return {}

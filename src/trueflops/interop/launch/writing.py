@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueflops.errors import BadInput, join_or
-from trueflops.interop.launch import accelerate, deepspeed, megatron, nemo, slurm, torchtitan
+from trueflops.interop.launch import (
+    accelerate,
+    deepspeed,
+    megatron,
+    nemo,
+    slurm,
+    torchtitan,
+    trainer,
+)
 from trueflops.interop.launch.settings import Asked, Written, canonical
 from trueflops.language import say
 from trueflops.model import Model
@@ -67,12 +75,14 @@ def framework_of(tool: str, framework: str | None) -> str:
     return framework or own[0]
 
 
-def usual_of(tool: str, framework: str) -> Mapping[str, Any]:
-    """Fields of a plan as the tool has them, where nobody says otherwise."""
+def usual_of(tool: str, framework: str, *, packed: bool = False) -> Mapping[str, Any]:
+    """Fields of a plan as the tool has them, where nobody says otherwise; `packed`: of QLoRA."""
     usual: Mapping[str, Any] = TOOLS[tool_of(tool, framework)].USUAL
-    if tool_of(tool, framework) == accelerate.NAME and framework == "deepspeed":
-        usual = deepspeed.USUAL
-    return usual
+    if tool_of(tool, framework) != accelerate.NAME:
+        return usual
+    if framework == "deepspeed":
+        return deepspeed.USUAL
+    return {**usual, **trainer.PACKED} if packed else usual
 
 
 def writable(tool: str, framework: str, model: Model, plans: Plan) -> NDArray[np.bool_]:
