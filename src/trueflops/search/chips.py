@@ -171,7 +171,7 @@ def narrowest(chip: Accelerator) -> str:
     """The 16-bit dtype that a chip trains in."""
     dtype = next((d for d in ("bf16", "fp16") if chip.computes(d)), "")
     if not dtype:
-        raise TrueflopsError("no 16-bit matmul rate known")
+        raise TrueflopsError(say("no 16-bit matmul rate known"))
     return dtype
 
 

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Final
 
 from trueflops.interop.launch.settings import Asked, Said, Settings, refused
+from trueflops.language import say
 from trueflops.profile.frameworks import habits
 
 PROGRAM: Final = "-m trl.scripts.sft"
@@ -136,7 +137,9 @@ def missing(program: Said | None) -> tuple[str, ...]:
     """What to say where a config was read without the script that starts a program with it."""
     if program is not None:
         return ()
-    return ("lengths, recomputation and adapters are the program's: give its script, or flags",)
+    return (
+        say("lengths, recomputation and adapters are the program's: give its script, or flags"),
+    )
 
 
 def _read_adapters(said: Said) -> dict[str, Any]:
