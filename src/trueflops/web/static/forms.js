@@ -50,7 +50,7 @@ export const ALGORITHMS = {
 const DRAWN = Object.entries(ALGORITHMS).filter(([name]) => !["in-switch", "server-host"].includes(name));
 
 /** Degrees that, where none is given, leave the plan to a search (as the command line does). */
-export const PLAN_KEYS = ["tp", "pp", "cp", "dp", "ep", "dcp", "dp_replicate", "dp_shard"];
+export const PLAN_KEYS = ["tp", "pp", "cp", "dp", "ep", "etp", "dcp", "dp_replicate", "dp_shard"];
 
 const model = { name: "model", label: mark("Model"), kind: "model" };
 const cluster = { name: "on", label: mark("Cluster"), kind: "cluster" };
@@ -176,6 +176,7 @@ export const FORMS = {
         { name: "tp", label: mark("tp · tensor"), kind: "slider", stops: powers(0, 6), unless: "1" },
         { name: "pp", label: mark("pp · pipeline"), kind: "slider", stops: powers(0, 4), unless: "1" },
         { name: "ep", label: mark("ep · expert"), kind: "slider", stops: powers(0, 8), unless: "1" },
+        { name: "etp", label: mark("etp · each expert"), kind: "slider", stops: powers(0, 8), unless: "1" },
         { name: "dcp", label: mark("dcp · keys"), kind: "slider", stops: powers(0, 6), unless: "1" },
       ],
     },

@@ -50,6 +50,7 @@ export function inWords(plan) {
     ["pp", plan.pp],
     ["vpp", plan.vpp],
     ["ep", plan.ep],
+    ["etp", plan.ep * plan.etp > plan.tp ? plan.etp : 1], // else what ep leaves of tp
     ["dcp", plan.dcp],
     ["dp", dp],
     ["mb", plan.micro_batch],
