@@ -138,6 +138,8 @@ def test_flags_alone_are_read_where_the_engine_is_known() -> None:
     said = read_command("--max-num-seqs 64 --enable-chunked-prefill --foo", engine="vllm")
     assert said.max_num_seqs == 64
     assert said.ignored == ("--enable-chunked-prefill", "--foo")
+    beside = read_command("a/b\n-tp 2 # two\n--max-num-seqs 8 & other -tp 4", engine="vllm")
+    assert (beside.model, beside.tp, beside.max_num_seqs) == ("a/b", 2, 8)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def read_command(text: str, engine: str = "", where: str = "") -> Deployed:
     where = where or say("the command")
     words = list(_words(text, where))
     ignored: list[str] = []
-    if not engine:
+    if engine:
+        words = _until_end([word for word in words if word != END])
+    else:
         engine, words, ignored = _started(words, where)
     spoken = VOCABULARIES.get(engine)
     if spoken is None:
