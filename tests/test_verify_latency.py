@@ -231,6 +231,34 @@ def test_users_in_other_words(said: str, users: int | None) -> None:
     assert sent_requests(sent(concurrency=said)).users == users
 
 
+@pytest.mark.parametrize(
+    "notes",
+    ["--random-input-len 512 --random-output-len=128", "ISL/OSL 512/128", "ISL=512, OSL=128",
+     "vllm bench serve (random, input_len 512, output_len 128)", "random 512/128, ignore_eos",
+     "input/output len = 512/128"],
+)  # fmt: skip
+def test_lengths_that_only_the_command_says(notes: str) -> None:
+    requests = sent_requests(sent(input_len_mean="", output_len_mean="", notes=notes))
+    assert (requests.input.mean(), requests.output.mean()) == (512.0, 128.0)
+    printed = sent_requests(sent(notes=notes))
+    assert (printed.input.mean(), printed.output.mean()) == (100.0, 10.0)
+
+
+def test_sglang_draws_lengths_up_to_those_of_its_command() -> None:
+    notes = "sglang.bench_serving --random-input-len 512 --random-output-len 128"
+    requests = sent_requests(sent(input_len_mean="", output_len_mean="", notes=notes))
+    assert requests.input.mean() == pytest.approx(256, rel=0.05)
+    assert requests.output.mean() == pytest.approx(64, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("cells", "many"),
+    [({"notes": "--num-prompts 48"}, 48), ({}, 160), ({"completed": "30"}, 30)],
+)  # fmt: skip
+def test_how_many_were_sent_where_no_cell_says_it(cells: dict[str, str], many: int) -> None:
+    assert sent_requests(sent(num_prompts="", concurrency="16", **cells)).count == many
+
+
 @pytest.mark.parametrize("column", ["request_rate", "concurrency"])
 def test_a_load_that_is_no_number_says_what_to_write(column: str) -> None:
     with pytest.raises(BadInput, match=f"{column} is not a number: 'many'; (write|leave)"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trueflops.catalog.networks import noted_network
+from trueflops.errors import UnknownName
 from trueflops.predict.training.peaks import PeakKind
 from trueflops.records.chips import chip_of
 from trueflops.verify.cells import Missing, number
@@ -57,10 +58,25 @@ class TestChips:
             ("H200*8", "H200-SXM-141GB"),
             ("gpu A40, 46Gi, single gpu", "A40"),
             ("single H100 NVL node with 95GB VRAM", "H100-NVL-94GB"),
+            ("NVIDIA H200-SXM5-141GB", "H200-SXM-141GB"),
+            ("NVIDIA Blackwell GPU (B200-SXM-180GB)", "B200-SXM-180GB"),  # as MLPerf has it
+            ("NVIDIA Blackwell GPU (GB200)", "GB200"),
+            ("NVIDIA GeForce RTX 5090, 32607 MiB", "RTX 5090"),  # as nvidia-smi has it
+            ("DGX Spark NVIDIA GB10 unified", "GB10"),
+            ("A800x80G", "A800-SXM4-80GB"),
+            ("L4 GPU with 24GB VRAM", "L4"),
         ],
     )
     def test_free_texts(self, said: str, name: str) -> None:
         assert chip_of(said).name == name
+
+    @pytest.mark.parametrize(
+        "said",
+        ["RTX 4090 Laptop", "Jetson Xavier", "H100 and A100", "H100 or H200", "T4 v2", "L4 Ti"],
+    )
+    def test_words_that_make_it_another_chip_are_refused(self, said: str) -> None:
+        with pytest.raises(UnknownName, match="column accelerator"):
+            chip_of(said)
 
     def test_the_card_that_the_notes_name(self) -> None:
         for notes, name in (

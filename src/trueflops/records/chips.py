@@ -11,12 +11,13 @@ from typing import Final
 from trueflops.catalog import Accelerator, Cluster, accelerator, cluster_of
 from trueflops.catalog.names import find
 from trueflops.errors import BadInput, UnknownName
-from trueflops.units import GIGA
+from trueflops.units import GIGA, MEBI
 
 _MEMORY: Final = re.compile(
     r"[\s_-]*\b(\d{1,9}(?:\.\d{1,9})?)(?:\s*Gi?B|(?<=\d\d)\s*Gi?)\b", re.IGNORECASE
 )
 """80GB, 46Gi, 16G; the 2g of Google's a2-ultragpu-2g are two of them."""
+_MEBIBYTES: Final = re.compile(r"[\s,]*\b(\d{4,7})\s*MiB\b")  # as nvidia-smi prints memory
 _ASIDES: Final = re.compile(r"[\s_-]*\b(?:\d{2,4}\s*W|NVL\d{1,3})\b", re.IGNORECASE)
 _CORES: Final = re.compile(r"[\s_-]*\b(\d{1,9})[\s_-]?core\b", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"\s*\([^)]*\)")
@@ -39,7 +40,19 @@ _BRAND: Final = re.compile(
     re.IGNORECASE,
 )
 _PLURAL: Final = re.compile(r"(?<=\d)s$", re.IGNORECASE)
+_WORDS: Final = re.compile(r"[^\W_]+")
+_MODULE: Final = re.compile(r"SXM\d?", re.IGNORECASE)
+_TIMES: Final = re.compile(r"(?<=\d)[x×*](?=\d)", re.IGNORECASE)  # 'A800x80G'
+_HARMLESS: Final = re.compile(
+    r"nvidia|amd|intel|google|apple|huawei|geforce|radeon|instinct|tesla|gpus?|cards?|chip"
+    r"|accelerator|node|tensor|core|dgx|hgx|oam|memory|unified|vram|gi?b|with|by|the|its|total"
+    r"|repository|blackwell|hopper|ampere|turing|volta|pascal|grace|lovelace|cdna"
+    r"|\d+gi?b?|hbm\de?|gddr\dx?",
+    re.IGNORECASE,
+)
+"""Words beside a chip's name that make it no other chip, as Laptop, Ti or PCIe do."""
 _NO_NVLINK: Final = re.compile(r"\bno NVLink\b", re.IGNORECASE)
+LONGEST: Final = 24  # words of a chip that are looked at
 SAME_SIZE: Final = 0.15  # 141 GB and 141 GiB, 180 and 192 GB are one chip
 
 
@@ -64,6 +77,9 @@ def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accel
     ('8x A100') is not the chip's name, nor is the slice of a TPU.
     """
     form = " PCIe" if _CARD.search(said) and "PCIe" not in _ASIDE.sub("", said) else ""
+    if mebibytes := _MEBIBYTES.search(said):
+        memory_gb = float(mebibytes[1]) * MEBI / GIGA
+        said = _MEBIBYTES.sub("", said)
     name = _SLICE.sub(r"\1", how_many(_ASIDE.sub("", said))[1]) + form
     if not name:
         raise BadInput("accelerator is empty")
@@ -73,12 +89,14 @@ def chip_of(said: str, memory_gb: float | None = None, notes: str = "") -> Accel
     plain = _ASIDES.sub("", _CORES.sub("", _MEMORY.sub("", name))).strip()
     prefer_card = bool(_NO_NVLINK.search(notes))
     found = next((n for n in _spellings(name, plain, size, prefer_card) if _known(n)), None)
+    found = found or _within(said, size)
     if found is None:
         raise UnknownName("accelerator", plain, [], "(column accelerator)")
     chip = accelerator(found)
     if cores:
         chip = _with_cores(chip, float(cores[1]))
-    return _with_memory(chip, size)
+    named = _MEMORY.search(found)  # GH200-480GB is sold by the memory of its processor
+    return chip if named else _with_memory(chip, size)
 
 
 def cluster_of_cut(chip: Accelerator, devices: int) -> Cluster:
@@ -94,6 +112,33 @@ def _spellings(name: str, plain: str, size: float | None, prefer_card: bool) -> 
     if prefer_card:
         yield from (f"{said}-PCIe{suffix}" for said in names for suffix in suffixes)
     yield from (f"{said}{suffix}" for said in names for suffix in suffixes)
+
+
+def _within(said: str, size: float | None) -> str | None:
+    """The one chip that a longer text names: 'NVIDIA Blackwell GPU (B200-SXM-180GB)'.
+
+    Of names within one another the longest counts. None where other words are left, which may make
+    it another chip ('RTX 4090 Laptop'), or where several chips are named.
+    """
+    words = _WORDS.findall(_TIMES.sub(" ", how_many(said)[1]))[:LONGEST]
+    suffixes = [f"-{size:g}GB", ""] if size else [""]
+    runs = sorted(
+        ((start, end) for end in range(len(words) + 1) for start in range(end)),
+        key=lambda run: run[0] - run[1],
+    )
+    chips: set[str] = set()
+    left = set(range(len(words)))
+    for start, end in runs:
+        joined = " ".join(words[start:end])
+        found = next((joined + suffix for suffix in suffixes if _known(joined + suffix)), None)
+        if found and left.issuperset(range(start, end)):
+            chips.add(accelerator(found).name)
+            left -= set(range(start, end))
+    if len(chips) != 1:
+        return None
+    chip = chips.pop()
+    others = [words[n] for n in left if not _HARMLESS.fullmatch(words[n])]
+    return chip if all(_MODULE.fullmatch(w) and _MODULE.search(chip) for w in others) else None
 
 
 def _known(name: str) -> bool:

@@ -38,12 +38,14 @@ def is_bench_serving(row: Row) -> bool:
     return bool(_TOOL.search(_said(row)))
 
 
-def drawn_lengths(row: Row, many: int, read: float, written: float) -> tuple[Array, Array] | None:
+def drawn_lengths(
+    row: Row, many: int, read: float | None, written: float | None
+) -> tuple[Array, Array] | None:
     """Tokens of each prompt and answer, where the command says how they are drawn.
 
     The means that were printed tell which of two rules for the shortest answer a release has, and
     how many special tokens were left out. Lengths that do not give them are drawn by the same rule
-    and scaled to these means.
+    and scaled to these means; where none were printed they stand as drawn.
     """
     said = _said(row)
     if text(row, "dataset") != "random" or not is_bench_serving(row):
@@ -58,12 +60,17 @@ def drawn_lengths(row: Row, many: int, read: float, written: float) -> tuple[Arr
         random = np.random.RandomState(round(_number(said, "seed", SEED)))
         prompts = _uniform(random, top_read, share, 1, many)
         answers = _uniform(random, top_written, share, least, many)
+        if read is None or written is None:
+            continue
         special = prompts.mean() - read
         if abs(special - round(special)) < ROUNDED and 0 <= round(special) <= SPECIAL:
             prompts = np.maximum(prompts - round(special), 1.0)
             if abs(answers.mean() - written) < ROUNDED:
                 return prompts, np.maximum(answers, 1.0)
-    return _scaled(prompts, read), _scaled(answers, written)
+    return (
+        prompts if read is None else _scaled(prompts, read),
+        answers if written is None else _scaled(answers, written),
+    )
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """What a serving benchmark sent, as a row of latencies says it: how many, how fast, how long.
 
 In: the columns num_prompts or completed, request_rate, concurrency, dataset, input_len_mean,
-output_len_mean and notes. Out: Requests.
+output_len_mean and notes, where the benchmark's command says what these leave out. Out: Requests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from trueflops.errors import BadInput, shorten
 from trueflops.records.tables import Row
 from trueflops.serve.load import Lengths, Requests, draw_requests
 from trueflops.units import read_number
-from trueflops.verify.cells import Missing, count, require, text, whole
+from trueflops.verify.cells import Missing, text
 from trueflops.verify.serving.bench_serving import drawn_lengths
+from trueflops.verify.serving.command import printed_lengths, said_lengths, said_prompts
 from trueflops.verify.serving.conversations import conversations, ended_sooner
 
 STEADY: Final = 1e4  # shape of gamma gaps that are all alike: a constant rate
@@ -40,20 +41,23 @@ _CONVERSATIONS: Final = re.compile(r"share[-_ ]?gpt", re.IGNORECASE)
 
 def sent_requests(row: Row) -> Requests:
     """So many requests of these lengths at this rate."""
-    many = whole(row, "num_prompts") or count(row, "completed", 0)
+    users = _users(row)
+    many = said_prompts(row, users)
     if not many:
         raise BadInput("num_prompts and completed are empty")
-    read, written = (require(row, f"{side}_len_mean") for side in ("input", "output"))
+    read, written = said_lengths(row)
+    if read is None or written is None:
+        raise Missing(f"{'input' if read is None else 'output'}_len_mean is empty")
     requests = draw_requests(
         many,
         Lengths(read, 1.0, 1.0),
         Lengths(written, 1.0, 1.0),
         rate=_rate(row),
         burstiness=STEADY if "constant rate" in text(row, "notes") else 1.0,
-        users=_users(row),
+        users=users,
     )
     requests = replace(requests, chat=_is_chat(row))
-    if own := drawn_lengths(row, many, read, written):
+    if own := drawn_lengths(row, many, *printed_lengths(row)):
         return replace(requests, input=own[0], output=own[1])
     named = text(row, "dataset")
     drawn = None if _SYNTHETIC.search(named) else conversations(many, read, written)
