@@ -28,6 +28,8 @@ _MATMUL, _POWER = CurveKey("matmul"), CurveKey("power")
 MOST_KEPT: Final = 64  # profiles: a server is asked of the same few chips again and again
 UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of models
 _MATRIX: Final = (*PRODUCTS, *ATTENTION)
+_PORTABLE: Final = frozenset(("fa2",))
+"""Kernels of instructions that all of a vendor's chips have, whatever faster ones this one adds."""
 _MOVING: Final = (*STREAMS, "cast")
 
 
@@ -152,8 +154,28 @@ def _lent(chip: Accelerator, vector: Curve) -> dict[CurveKey, Curve]:
             own = replace(own, source=f"{why}; {curve.source}", held_out=held).because(
                 f"× {reached / usual:.2f}: large products reach {reached:.2f} of the bf16 peak"
             )
-        curves[key] = own
+        curves[key] = _by_mma_sync(own, chip) if key.kernel in _PORTABLE else own
     return curves
+
+
+def _by_mma_sync(curve: Curve, chip: Accelerator) -> Curve:
+    """Kernels of mma.sync, at the share of the peak that it reaches on this chip.
+
+    FlashAttention-2 runs its heads of 128 at 354 TFLOP/s on a B200 (meta-pytorch/tritonbench pull
+    request 171), which multiplies at 2,250, and at 366 on an H200, which multiplies at 989.
+    """
+    own = chip.architecture.mma_sync_share
+    measured = accelerator(curve.rows[0].chip).architecture.mma_sync_share
+    if own == measured:
+        return curve
+    values = {
+        name: value * own / measured if name.startswith("efficiency") else value
+        for name, value in curve.values.items()
+    }
+    return replace(curve, values=values).because(
+        f"× {own / measured:.2f}: mma.sync reaches {own:g} of the peak, {measured:g} of that of "
+        "the chip it was measured on"
+    )
 
 
 def _runs(chip: Accelerator, key: CurveKey) -> bool:

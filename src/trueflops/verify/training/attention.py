@@ -28,6 +28,10 @@ KERNELS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 )
 """Names that frameworks and papers use, and the profile's name of that kernel; empty: whichever is
 the chip's best."""
+NOTED: Final = re.compile(
+    r"\battention (fa ?[23]|flash[ -]?att(?:n|ention)[ -]?[23]|cudnn)\b", re.IGNORECASE
+)
+"""'attention FA3' in the notes of a row whose columns name no kernel."""
 RELEASE: Final = re.compile(r"\b(?:py)?torch ?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?\b")
 FIRST_WITH_CUDNN: Final = (2, 5, 0)
 """On Hopper torch 2.5.0 takes cuDNN's attention; 2.5.1 put it last (pytorch pull request 138522,
@@ -52,8 +56,10 @@ class AttentionRun:
 
 def read_attention(row: Row) -> AttentionRun:
     """The row's attention; a stated kernel says more than `flash_attention` or the year does."""
-    for column in ("attention_kernel", "attention", "flash_attention"):
-        said = text(row, column).casefold().replace("_", "-").replace(" ", "-")
+    noted = NOTED.search(text(row, "notes"))
+    columns = (text(row, column) for column in ("attention_kernel", "attention"))
+    for cell in (*columns, noted[1] if noted else "", text(row, "flash_attention")):
+        said = cell.casefold().replace("_", "-").replace(" ", "-")
         if UNFUSED.fullmatch(said):
             return AttentionRun(flash=False)
         named = (kernel for words, kernel in KERNELS if words.fullmatch(said))
