@@ -27,7 +27,7 @@ from trueflops.verify.score import summary
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = ROOT / "truth" / "published" / "train_runs.csv"
-LAST = sorted((ROOT / "truth" / "unseen").glob("*_2.csv"))
+LAST = sorted((ROOT / "truth" / "unseen").glob("*_3.csv"))
 UNSEEN = sorted({*(ROOT / "truth" / "unseen").glob("*.csv")} - {*LAST})
 OTHERS = tuple(tomllib.loads((ROOT / "truth" / "sources.toml").read_text())["tables"])
 GATHERED = ("kv_cache.csv", "serving_latency.csv")
@@ -148,9 +148,9 @@ AFTERWARDS = """
 ## Sources gathered afterwards, one by one
 
 Transcribed from documents that nobody here had looked at, when all laws and settings stood, and
-committed before any was predicted (truth/unseen). What they showed then stands in that folder's
-README; causes that were found since are facts of frameworks and engines, looked up with these rows
-in view.
+committed before any was predicted (truth/unseen, its first two editions). What they showed then
+stands in that folder's README; causes that were found since are facts of frameworks and engines,
+looked up with these rows in view. The last edition, below, judges.
 """
 
 

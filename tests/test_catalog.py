@@ -26,7 +26,7 @@ FACT = {"value": "1 TFLOP/s", "origin": "datasheet", "source": "stas-accelerator
 
 
 def test_everything_is_there() -> None:
-    assert len(CHIPS) == 138
+    assert len(CHIPS) == 181
     assert len(links()) >= 56
     assert len(nodes()) >= 60
     assert len(index("clusters")) >= 12

@@ -20,7 +20,7 @@ Judged = Literal[
     "by all that is known", "without its source", "gathered afterwards", "gathered last"
 ]
 """How, and on which rows: those that were there when laws and settings were chosen, the same with
-settings chosen without their source, or those of either edition of truth/unseen."""
+settings chosen without their source, or those of truth/unseen: its older editions, or the last."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def reach(regime: Regime, findings: Sequence[Finding]) -> Reached | None:
 
 
 SINCE: Final = "no prediction; causes were looked for since, and the widths of intervals"
-LAST: Final = "nothing; some causes were looked for since"
+LAST: Final = "nothing; words of chips and loads that were refused are read since"
 ENGINES: Final = "settings of engines, on some chips and sources (frameworks.toml says which)"
 TABLES: Final = "four in five rows of that chip's tables"
 AITER: Final = "four in five rows of AITER's own tables of tuned kernels"
@@ -98,7 +98,7 @@ _GATHERED: Final[
 def _gathered(
     title: str, judged: Judged, fitted: str, most: Sequence[tuple[float, ...]]
 ) -> tuple[Regime, ...]:
-    """The claims about one edition of truth/unseen, each with the figure it must not exceed."""
+    """The claims about editions of truth/unseen, each with the figure it must not exceed."""
     claims = zip(_GATHERED, most, strict=True)
     return tuple(
         Regime(
