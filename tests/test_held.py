@@ -113,16 +113,25 @@ def test_gradients_of_weights_that_are_updated_in_the_backward(
     assert go < 0.6 * stay
 
 
-def test_gradients_that_are_added_up_stay() -> None:
+@pytest.mark.parametrize("framework", ["plain", "usual"])
+def test_gradients_that_are_added_up_stay(framework: str) -> None:
     where, asked = tf.cluster("1xB200"), tf.Training(seq=512, global_batch=4, tokens=1e9)
     trainer = tf.Trainer(
-        tf.read_model("Llama-3.1-8B"), asked, where, tf.profile_of(where.accelerator, "plain")
+        tf.read_model("Llama-3.1-8B"), asked, where, tf.profile_of(where.accelerator, framework)
     )
     bytes_held = [
         float(trainer.predict_one(tf.Plan(update_in_backward=how, micro_batch=2)).memory.value)
         for how in (False, True)
     ]
     assert bytes_held[0] == bytes_held[1]
+
+
+def test_what_is_divided_and_kept_outside_is_here_where_it_is_at_work() -> None:
+    """Gathered pieces are buffers already; no weight stands beside them."""
+    kept = held("usual", tf.Plan(dp_shard=4, zero=3, offload_parameters=1.0))
+    stays = held("usual", tf.Plan(dp_shard=4, zero=3))
+    assert kept.get("weights", 0.0) == 0.0 < stays["weights"]
+    assert kept["communication buffers"] == stays["communication buffers"]
 
 
 def test_paged_states_are_not_on_the_device() -> None:

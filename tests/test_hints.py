@@ -56,6 +56,37 @@ def test_a_number_in_another_place_is_put_first(capsys: Capture, on: str) -> Non
     assert main(["infer", "GPT-2", "--on", right]) == 0
 
 
+@pytest.mark.parametrize(
+    ("said", "framework"),
+    [
+        ("trl", "transformers"),
+        ("unsloth", "transformers"),
+        ("jax", "maxtext"),
+        ("axolotl", "transformers"),
+    ],
+)
+def test_who_runs_under_a_framework_is_named(capsys: Capture, said: str, framework: str) -> None:
+    assert main(["train", "Llama-3.1-8B", "--on", "H100", "--framework", said]) == 2
+    assert f"write --framework {framework}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_experts_under_megatron_are_split_as_the_rest(capsys: Capture) -> None:
+    asked = ["train", "Mixtral-8x7B", "--on", "8xH200", "--tp", "8", "--framework", "megatron"]
+    main([*asked, "--json"])
+    typed = json.loads(capsys.readouterr().out)
+    main([*asked, "--etp", "8", "--json"])
+    assert typed["plan"] == json.loads(capsys.readouterr().out)["plan"]
+    assert any(note.startswith("etp 8: megatron splits") for note in typed["notes"])
+
+
+def test_one_link_of_a_network(capsys: Capture) -> None:
+    asked = ["collective", "all_gather", "--bytes", "1GB", "--on", "2x8xA100", "--network"]
+    main([*asked, "10Gb"])
+    one = capsys.readouterr().out
+    main([*asked, "1x10Gb"])
+    assert one == capsys.readouterr().out
+
+
 def test_advice_on_a_price_is_of_that_price(capsys: Capture) -> None:
     words = ["train", "GPT-2", "--on", "8xH100", "--tp", "1"]
     assert main([*words, "--electricity", "9ct"]) == 2

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from trueflops.language import say, word
 
-MOST_NAMES_LISTED = 30  # in an error, where none is near what was typed
+MOST_NAMES_LISTED = 40  # in an error, where none is near what was typed
 
 
 class TrueflopsError(Exception):

@@ -22,6 +22,7 @@ _SIZE: Final = r"(\d{1,9}(?:\.\d{1,3})?)"
 _BITS: Final = r"(?:-?G(?:b(?:ps|it(?:/s)?|/s|E)?|E)|Gigabit)"
 _RAILS: Final = re.compile(rf"\b(\d{{1,9}})\s*[x×*]\s*{_SIZE}\s*{_BITS}\b")
 _RAILS_AFTER: Final = re.compile(rf"\b{_SIZE}\s*{_BITS}\s*[x×*]\s*(\d{{1,3}})\b")
+_LINK: Final = re.compile(rf"{_SIZE}\s*{_BITS}")  # '10Gb' alone: one of them
 _BARE_RAILS: Final = re.compile(
     r"(?:^|\b(?:RoCE(?:v2)?|IB|InfiniBand|EFA|Slingshot(?:-11)?|Ethernet|NICs?)\W{1,2})"
     r"(\d{1,2})\s*[x×*]\s*(10|25|40|50|100|200|400|800)G?(?![\w.])"
@@ -59,7 +60,7 @@ def _port(generation: str) -> float:
 
 def read_network(text: str) -> float:
     """The same of a text that must say it."""
-    found = noted_network(text)
+    found = noted_network(f"1x{text}" if _LINK.fullmatch(text) else text)
     if not found:
         raise BadInput(
             say(

@@ -133,6 +133,16 @@ def base_plan(options: argparse.Namespace, where: Cluster) -> tuple[Plan, list[s
     return Plan(**given), notes
 
 
+def _splits_experts(
+    options: argparse.Namespace, model: Model, degrees: dict[str, int], ranks: int
+) -> bool:
+    """Whether a framework splits each expert as the rest of a layer, where nobody says how."""
+    if options.framework is None or options.etp is not None or not model.is_moe:
+        return False
+    fits = ranks % (degrees["ep"] * degrees["tp"]) == 0
+    return fits and habits(options.framework).splits_experts
+
+
 def _tuned(options: argparse.Namespace) -> dict[str, Any]:
     """Adapters, by the flag that asks for them; those that only say how need one of these."""
     if options.lora is not None and options.qlora is not None:
@@ -217,6 +227,8 @@ def given_plan(options: argparse.Namespace, base: Plan, where: Cluster, model: M
     elif replicate is None:
         replicate = max(left // shard, 1)
     sp = options.sp if options.sp is not None else degrees["tp"] > 1
+    if _splits_experts(options, model, degrees, where.count // degrees["pp"]):
+        degrees["etp"] = degrees["tp"]
     if base.recompute == "selective" and options.framework is not None:
         stage = model.layers / degrees["pp"]
         base = base.but(**habits(options.framework).recomputation(stage))

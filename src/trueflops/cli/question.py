@@ -14,7 +14,7 @@ from trueflops.catalog.measured import cluster_measured
 from trueflops.catalog.networks import read_network, with_network
 from trueflops.cli.arguments import parse
 from trueflops.clock.given import given_profile as read_given
-from trueflops.errors import BadInput, UnknownName, join_or, printable, shorten
+from trueflops.errors import BadInput, UnknownName, join_or, nearest, printable, shorten
 from trueflops.files import is_file, read_file
 from trueflops.language import say, word
 from trueflops.model import Model
@@ -22,6 +22,7 @@ from trueflops.model.config import decode_json
 from trueflops.profile import Profile, frameworks, profile_of
 from trueflops.profile.frameworks import USUAL, about, on_vendor, runs_on, serves
 from trueflops.profile.library import find_profile
+from trueflops.verify.training.frameworks import framework_key, knows_framework
 
 # Of its own limit, to which a driver lets a card be set. Assumed: 100 of 350 W of an RTX 3090.
 LEAST_LIMIT = 0.28
@@ -222,6 +223,16 @@ def software_of(options: argparse.Namespace, chip: Accelerator, usual: str) -> S
     name = usual if options.framework is None else options.framework
     serving = options.command == "infer"
     if name not in (usual, *frameworks()):
+        misspelt = nearest(name, frameworks(serving=serving))
+        if not serving and not misspelt and knows_framework(name):
+            raise BadInput(
+                say(
+                    "unknown framework {name!r}: what runs under it is priced as {framework}; "
+                    "write --framework {framework}",
+                    name=shorten(name),
+                    framework=framework_key(name),
+                )
+            )
         raise UnknownName("engine" if serving else "framework", name, frameworks(serving=serving))
     if name != usual and serves(name) != serving:
         flag, other = ("--engine", "--framework") if serving else ("--framework", "--engine")

@@ -14,7 +14,7 @@ from trueflops.cli.run_compare import compare
 from trueflops.cli.run_rank import be_a_rank
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_file, is_folder, own_path
-from trueflops.language import say
+from trueflops.language import say, spoken
 from trueflops.model import Model, read_model
 from trueflops.plan import Plan
 from trueflops.plan.file import PlanFile, read_plan
@@ -183,7 +183,7 @@ def words_of(options: argparse.Namespace) -> list[str]:
         "--profile": options.profile, "--dp-engine": options.engine, "--updates": options.updates,
         "--staleness": options.staleness, "--drop": options.drop, "--pause": options.pause,
         "--loss-scale": options.loss_scale, "--trace": options.trace,
-        "--calibrate": options.calibrate, "--lang": options.lang,
+        "--calibrate": options.calibrate, "--lang": spoken(),
     }  # fmt: skip
     words = [f"{flag}={value}" for flag, value in said.items() if value is not None]
     switches = {"--json": options.json, "--verbose": options.verbose, "--bind": options.bind}

@@ -119,6 +119,15 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
     if not searched(options):
         plan = given_plan(options, base, where, model)
         check_plan(plan, model, where.count, workload)
+        if options.etp is None and plan.etp > 1:
+            notes.append(
+                say(
+                    "etp {etp:g}: {framework} splits each expert as the rest of a layer, unless "
+                    "--etp says otherwise",
+                    etp=float(plan.etp),
+                    framework=software.name,
+                )
+            )
         guesses = guessed(options, plan, software.name, model)
         step = widened(trainer, trainer.predict_one(plan), guesses)
         notes += [str(guess) for guess in guesses]

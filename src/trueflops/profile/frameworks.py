@@ -67,6 +67,7 @@ class Habits:
     selective: str = "selective"
     deals: str = "evenly"  # layers to the stages of a pipeline; or by what they cost
     selective_layers: float = 0.0
+    splits_experts: bool = False  # each of them over the ranks of tp, as the rest of a layer
 
     def overlaps(self, zero: int) -> bool:
         """Whether gradients are reduced beside the backward at that ZeRO stage."""

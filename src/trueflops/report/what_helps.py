@@ -42,7 +42,7 @@ def print_helps(out: Console, helps: Sequence[Help]) -> None:
         else:
             table.add_row(*cells)
     out.print(table)
-    alone = "" if sought else say("; without a plan the best one on each is searched, too")
+    alone = "" if sought else say("; leave the plan out to have the best one on each searched, too")
     out.print(Text(say("times as fast; {means}{alone}", means=MEANS, alone=alone), style="dim"))
 
 

@@ -122,8 +122,14 @@ def chips_for_training(
             market.without[runs.chip.name] = TOO_SLOW
         else:
             market.offers.append(found)
-            market.offers.sort(key=lambda offer: offer.value)
+            market.offers.sort(key=lambda offer: (offer.value, _dollars(offer)))
     return market
+
+
+def _dollars(offer: Offer[Run]) -> float:
+    """What decides between offers that are alike in what is to be least; no price comes last."""
+    paid = offer.result.bill.usd
+    return paid.value if paid else inf
 
 
 class _Runs:

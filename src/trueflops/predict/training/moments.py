@@ -167,7 +167,8 @@ def _frozen(plan: Plan, held: Held) -> Holding:
     if not np.any(held.frozen):
         return Holding()
     stored, pieces = held.own_frozen_bytes, 2.0 * held.frozen_largest_bytes
-    here = np.minimum(pieces, stored) * plan.offload_parameters
+    # What is divided is gathered where it is at work, and counted there.
+    here = np.where(plan.zero >= 3, 0.0, np.minimum(pieces, stored)) * plan.offload_parameters
     return Holding(
         weights=(stored * (1.0 - plan.offload_parameters) + here) * weight_copies(plan),
         buffers=np.where(plan.zero >= 3, pieces, 0.0),

@@ -3,6 +3,7 @@
 points.py      points of loaded servers; harness.py: how these were measured
 latency.py     percentiles under a stated load, sent.py: that load,
                conversations.py: lengths of ShareGPT,
+               command.py: what only the benchmark's command says of it,
                bench_serving.py: what SGLang's own benchmark draws, and sends again
 inference.py   published tokens per second and latencies; lengths.py: those that a data set states
 speculative.py published speed-ups by drafts; passes.py: passes of decoding measured alone

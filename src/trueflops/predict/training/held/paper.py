@@ -24,15 +24,17 @@ class Paper:
     def standing(self, rank: Rank) -> Holding:
         """Shares of everything, and the pieces at work of what is divided or kept outside."""
         plan, held, copies = rank.plan, rank.parameters, weight_copies(rank.plan)
-        here = np.minimum(2.0 * held.largest, held.weights) * plan.offload_parameters
+        # Of pieces that are divided as well, those at work are gathered: they are counted there.
+        here = np.where(plan.zero >= 3, 0.0, np.minimum(2.0 * held.largest, held.weights))
+        here = here * plan.offload_parameters
         weights = held.weights * (1.0 - plan.offload_parameters) + here
         # With the states gradients leave for the host as the backward makes them, and are added
         # up there; a piece at a time waits on the way (ZeRO-Offload, arXiv 2101.06840 §4.1).
         gone = plan.offload_optimizer
         leaving = np.where(gone > 0.0, np.minimum(held.largest, held.gradients), 0.0)
         gradients = held.gradients * (1.0 - gone) + leaving * gone
-        if rank.plan.update_in_backward:
-            gradients = np.minimum(held.largest, gradients)
+        piece = np.minimum(held.largest, gradients)
+        gradients = gradients + rank.lets_go * (piece - gradients)
         zero = plan.zero
         whole = np.where(zero >= 3, 2.0 * rank.weight_bytes, 0.0)
         whole = whole + np.where(zero >= 2, rank.gradient_bytes, 0.0)
