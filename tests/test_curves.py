@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import trueflops as tf
 from trueflops.calibrate.collectives import PARAMETERS
 from trueflops.calibrate.fit import Sample
 from trueflops.calibrate.kernels import own_curves
@@ -272,3 +273,27 @@ def test_experts_timed_with_sglang_multiplied_copies_of_other_ranks(
     else:
         assert theirs == pytest.approx(8.0 * tokens)
         assert own == pytest.approx(8.0 * 1000.0 / ep)
+
+
+@pytest.mark.parametrize("chip", ["TPU v7x", "Trainium3", "Gaudi3", "Rubin", "MI455X"])
+@pytest.mark.parametrize("weights", ["fp8", "int4", "w8a16"])
+def test_fewer_bits_are_not_slower_on_chips_that_nobody_measured(chip: str, weights: str) -> None:
+    """Of a model that is large enough to hide the casts of its inputs."""
+    wide, narrow = (
+        tf.infer("Qwen3-8B", on=chip, concurrency=1, weights=each).point
+        for each in ("bf16", weights)
+    )
+    assert wide is not None
+    assert narrow is not None
+    assert narrow.tpot.value < wide.tpot.value
+
+
+def test_flash_attention_2_runs_by_the_instruction_it_was_written_for() -> None:
+    """354 TFLOP/s on a B200 (tritonbench pull request 171), 366 on the H200 it was fitted to."""
+    reached = {
+        chip: profile_of(accelerator(chip)).curve("attention.fa2")["efficiency_128"]
+        * accelerator(chip).peak_flop_per_second("bf16")
+        for chip in ("H200", "B200")
+    }
+    assert reached["B200"] == pytest.approx(354e12, rel=0.1)
+    assert reached["B200"] < reached["H200"]

@@ -31,6 +31,8 @@ _MATRIX: Final = (*PRODUCTS, *ATTENTION)
 _PORTABLE: Final = frozenset(("fa2",))
 """Kernels of instructions that all of a vendor's chips have, whatever faster ones this one adds."""
 _MOVING: Final = (*STREAMS, "cast")
+_OVERHEADS: Final = ("start_cycles", "step_cycles", "split", "join_cycles")
+"""Of a product: what it spends beside moving and multiplying, however narrow its operands are."""
 
 
 @cache
@@ -145,6 +147,8 @@ def _lent(chip: Accelerator, vector: Curve) -> dict[CurveKey, Curve]:
         }
         if key.kind == "matmul" and chip.computes("fp32"):
             values |= vector.values
+        if key.kind == "matmul" and _is_new(chip):
+            values |= {name: _wide()[name] for name in _OVERHEADS if name in values}
         # A measured rate of the largest bf16 products says little of other sizes and kernels.
         claim: Origin = "derived" if origin == "measured" else origin
         own = replace(curve, values=values, error=max(error, curve.error), origin=claim)
@@ -156,6 +160,19 @@ def _lent(chip: Accelerator, vector: Curve) -> dict[CurveKey, Curve]:
             )
         curves[key] = _by_mma_sync(own, chip) if key.kernel in _PORTABLE else own
     return curves
+
+
+def _wide() -> Curve:
+    return _transferred().curve(_MATMUL)
+
+
+def _is_new(chip: Accelerator) -> bool:
+    """Whether a chip computes in eight bits and none of its family was measured.
+
+    How late the narrow kernels of the first chips begin says nothing of it: a kernel that widens
+    narrow weights as it loads them is there in any library, so that they take no longer than wide.
+    """
+    return chip.computes("fp8") and chip.architecture.family not in _families(_transferred())
 
 
 def _by_mma_sync(curve: Curve, chip: Accelerator) -> Curve:
@@ -222,6 +239,7 @@ def _among_its_own(chip: Accelerator) -> dict[CurveKey, Curve]:
     return curves
 
 
+@lru_cache(maxsize=MOST_KEPT)
 def _families(across: Profile) -> set[str]:
     """Of the chips whose rows curves were fitted to."""
     chips = {row.chip for curve in across.curves.values() for row in curve.rows}
