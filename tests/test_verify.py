@@ -326,6 +326,18 @@ class TestReading:
         assert said.autocasts
         assert said.gradient_dtype == "fp32"
 
+    def test_the_notes_may_name_the_kernel_and_the_year_tells_what_torch_chose(self) -> None:
+        cells = {"framework": "transformers", "accelerator": "H100", "dtype": "bf16"}
+        for said, kernel in (
+            ({"year": "2025"}, "fa2"),
+            ({"year": "2026"}, ""),
+            ({"year": "2025", "framework": "NeMo"}, ""),  # which has kernels of its own
+            ({"year": "2026", "notes": "SFT; attention FA2; random data"}, "fa2"),
+            ({"year": "2025", "notes": "attention FA3"}, ""),
+            ({"year": "2025", "notes": "attention FA3", "attention": "fa2"}, "fa2"),
+        ):
+            assert read_case(run_of(**{**cells, **said}), "a").attention == kernel
+
     def test_attention_texts(self) -> None:
         for said, flash, kernel in (
             ("", True, ""),

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from trueflops.profile.frameworks import settings_of
 from trueflops.records.tables import Row
 from trueflops.verify.cells import NO, YES, number, text
 
@@ -39,6 +40,7 @@ cherry-picked for that release)."""
 CUDNN_AGAIN: Final = (2, 11, 0)
 """Brings the cuDNN from which on it comes first (sdp_utils.cpp, check_prefer_cudnn_attention: above
 9.15; huggingface/transformers pull request 48163 says of which release)."""
+FIRST_WITH_CUDNN_AGAIN: Final = 2026  # the year of that release
 LIBRARY: Final = re.compile(r"\btransformers ?(?:==)? ?(\d{1,2})\.(\d{1,3})\b")
 FIRST_WITH_SDPA: Final = (4, 36)
 """Of Hugging Face's transformers, December 2023: LlamaSdpaAttention (models/llama/modeling_llama.py
@@ -54,8 +56,10 @@ class AttentionRun:
     kernel: str = ""  # as the profile names it; "": the framework's own
 
 
-def read_attention(row: Row) -> AttentionRun:
-    """The row's attention; a stated kernel says more than `flash_attention` or the year does."""
+def read_attention(row: Row, framework: str) -> AttentionRun:
+    """The row's attention under a framework, by its key; a stated kernel says more than
+    `flash_attention` or the year does.
+    """
     noted = NOTED.search(text(row, "notes"))
     columns = (text(row, column) for column in ("attention_kernel", "attention"))
     for cell in (*columns, noted[1] if noted else "", text(row, "flash_attention")):
@@ -65,7 +69,7 @@ def read_attention(row: Row) -> AttentionRun:
         named = (kernel for words, kernel in KERNELS if words.fullmatch(said))
         if (kernel := next(named, None)) is not None:
             return AttentionRun(flash=True, kernel=kernel)
-    kernel = _of_release(text(row, "framework"))
+    kernel = _of_release(text(row, "framework")) or _of_its_day(row, framework)
     said = text(row, "flash_attention").casefold()
     if said in NO:
         return AttentionRun(flash=False)
@@ -73,6 +77,13 @@ def read_attention(row: Row) -> AttentionRun:
     if library := LIBRARY.search(text(row, "framework").casefold()):
         recent = (int(library[1]), int(library[2])) >= FIRST_WITH_SDPA
     return AttentionRun(flash=said in YES or recent, kernel=kernel)
+
+
+def _of_its_day(row: Row, framework: str) -> str:
+    """What PyTorch chose for a framework that leaves it the choice, before it preferred cuDNN's."""
+    year = number(row, "year") or FIRST_WITH_CUDNN_AGAIN
+    leaves_it = settings_of(framework).get("attention") == "cudnn"
+    return "fa2" if leaves_it and year < FIRST_WITH_CUDNN_AGAIN else ""
 
 
 def _of_release(framework: str) -> str:

@@ -121,7 +121,7 @@ def read_plan(
     """The plan that a row describes, and which of its fields the row states."""
     year = int(number(row, "year") or 9999)
     notes = text(row, "notes").casefold()
-    attention = read_attention(row)
+    attention = read_attention(row, framework)
     zero, shard = read_sharding(row, degrees, cluster, framework, year)
     spread = _expert_degrees(row, degrees, model)
     recipe = _recipe(row, degrees, spread["ep"], cluster)

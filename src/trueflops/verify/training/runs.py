@@ -224,7 +224,7 @@ def read_case(row: Row, name: str) -> Case:
         step_seconds=measured,
         peak_bytes=memory,
         peak_kind=peak_kind(row),
-        attention=read_attention(row).kernel,
+        attention=read_attention(row, framework).kernel,
     )
 
 
