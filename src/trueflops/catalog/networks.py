@@ -80,7 +80,9 @@ def with_network(cluster: Cluster, node_bytes_per_second: float, sharing: int) -
         return cluster
     *inner, outer = cluster.tiers
     bandwidth = node_bytes_per_second / sharing
-    outer = replace(outer, bandwidth=bandwidth, origin="assumed", network=UNMEASURED)
+    outer = replace(
+        outer, name="network", bandwidth=bandwidth, origin="assumed", network=UNMEASURED
+    )
     return replace(cluster, tiers=(*inner, outer))
 
 

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trueflops.catalog import Cluster
+from trueflops.catalog import Cluster, Origin
 from trueflops.clock import Algorithm, Clock, Way
 from trueflops.clock.collectives import members_by_tier
 from trueflops.errors import BadInput
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.language import say
-from trueflops.profile import CurveKey
+from trueflops.profile import Curve, CurveKey
 from trueflops.runtime.terms import Estimate
+from trueflops.sizes import Size
 
 LIBRARY: Final[Mapping[CollectiveKind, tuple[Algorithm, ...]]] = {
     CollectiveKind.ALL_REDUCE: (Algorithm.RING, Algorithm.TREE, Algorithm.HIERARCHY),
@@ -119,7 +120,7 @@ def compare_collective(
         ranks=ranks,
         cluster=clock.cluster,
         sizes=tuple(int(size) for size in _joined(clock.cluster, ranks)),
-        seconds=Estimate(seconds, {"collective": law.error}, law.origin),
+        seconds=_estimated(clock, law, ranks, seconds),
         found=tuple(sorted(compared, key=lambda c: (c.is_floor, c.way.seconds))),
         counts=counts,
         by_count={
@@ -130,6 +131,17 @@ def compare_collective(
             for algorithm in ways
         },
     )
+
+
+def _estimated(clock: Clock, law: Curve, ranks: int, seconds: Size) -> Estimate:
+    """With the error of the law, or the network's where ranks are on several nodes."""
+    inside = max((tier.reach for tier in clock.cluster.tiers if not tier.network), default=1.0)
+    networks = [tier.network.error for tier in clock.cluster.tiers if tier.network]
+    if ranks <= inside or not networks:
+        return Estimate(seconds, {"collective": law.error}, law.origin)
+    # What was measured inside a node says nothing of the network between nodes.
+    origin: Origin = "derived" if law.origin == "measured" else law.origin
+    return Estimate(seconds, {"collective": max(law.error, *networks)}, origin)
 
 
 def check_ranks(where: Cluster, ranks: int) -> None:
