@@ -42,8 +42,42 @@ HEADLESS = {
 }
 
 
+def searched_count(config: dict[str, Any]) -> int:
+    """Transformers has no class for layers that a search chose: they are LLaMA's, or halves of it.
+
+    The width of an FFN by its `ffn_mult`: DeciLM's _ffn_mult_to_intermediate_size.
+    """
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+
+    def llama(attention: dict[str, Any], ffn: dict[str, Any]) -> Any:
+        width = -(-int(2 * ffn.get("ffn_mult", 1.0) * hidden / 3) // 256) * 256
+        settings = transformers.LlamaConfig(
+            vocab_size=config["vocab_size"], hidden_size=hidden, num_hidden_layers=1,
+            num_attention_heads=heads, intermediate_size=width,
+            num_key_value_heads=heads // attention.get("n_heads_in_group", 1),
+            tie_word_embeddings=config["tie_word_embeddings"],
+        )  # fmt: skip
+        with torch.device("meta"):
+            return transformers.LlamaForCausalLM(settings)
+
+    def numbers(*parts: torch.nn.Module) -> int:
+        return sum(p.numel() for part in parts for p in part.parameters())
+
+    shell = llama({}, {})
+    total = numbers(shell) - numbers(shell.model.layers[0])
+    for block in config["block_configs"]:
+        layer = llama(**block).model.layers[0]
+        if not block["attention"].get("no_op"):
+            total += numbers(layer.self_attn, layer.input_layernorm)
+        if not block["ffn"].get("no_op"):
+            total += numbers(layer.mlp, layer.post_attention_layernorm)
+    return total
+
+
 def transformers_count(config: dict[str, Any]) -> int:
     """Build the model on the meta device and count what it calls parameters."""
+    if config["model_type"] == "nemotron-nas":
+        return searched_count(config)
     fields = {k: v for k, v in config.items() if k not in ("model_type", "architectures")}
     kind = config["model_type"]
     fields = {RENAMED.get(kind, {}).get(name, name): value for name, value in fields.items()}
@@ -166,6 +200,28 @@ def test_layers_that_see_all_may_be_written_out() -> None:
         assert [model.attentions[i].window for i in model.pattern] == [256, 256, 256, 0]
 
 
+def test_only_the_first_mistral_7b_has_a_window() -> None:
+    """And Mathstral, which has the vocabulary of the third."""
+    said = [
+        (model.attentions[0].window, model.vocab)
+        for model in map(
+            read_model, ("Mistral-7B", "Mistral-7B-v0.2", "Mistral-7B-v0.3", "Mathstral-7B")
+        )
+    ]
+    assert said == [(4096, 32000), (0, 32000), (0, 32768), (4096, 32768)]
+
+
+def test_a_state_is_as_wide_as_the_config_says() -> None:
+    """Falcon-Mamba-7B's config.json has 8192 channels and an `expand` of 16."""
+    config = dict(model_record("Falcon-Mamba-7B")["config"])
+    model = read_model("Falcon-Mamba-7B")
+    (layer,) = {block.recurrent for block in model.blocks}
+    assert layer is not None
+    assert layer.heads == 8192
+    by_expand = {k: v for k, v in config.items() if k != "intermediate_size"} | {"expand": 2}
+    assert model_from(Config(by_expand, "config.json"), "falcon").blocks == model.blocks
+
+
 def test_gemma_4_sees_far_with_wider_heads() -> None:
     model = read_model("Gemma-4-31B")
     near, far = (model.attentions[index] for index in (0, 1))
@@ -238,6 +294,38 @@ def test_models_are_found_however_they_are_spelt(name: str) -> None:
         ("meta-llama/Meta-Llama-3-8B", "Llama-3-8B"),
         ("Meta-Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
         ("mistralai/Mistral-7B-v0.1", "Mistral-7B"),
+        ("mistralai/Mistral-7B-Instruct-v0.1", "Mistral-7B"),
+        ("Mistral-7B-Instruct", "Mistral-7B"),
+        ("HuggingFaceH4/zephyr-7b-beta", "Mistral-7B"),
+        ("intfloat/e5-mistral-7b-instruct", "Mistral-7B"),
+        ("Mistral-7B-Instruct-v0.2", "Mistral-7B-v0.2"),
+        ("mistral-community/Mistral-7B-v0.2", "Mistral-7B-v0.2"),
+        ("TheBloke/Mistral-7B-Instruct-v0.2-AWQ", "Mistral-7B-v0.2"),
+        ("TheBloke/Mistral-7B-Instruct-v0.2-GPTQ", "Mistral-7B-v0.2"),
+        ("mistral-7b-instruct-v0.2.Q4_K_M.gguf", "Mistral-7B-v0.2"),
+        ("mistralai/Mistral-7B-v0.3", "Mistral-7B-v0.3"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B-v0.3"),
+        ("solidrust/Mistral-7B-Instruct-v0.3-AWQ", "Mistral-7B-v0.3"),
+        ("neuralmagic/Mistral-7B-Instruct-v0.3-GPTQ-4bit", "Mistral-7B-v0.3"),
+        ("mistralai/Mathstral-7B-v0.1", "Mathstral-7B"),
+        ("state-spaces/mamba-2.8b-hf", "Mamba-2.8B"),
+        ("state-spaces/mamba2-2.7b", "Mamba2-2.7B"),
+        ("tiiuae/falcon-mamba-7b-instruct", "Falcon-Mamba-7B"),
+        ("mistralai/Mamba-Codestral-7B-v0.1", "Mamba-Codestral-7B"),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "Llama-3.3-Nemotron-Super-49B"),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "Llama-3.3-Nemotron-Super-49B"),
+        ("nvidia/Llama-3.3-Nemotron-Super-49B-v1.5-FP8", "Llama-3.3-Nemotron-Super-49B"),
+        ("nvidia/Llama-3_1-Nemotron-Ultra-253B-v1-FP8", "Llama-3.1-Nemotron-Ultra-253B"),
+        ("baidu/ERNIE-4.5-300B-A47B-PT", "ERNIE-4.5-300B-A47B"),
+        ("01-ai/Yi-34B-200K", "Yi-34B-200K"),
+        ("lmsys/vicuna-13b-v1.3", "LLaMA-13B"),
+        ("lmsys/vicuna-13b-v1.5", "Llama-2-13B"),
+        ("lmsys/vicuna-33b-v1.3", "LLaMA-33B"),
+        ("WizardLM/WizardLM-13B-V1.2", "Llama-2-13B"),
+        ("WizardLM/WizardLM-70B-V1.0", "Llama-2-70B"),
+        ("codellama/CodeLlama-34b-Python-hf", "CodeLlama-34B"),
+        ("internlm/internlm2-chat-7b", "InternLM2.5-7B"),
+        ("CohereForAI/aya-23-35B", "Command-R-35B"),
         ("mistralai/Mistral-Nemo-Instruct-2407", "Mistral-Nemo-12B"),
         ("mistralai/Mistral-Large-Instruct-2407", "Mistral-Large-123B"),
         ("mistralai/Codestral-22B-v0.1", "Mistral-Small-22B"),

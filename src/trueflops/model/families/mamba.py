@@ -55,8 +55,10 @@ def mamba2(c: Config, name: str) -> Model:
 def mamba(c: Config, name: str) -> Model:
     """Mamba alone (arXiv 2312.00752); Falcon-Mamba norms what is narrow, without gains."""
     hidden = c.size("hidden_size")
+    # Where both are given this goes first: Falcon-Mamba-7B's config.json has an `expand` of 16.
+    wide = c.size("intermediate_size", default=hidden * c.size("expand", default=2, most=1024))
     layer = _scanning(
-        c, hidden * c.size("expand", default=2, most=1024), hidden, state="state_size",
+        c, wide, hidden, state="state_size",
         conv="conv_kernel", rank="time_step_rank", conv_bias="use_conv_bias", bias="use_bias",
         inner_norms="unweighted" if c.text("model_type") == "falcon_mamba" else "none",
     )  # fmt: skip

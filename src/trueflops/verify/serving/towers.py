@@ -56,7 +56,7 @@ _TOWERS: Final[tuple[tuple[str, str, float, Picture | None], ...]] = (
     # vision_config as Qwen3-VL's: 27 layers of 1152 (config.json of Qwen3.5-35B-A3B).
     (r"qwen3\.[5-9]-(\d+b(?:-a\d+b)?)", r"Qwen3.5-\1", QWEN3_VISION, QWEN3_PICTURE),
     (r"gemma-3-(4|12|27)b", r"Gemma-3-\1B", SIGLIP, GEMMA_PICTURE),
-    (r"llava-v1\.6-mistral-7b", "Mistral-7B", CLIP, None),
+    (r"llava-v1\.6-mistral-7b", "Mistral-7B-v0.2", CLIP, None),
     (r"llava-(?:v?1\.[56]-)?(?:vicuna-)?(7|13)b", r"LLaMA-\1B", CLIP, None),
     (r"pixtral-12b", "Mistral-Nemo-12B", PIXTRAL, None),
     (r"mistral-small-3\.[12]-24b", "Mistral-Small-24B", PIXTRAL, None),
