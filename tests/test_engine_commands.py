@@ -283,7 +283,7 @@ def test_most_sequences_are_how_many_run(ask: Ask) -> None:
     [
         ("echo hello\n", "没有启动任何已知的引擎"),
         ("vllm serve m --max-num-seqs many\n", "请写不小于 1 的整数"),
-        ("llama-server -m x.gguf -ngl 0\n", "所有层都由主机计算"),
+        ("llama-server -m x.gguf -ngl -3\n", "请写不小于 1 的整数"),
     ],
 )
 def test_errors_of_launch_files_are_said_in_chinese(
@@ -393,3 +393,208 @@ def test_drafts_that_an_engine_cannot_be_told_are_refused(
     words = ["--on", "8xH200", "--tp", "8", "--engine", engine, "--emit", tool, str(tmp_path)]
     assert main(["infer", "DeepSeek-V3", *words, "--speculate", *drafts]) == 2
     assert reason in " ".join(capsys.readouterr().err.split())
+
+
+SPAN = "sglang serve a/b --tp 16 --dp 16 --enable-dp-attention --moe-a2a-backend"
+
+
+@pytest.mark.parametrize("flag", ["--enable-ep-moe", "--enable-deepep-moe"])
+def test_older_words_of_sglang_spread_experts_likewise(flag: str) -> None:
+    assert read_command(f"sglang serve {flag} a/b --tp 8") == Deployed("sglang", "a/b", tp=8, ep=8)
+
+
+@pytest.mark.parametrize("backend", ["deepep", "mooncake", "ascend_fuseep", "mori", "none"])
+def test_an_all_to_all_of_sglang_spreads_experts_over_all_ranks(backend: str) -> None:
+    said = read_command(f"{SPAN} {backend}")
+    assert (said.tp, said.dp) == (1, 16)
+    spread = (16, None, ()) if backend != "none" else (None, 16, ("--moe-a2a-backend none",))
+    assert (said.ep, said.etp, said.ignored) == spread
+
+
+SGLANG = "python3 -m sglang.launch_server --model-path a/b"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("docker pull vllm/vllm-openai:v0.11.0\ndocker run --gpus all -p 8000:8000 "
+         "docker.io/vllm/vllm-openai:v0.11.0 --model a/b --tensor-parallel-size 4",
+         Deployed("vllm", "a/b", tp=4, release="0.11.0")),
+        ("docker run --entrypoint vllm vllm/vllm-openai:latest serve a/b -tp 2",
+         Deployed("vllm", "a/b", tp=2)),
+        ("docker run --entrypoint=/bin/bash vllm/vllm-openai:v0.9.1 -c 'cd /x && vllm serve a/b'",
+         Deployed("vllm", "a/b", release="0.9.1")),
+        (f"docker run lmsysorg/sglang:v0.5.3-cu129 {SGLANG} --tp 8",
+         Deployed("sglang", "a/b", tp=8, release="0.5.3")),
+        (f'docker run lmsysorg/sglang:latest bash -c "pip list\n{SGLANG} \\\n --tp 8" # eight',
+         Deployed("sglang", "a/b", tp=8)),
+        ("srun --container-image=vllm/vllm-openai:v0.11.0 vllm serve a/b -tp 2",
+         Deployed("vllm", "a/b", tp=2, release="0.11.0")),
+        ("podman run ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf -c 8192",
+         Deployed("llama.cpp", "x.gguf", max_model_len=8192)),
+    ],
+)  # fmt: skip
+def test_containers_are_read_by_their_image_and_by_what_a_shell_is_given(
+    command: str, expected: Deployed
+) -> None:
+    assert read_command(command) == expected
+
+
+def test_an_image_that_is_not_run_starts_nothing() -> None:
+    with pytest.raises(BadInput, match="starts none"):
+        read_command("docker pull vllm/vllm-openai:v0.11.0")
+
+
+_POD = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n"
+_DEPLOYED = _POD.replace("Pod", "Deployment").replace("spec:", "spec:\n  replicas: 3\n  template:")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (_DEPLOYED + "  - name: m\n    image: vllm/vllm-openai:v0.10.2\n"
+         "    command: [/bin/sh, -c]\n"
+         "    args: [\n      \"vllm serve a/b -tp $(TP)\"\n    ]\n    env:\n    - name: TP\n"
+         "      value: '2'\n    livenessProbe:\n      exec:\n        command: [curl, x]\n",
+         Deployed("vllm", "a/b", tp=2, servers=3, release="0.10.2")),
+        (_POD + "  - args:\n    - --model=a/b\n    - --tensor-parallel-size # cards\n    - '4'\n"
+         "    image: vllm/vllm-openai:latest\n", Deployed("vllm", "a/b", tp=4)),
+        (_POD + "    - image: lmsysorg/sglang:v0.5.3rc2\n      command:\n      - bash\n      - -c\n"
+         f"      - |\n        # it's here\n        {SGLANG} \\\n          --tp 8\n"
+         "      resources: {}\n", Deployed("sglang", "a/b", tp=8, release="0.5.3rc2")),
+        ("services:\n  m:\n    image: vllm/vllm-openai:v0.11.0\n    command: >\n      --model a/b\n"
+         "      --tensor-parallel-size ${TP:-2}\n    ports: ['80:80']\n",
+         Deployed("vllm", "a/b", tp=2, release="0.11.0")),
+        ("services:\n  m:\n    image: ghcr.io/ggml-org/llama.cpp:server\n    command: -m x.gguf\n",
+         Deployed("llama.cpp", "x.gguf")),
+        (_POD + "  - image: ghcr.io/ggml-org/llama.cpp:server-cuda\n    args: [-m, x.gguf]\n"
+         "    resources:\n      limits:\n        nvidia.com/gpu: 2\n",
+         Deployed("llama.cpp", "x.gguf", pp=2)),
+    ],
+)  # fmt: skip
+def test_yaml_that_starts_containers_is_read(text: str, expected: Deployed, tmp_path: Path) -> None:
+    (tmp_path / "start.yaml").write_text(text)
+    assert read_deployment(tmp_path / "start.yaml") == expected
+
+
+def test_a_file_of_flags_is_read_and_typed_flags_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flags.yaml").write_text(
+        "model: a/b\ntensor-parallel-size: 4\nmax_num_seqs: 64\nenable-expert-parallel: true\n"
+        "enforce-eager: false\nlora-x: 3\nspeculative-config:\n  method: mtp\n"
+    )
+    script = tmp_path / "serve.sh"
+    script.write_text("vllm serve --config /etc/flags.yaml -tp 2")
+    expected = Deployed(
+        "vllm", "a/b", tp=2, ep=2, max_num_seqs=64, speculate="mtp", ignored=("--lora-x 3",)
+    )
+    assert read_deployment(script) == expected
+    (tmp_path / "work").mkdir()
+    (tmp_path / "flags.yaml").rename(tmp_path / "work" / "own.yaml")
+    script.write_text(f"{SGLANG} --config own.yaml")
+    with pytest.raises(BadInput, match=r"serve.sh: names own.yaml, which is not beside it"):
+        read_deployment(script)
+    monkeypatch.chdir(tmp_path / "work")
+    said = read_deployment(script)
+    assert (said.model, said.tp) == ("a/b", 4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tp", "pp"),
+    [
+        ("", None, 4),
+        ("-sm layer", None, 4),
+        ("-sm row", 4, None),
+        ("-sm none -mg 0", None, None),
+        ("-ts 3,1", None, 2),
+        ("-dev CUDA0,CUDA1", None, 2),
+    ],
+)
+def test_llama_cpp_takes_every_card_that_it_sees(
+    flags: str, tp: int | None, pp: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "serve.sh").write_text(f"llama-server -m x.gguf {flags}")
+    said = read_deployment(tmp_path / "serve.sh", cards=4)
+    assert (said.tp, said.pp) == (tp, pp)
+
+
+def test_llama_cpp_sees_the_cards_that_its_environment_names() -> None:
+    assert read_command("CUDA_VISIBLE_DEVICES=0,1 llama-server -m x.gguf", cards=4).pp == 2
+    assert read_command("CUDA_VISIBLE_DEVICES=3 llama-server -m x.gguf", cards=4).pp is None
+    image = "ghcr.io/ggml-org/llama.cpp:server-cuda -m x.gguf"
+    for gpus, pp in (("2", 2), ("""'"device=0,1,3"'""", 3), ("all", 4)):
+        assert read_command(f"docker run --gpus {gpus} {image}", cards=4).pp == pp
+
+
+@pytest.mark.parametrize("flags", ["--cpu-moe", "-ncmoe 12", "-ot '.ffn_.*_exps.=CPU'"])
+def test_experts_on_the_host_are_refused_with_what_is_modelled(flags: str) -> None:
+    with pytest.raises(BadInput, match=rf"{flags.split()[0]} .*write --gpu-layers N in its place"):
+        read_command(f"llama-server -m x.gguf {flags} -c 4096")
+
+
+def test_what_is_ignored_is_quoted_as_it_is_written() -> None:
+    said = read_command("llama-server -m x.gguf -fa on -b 2048 -mg 0 -ncmoe 0 --foo=1")
+    assert said.ignored == ("-fa on", "-b 2048", "-mg 0", "-ncmoe 0", "--foo=1")
+    assert read_command("vllm serve a/b -O3 -tp 2").ignored == ("-O3",)
+    with pytest.raises(BadInput, match=r": -np 'many'"):
+        read_command("llama-server -m x.gguf -np many")
+
+
+def test_a_drafters_file_tells_its_model_or_is_refused_where_nothing_else_does(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "serve.sh"
+    script.write_text("llama-server -m x.gguf -md draft.gguf")
+    with pytest.raises(BadInput, match=r"-md draft.gguf.*--speculate draft --draft-model NAME"):
+        read_deployment(script, typed=("tp",))
+    assert read_deployment(script, typed=("draft_model",)).speculate == "draft"
+    script.write_text("llama-server -m x.gguf -md /models/Llama-3.2-1B-Q4_K_M.gguf")
+    assert read_deployment(script, typed=()).draft_model == "Llama-3.2-1B-Q4_K_M.gguf"
+
+
+def test_a_degree_that_only_the_machine_knows_is_left_to_what_is_typed(tmp_path: Path) -> None:
+    script = tmp_path / "serve.sh"
+    script.write_text("TP=$(nvidia-smi -L | wc -l)\nvllm serve a/b -tp $TP --max-num-seqs 8")
+    with pytest.raises(BadInput, match="write a whole number"):
+        read_deployment(script)
+    said = read_deployment(script, typed=("tp",))
+    assert (said.tp, said.max_num_seqs) == (None, 8)
+
+
+@pytest.mark.parametrize(
+    ("flags", "model"),
+    [
+        ("-hf a/B-GGUF", "a/B-GGUF:Q4_K_M"),
+        ("-hf a/B-GGUF:Q8_0", "a/B-GGUF:Q8_0"),
+        ("-hf a/B-Q8_0-GGUF", "a/B-Q8_0-GGUF"),
+        ("-hf a/B-GGUF -hff B-Q8_0.gguf", "B-Q8_0.gguf"),
+        ("-hf ggml-org/gpt-oss-20b-GGUF", "ggml-org/gpt-oss-20b-GGUF"),
+    ],
+)
+def test_of_a_repository_llama_cpp_takes_its_usual_format(flags: str, model: str) -> None:
+    said = read_command(f"llama-server {flags}")
+    assert (said.model, said.ignored) == (model, ())
+
+
+def test_the_usual_format_is_that_of_the_answer(tmp_path: Path, ask: Ask) -> None:
+    (tmp_path / "serve.sh").write_text("llama-server -hf ggml-org/Qwen3-8B-GGUF")
+    answer = ask("infer", "Qwen3-8B", "--on", "RTX4090", "--from", str(tmp_path / "serve.sh"))
+    assert answer["weights"] == "q4_k_m"
+
+
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        ("""vllm serve a -tp 2 --kv-transfer-config '{"kv_role": "kv_producer"}' &\n"""
+         """vllm serve a -tp 4 --kv-transfer-config '{"kv_role": "kv_consumer"}' &\n"""
+         """vllm serve a -tp 4 --kv-transfer-config '{"kv_role": "kv_consumer"}' &\n""",
+         "--engine vllm --prefill 1xtp2 --decode 2xtp4"),
+        (f"{SGLANG} --tp 4 --disaggregation-mode prefill &\n{SGLANG} --tp 8 --dp 8 "
+         "--enable-dp-attention --moe-a2a-backend deepep --disaggregation-mode decode",
+         "--engine sglang --prefill 1xtp4 --decode 1xtp1dp8ep8"),
+    ],
+)  # fmt: skip
+def test_pools_are_refused_with_the_flags_that_ask_for_them(script: str, flags: str) -> None:
+    with pytest.raises(BadInput, match=flags):
+        read_command(script)

@@ -11,7 +11,6 @@ import pytest
 import trueflops as tf
 from conftest import Ask
 from trueflops.cli import main
-from trueflops.errors import BadInput
 from trueflops.interop.engines import read_command, read_deployment
 from trueflops.model import read_model
 from trueflops.plan import Plan
@@ -164,6 +163,37 @@ def test_all_layers_and_more_are_the_card_s(ask: Ask) -> None:
     assert tpot(ask("infer", *asked, "--gpu-layers", "32")) > tpot(plain)
 
 
+def test_nothing_on_the_host_is_as_nothing_said(ask: Ask) -> None:
+    asked = ("Llama-3.1-8B", "--on", "RTX4090", "--engine", "vllm", "--concurrency", "1")
+    assert tpot(ask("infer", *asked, "--cpu-offload-gb", "0")) == tpot(ask("infer", *asked))
+
+
+def test_all_layers_on_the_host(ask: Ask) -> None:
+    """-ngl 0: the host computes tokens, the card prompts, and the cache is the host's."""
+    asked = ("infer", "Llama-3.1-8B", "--on", "RTX4090", *LLAMA, "--gpu-layers")
+    none, one = (ask(*asked, n) for n in ("0", "1"))
+    assert none["fits"]
+    assert none["gpu_layers"] == 0
+    assert tpot(one) < tpot(none) < 1.05 * tpot(one)
+    assert none["ttft_seconds"]["value"] > one["ttft_seconds"]["value"]
+    assert ask(*asked, "0", "--input", "8k")["fits"]
+
+
+def test_no_layers_are_to_be_left_to_a_host_without_memory_of_its_own(capsys: Capture) -> None:
+    for on, model in (("M3-Ultra", "DeepSeek-V3"), ("GB10", "Llama-3.1-405B")):
+        assert main(["infer", model, "--on", on, "--concurrency", "1"]) == 1
+        assert "--gpu-layers" not in capsys.readouterr().out
+
+
+def test_an_engine_that_is_chosen_is_not_advised(capsys: Capture) -> None:
+    asked = ("infer", "Llama-3.1-70B", "--on", "RTX4090", "--concurrency", "1")
+    for engine, named in (("llama.cpp", False), ("vllm", True)):
+        assert main([*asked, "--engine", engine, "--weights", "int4"]) == 1
+        said = " ".join(capsys.readouterr().out.split())
+        assert "--gpu-layers" in said
+        assert ("--engine llama.cpp" in said) == named
+
+
 def test_the_host_is_the_one_named_the_node_s_or_a_usual_one(ask: Ask, tmp_path: Path) -> None:
     asked = ("Llama-3.1-8B", *LLAMA, "--gpu-layers", "16")
     assert ask("infer", *asked, "--on", "RTX4090")["host_cpu"] == "Ryzen 9 7950X"
@@ -186,7 +216,9 @@ def test_the_host_is_the_one_named_the_node_s_or_a_usual_one(ask: Ask, tmp_path:
         ("--on RTX4090 --engine vllm --gpu-layers 8 --cpu-offload-gb 8", "not both"),
         ("--on RTX4090 --engine llama.cpp --host-cpu EPYC-9654", "--gpu-layers leaves to it"),
         ("--on EPYC-9654 --engine llama.cpp --gpu-layers 8", "a host's own processor"),
-        ("--on RTX4090 --engine vllm --cpu-offload-gb -3", "write GiB above 0"),
+        ("--on RTX4090 --engine vllm --cpu-offload-gb -3", "write GiB from 0 on"),
+        ("--on M3-Ultra --engine llama.cpp --gpu-layers 8", "and its host share one memory"),
+        ("--on GB10 --engine vllm --cpu-offload-gb 8", "and its host share one memory"),
         ("--on RTX4090 --engine llama.cpp --gpu-layers 8 --host-cpu H100", "not a processor"),
     ],
 )
@@ -217,8 +249,9 @@ def test_commands_carry_what_the_host_holds(ask: Ask, tmp_path: Path) -> None:
     said = read_command("vllm serve x --cpu-offload-gb 7.5")
     assert (said.cpu_offload_gb, said.ignored) == (7.5, ())
     assert read_command("llama-server -m x -ngl auto").gpu_layers is None
-    with pytest.raises(BadInput, match="the host computes every layer"):
-        read_command("llama-server -m x -ngl 0")
+    assert read_command("llama-server -m x -ngl 0").gpu_layers == 0
+    ask("infer", *asked[:-2], "--gpu-layers", "0", "--emit", "llamacpp", str(tmp_path), "--force")
+    assert ask("infer", "Llama-3.1-8B", "--on", "RTX4090", "--from", str(script))["gpu_layers"] == 0
 
 
 # ── processors as devices ───────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,32 @@ def test_accelerators_for_users(ask: Ask) -> None:
     assert users["accelerators"] == 8 * users["clusters"]
     twice = ask(*GOALS, "--users", "10k")["users"]
     assert users["clusters"] < twice["clusters"] <= 2 * users["clusters"]
+
+
+def test_no_user_waits_for_room(ask: Ask) -> None:
+    """2,000 users were once offered two H100, on which they stood in a queue for 43 seconds."""
+    words = ("infer", "Llama-3.1-8B", "--on", "H100,B200", "--users", "2k", "--tpot", "30ms")
+    offers = ask(*words)["offers"]
+    assert len(offers) == 2
+    for offer in offers:
+        assert offer["ttft_seconds"] < 2.0
+        assert offer["plan"]["dp_replicate"] * 256 >= 2000  # as many as each replica runs at once
+
+
+def test_files_for_a_goal_are_of_replicas_that_keep_it(
+    ask: Ask, capsys: Capture, tmp_path: Path
+) -> None:
+    words = ("infer", "Llama-3.1-70B", "--on", "16xH100", "--engine", "vllm", "--ttft", "1s")
+    emit = ("--emit", "dynamo", str(tmp_path / "files"))
+    late = ask(*words, "--input", "4096", "--tpot", "30ms", *emit, code=1)
+    assert late["written"] == ["--emit dynamo: nothing was written, as it is not in time"]
+    assert not (tmp_path / "files").exists()
+    found = ask(*words, "--tpot", "60ms", *emit)
+    assert any("pools of workers are left out" in note for note in found["notes"])
+    assert (tmp_path / "files" / "graph.yaml").exists()
+    simulated = ("--rate", "50/s", "--requests", "50", "--tpot", "1ms", *emit, "--force")
+    assert main([*words, *simulated]) == 1
+    assert "nothing was written" in capsys.readouterr().out
 
 
 def test_any_format_is_at_least_as_fast(ask: Ask) -> None:

@@ -100,3 +100,42 @@ def test_nobody_is_made_to_wait_unasked(ask: Ask, capsys: Capture) -> None:
     assert not ask(*words, "--concurrency", "64", code=1)["fits"]
     alone = ask("infer", "Llama-3.1-70B", "--on", "RTX4090", "--tp", "1", code=1)
     assert alone["requests_per_replica"] == 64  # where not even one fits, the usual question
+
+
+@pytest.mark.parametrize(
+    ("on", "engine", "says"),
+    [
+        ("EPYC-9654", "vllm", "on a CPU"),
+        ("Xeon-6980P", "sglang", "on a CPU"),
+        ("M4-Max", "vllm", "Apple's chips"),
+        ("MI300X", "vllm", "AITER's kernels"),
+        ("H100", "vllm", "CUDA graphs"),
+    ],
+)
+def test_an_engine_is_described_as_it_is_on_the_chip(
+    capsys: Capture, on: str, engine: str, says: str
+) -> None:
+    text = said(capsys, "infer", "Llama-3.1-8B", "--on", on, "--engine", engine, "--tp", "1")
+    assert says in text
+    assert ("CUDA graphs" in text) == (says == "CUDA graphs")
+    assert ("AITER" in text) == (on == "MI300X")
+
+
+@pytest.mark.parametrize(
+    ("asked", "instead"),
+    [("fp8", "w8a16"), ("nvfp4", "nvfp4-weights"), ("mxfp4_fp4", "mxfp4"), ("fp8_block", "w8a16")],
+)
+def test_a_format_that_a_chip_cannot_multiply_has_one_that_it_stores(
+    capsys: Capture, ask: Ask, asked: str, instead: str
+) -> None:
+    words = ("infer", "Llama-3.1-8B", "--on", "A100", "--weights")
+    assert main([*words, asked]) == 2
+    assert f"write --weights {instead}, stored" in " ".join(capsys.readouterr().err.split())
+    assert ask(*words, instead)["fits"]
+
+
+def test_hits_of_a_prefix_share_no_memory_and_say_so(capsys: Capture) -> None:
+    words = ("infer", "Llama-3.1-8B", "--on", "H100", "--tp", "1", "--rate", "2/s", "--requests")
+    hits = said(capsys, *words, "50", "--prefix-hits", "0.9")
+    assert "90% of each prompt is not read again; its memory is not shared" in hits
+    assert "prefix hits" not in said(capsys, *words, "50")

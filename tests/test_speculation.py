@@ -269,6 +269,35 @@ class TestDoor:
         assert main(["infer", "Llama-3.1-8B", "--on", "H100", *words.split()]) == 2
         assert says in " ".join(capsys.readouterr().err.split())
 
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            ("Llama-3.1-8B --engine vllm --speculate mtp", "write --speculate eagle3, ngram or"),
+            ("Kimi-K2 --engine sglang --speculate mtp", "no module that predicts"),
+            ("Qwen2.5-32B --engine vllm --speculate draft --draft-model Qwen2.5-0.5B",
+             "knows 151,936 tokens and Qwen2.5-32B 152,064, which vllm refuses"),
+        ],
+    )  # fmt: skip
+    def test_what_an_engine_would_not_start_with_is_refused(
+        self, capsys: Capture, words: str, says: str
+    ) -> None:
+        assert main(["infer", *words.split(), "--on", "8xH200"]) == 2
+        assert says in " ".join(capsys.readouterr().err.split())
+
+    @pytest.mark.parametrize("engine", ["sglang", None])
+    def test_another_vocabulary_is_told(self, ask: Ask, engine: str | None) -> None:
+        words = ["Qwen2.5-32B", "--on", "H200", "--tp", "1", "--speculate", "draft"]
+        named = ["--engine", engine] if engine else []
+        notes = ask("infer", *words, "--draft-model", "Qwen2.5-0.5B", *named)["notes"]
+        assert any("knows 151,936 tokens and Qwen2.5-32B 152,064" in note for note in notes)
+        alike = ask("infer", *words, "--draft-model", "Qwen2.5-7B", *named)["notes"]
+        assert not any("refuse that" in note for note in alike)
+
+    @pytest.mark.parametrize("model", ["DeepSeek-V3", "GLM-4.5-Air", "Qwen3.5-27B", "MiMo-7B"])
+    def test_models_with_a_module_draft_by_it(self, ask: Ask, model: str) -> None:
+        words = ("--on", "8xH200", "--tp", "8", "--engine", "vllm", "--speculate", "mtp")
+        assert ask("infer", model, *words)["speculation"]["method"] == "mtp"
+
 
 class TestSparsity:
     def test_half_of_the_weights_speed_up_decoding_and_no_prompt(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops import units
-from trueflops.catalog import Cluster
+from trueflops.catalog import Accelerator, Cluster
 from trueflops.cli.loading import SIMULATED
 from trueflops.cli.question import question_of
 from trueflops.cli.replies import Served, give
@@ -23,7 +23,7 @@ from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.plan.serving import DEGREES
 from trueflops.plan.words import read_worker
 from trueflops.predict import Point, Pool, PooledPoint, Pools, Server, ServingPoint
-from trueflops.predict.released import Weights, multiplies, served_weights
+from trueflops.predict.released import Weights, multiplies, served_weights, weights_alone
 from trueflops.predict.serving.cache import CACHE_BITS
 from trueflops.predict.serving.sparse import spreads
 from trueflops.profile.engines import engine_of
@@ -114,7 +114,10 @@ def formats_of(options: argparse.Namespace, model: Model, where: Cluster) -> lis
     """The format asked for, or as released; with any, also every narrower one of all its chips."""
     chip = where.accelerator
     if options.weights != ANY:
-        return [served_weights(model, chip, options.weights)]
+        asked = served_weights(model, chip, options.weights)
+        for card in where.cards or (chip,):
+            _check_products(card, asked.name)
+        return [asked]
     found = [served_weights(model, chip)]
     for name in NARROWER:
         bits = format_named(found[-1].name).weight_bits
@@ -122,6 +125,23 @@ def formats_of(options: argparse.Namespace, model: Model, where: Cluster) -> lis
         if everywhere and format_named(name).weight_bits < 0.9 * bits:
             found.append(served_weights(model, chip, name))
     return found
+
+
+def _check_products(chip: Accelerator, name: str) -> None:
+    """Refuse a format in which a chip has no products, with the one that only stores it."""
+    compute = format_named(name).compute
+    if compute in ("", "fp32") or chip.computes(compute):
+        return
+    raise BadInput(
+        say(
+            "--weights {name}: {chip} has no {compute} path; write --weights {narrow}, stored as "
+            "narrow and multiplied in 16 bits, or int4",
+            name=name,
+            chip=chip.name,
+            compute=compute,
+            narrow=weights_alone(name),
+        )
+    )
 
 
 def caches_of(options: argparse.Namespace, where: Cluster) -> list[float]:
@@ -208,6 +228,8 @@ def laid_out(server: Server, count: int, **degrees: int) -> Plan:
     """The plan of these degrees on so many accelerators, if it is one and the engine can run it."""
     plan = serving_plan(server.model, server.dtype, **degrees)
     check_plan(plan, server.model, count)
+    if refused := server.why_not_run(plan):
+        raise refused
     chip = server.cluster.accelerator
     if plan.dcp > 1 and not spreads(server.engine, server.model, chip, server.passes.cache_bits):
         instead = say("leave dcp out, or use vLLM")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from trueflops.catalog import Accelerator
@@ -169,7 +172,13 @@ class Deployment:
     def _read(self, name: str) -> None:
         """The file's deployment as flags; what was typed wins."""
         path = own_path(name)
-        self.said = said = read_deployment(path)
+        where_to = cluster_of(self.options)
+        fields = (field.name for field in dataclasses.fields(Deployed))
+        self.said = said = read_deployment(
+            path,
+            cards=None if where_to.accelerator.is_cpu else where_to.per_node,
+            typed=[name for name in fields if getattr(self.options, name, None) is not None],
+        )
         model, where = read_model(self.options.model), printable(path.name)
         typed = any(getattr(self.options, each) is not None for each in ("tp", "pp", "ep", "etp"))
         flags = {
@@ -225,13 +234,41 @@ class Deployment:
             ),
         ]
 
-    def write(self, point: ServingPoint) -> list[str]:
-        """Write the files of a point that fits; say where they are and how it starts."""
+    def leaves_pools(self) -> list[str]:
+        """That pairs of pools were not tried for a goal, where files are to be written."""
+        if self.options.emit is None:
+            return []
+        return [
+            say(
+                "pools of workers are left out, as --emit {tool} cannot write them; without --emit "
+                "they are tried",
+                tool=self.options.emit[0],
+            )
+        ]
+
+    @contextmanager
+    def started(
+        self, point: ServingPoint, more: dict[str, Any], *, in_time: bool = True
+    ) -> Iterator[None]:
+        """An answer of this point, with its files: in JSON among its fields, else told below it."""
+        written = self._write(point, in_time=in_time)
+        if written and self.options.json:
+            more["written"] = written
+        yield
+        if written and not self.options.json:
+            print("\n" + "\n".join(written))
+
+    def _write(self, point: ServingPoint, *, in_time: bool) -> list[str]:
+        """Write the files of a point that fits and is in time; say where they are and how it
+        starts.
+        """
         if self.options.emit is None:
             return []
         tool, folder = self.options.emit
         if not point.fits:
             return [say("--emit {tool}: nothing was written, as it does not fit", tool=tool)]
+        if not in_time:
+            return [say("--emit {tool}: nothing was written, as it is not in time", tool=tool)]
         with speaking(ENGLISH):
             replicas = describe_replicas(point)
         about = (

@@ -22,8 +22,10 @@ from trueflops.cli.choosing import (
 )
 from trueflops.cli.deploying import Deployment, engine_for, engine_notes, length_for
 from trueflops.cli.loading import (
+    Simulation,
     load_of,
     percentile_of,
+    prefix_notes,
     rate_of,
     requests_of,
     says_load,
@@ -75,6 +77,7 @@ from trueflops.report.tables import console
 from trueflops.report.training import tree_table
 from trueflops.search import Limits, search_serving
 from trueflops.search.serving import rank
+from trueflops.serve.load import Requests
 
 NONE_IN_TIME = mark("no configuration of this cluster answers within the limits given")
 OPS_OF = {"decode": mark("one decode step"), "prefill": mark("a pass that reads a prompt")}
@@ -121,13 +124,9 @@ def run(options: argparse.Namespace) -> int:
     server, points, limits, more = ask(options)
     more = tried | more
     more["notes"] += deployment.compare(server.cluster.count)
-    written = deployment.write(points[0])
-    if written and options.json:
-        more["written"] = written
-    code = _answer(options, server, points, limits, more)
-    if written and not options.json:
-        print("\n" + "\n".join(written))
-    return code
+    if chooses(options, limits) and server.has_pools:
+        more["notes"] += deployment.leaves_pools()
+    return _answer(options, server, points, limits, more, deployment)
 
 
 def _answer(
@@ -136,23 +135,26 @@ def _answer(
     points: list[ServingPoint],
     limits: Limits,
     more: dict[str, Any],
+    deployment: Deployment,
 ) -> int:
     """Show it, with the chain of every number where that was asked for."""
     if options.rates is not None and points[0].most_requests:
-        return run_rates(server, points[0], limits, options, more)
+        with deployment.started(points[0], more):
+            return run_rates(server, points[0], limits, options, more)
     if simulates(options) and points[0].most_requests:
-        return run_load(server, points, limits, options, more)
+        return run_load(server, points, limits, options, more, deployment)
     priced = serving_provenance(server, points[0]) if options.provenance else {}
     ran = serving_ops(server, points[0]) if options.ops else {}
     if priced:
         more["provenance"] = {name: encode_provenance(each) for name, each in priced.items()}
     if ran:
         more["ops"] = _encode_ops(server, ran)
-    code = show(points, limits, options, more)
-    if not options.json:
-        _print_ops(server, ran)
-        for chain in priced.values():
-            show_provenance(console(), chain)
+    with deployment.started(points[0], more, in_time=limits.met(points[0])):
+        code = show(points, limits, options, more)
+        if not options.json:
+            _print_ops(server, ran)
+            for chain in priced.values():
+                show_provenance(console(), chain)
     return code
 
 
@@ -171,6 +173,7 @@ def run_load(
     limits: Limits,
     options: argparse.Namespace,
     more: dict[str, Any],
+    deployment: Deployment,
 ) -> int:
     """Simulate the load on the first cut that keeps its limits at the percentile asked for."""
     percentile = percentile_of(options)
@@ -179,13 +182,28 @@ def run_load(
         found = simulate(server, points, requests, limits, percentile)
     if options.trace:
         write_load_trace(found.served, Path(options.trace))
+    with deployment.started(found.point, more, in_time=found.in_time):
+        _show_load(server, points, found, requests, limits, options, more)
+    return 0 if found.in_time else 1
+
+
+def _show_load(
+    server: Server,
+    points: list[ServingPoint],
+    found: Simulation,
+    requests: Requests,
+    limits: Limits,
+    options: argparse.Namespace,
+    more: dict[str, Any],
+) -> None:
+    percentile = percentile_of(options)
     if options.json:
         answer = encode.serving(question_of(options), found.point) | more
         answer["load"] = encode_load(found.seen, found.point, percentile, found.in_time)
         if options.ops:
             answer["ops"] = _encode_ops(server, serving_ops(server, found.point))
         give(answer, Served([found.point]))
-        return 0 if found.in_time else 1
+        return
     out = console()
     print_deployment(out, found.point, requests, rate_of(options), more["notes"])
     out.print()
@@ -205,7 +223,6 @@ def run_load(
                 points=why_late(points),
             )
         )
-    return 0 if found.in_time else 1
 
 
 def ask(options: argparse.Namespace) -> Answer:
@@ -250,7 +267,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     asked = load_of(options, model)
     notes = check_length(model, asked.context, "--input and --output")
     weights = formats_of(options, model, where)
-    speculation = speculation_of(options, model)
+    speculation = speculation_of(options, model, engine)
     offload = offload_of(options, engine, model, where)
     stages = stages_of(options, model, where, offload)
     if copies:
@@ -265,7 +282,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
         )
     name = weights[0].name if len(weights) == 1 else "any"
     notes += [say("weights {name}: {why}", name=name, why=why), software.note("engine")]
-    notes += engine_notes(options)
+    notes += engine_notes(options) + prefix_notes(options)
     for chip in dict.fromkeys(where.cards or (where.accelerator,)):
         notes += power_note(options, chip)
     notes += speculation_notes(speculation, model, software.name)
@@ -296,7 +313,8 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
 
 
 def _limits(options: argparse.Namespace) -> Limits:
-    return Limits(*(_seconds(options, name) for name in ("ttft", "tpot")))
+    ttft, tpot = (_seconds(options, name) for name in ("ttft", "tpot"))
+    return Limits(ttft, tpot, at_once=options.users is not None)
 
 
 def given_plan(options: argparse.Namespace, server: Server) -> Plan:

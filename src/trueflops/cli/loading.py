@@ -130,6 +130,19 @@ def requests_of(options: argparse.Namespace, server: Server) -> Requests:
     )
 
 
+def prefix_notes(options: argparse.Namespace) -> list[str]:
+    """What a share of prompts that is cached changes, and what it does not."""
+    if not (share := _share(options)):
+        return []
+    return [
+        say(
+            "prefix hits: {share:.0%} of each prompt is not read again; its memory is not shared, "
+            "each request has a whole cache of its own",
+            share=share,
+        )
+    ]
+
+
 def percentile_of(options: argparse.Namespace) -> float:
     """At which limits must hold."""
     if options.percentile is None:

@@ -17,7 +17,12 @@ from trueflops.language import say
 from trueflops.model import Model
 from trueflops.predict import Server
 from trueflops.predict.serving import Offload
-from trueflops.predict.serving.offloading import OF_A_DESKTOP, OF_A_SERVER, OffloadedPasses
+from trueflops.predict.serving.offloading import (
+    OF_A_DESKTOP,
+    OF_A_SERVER,
+    OF_HOST_MEMORY,
+    OffloadedPasses,
+)
 from trueflops.profile import Engine
 from trueflops.units import GIBI
 
@@ -48,6 +53,14 @@ def offload_of(
                 name=where.accelerator.name,
             )
         )
+    if where.accelerator.form == OF_HOST_MEMORY:
+        raise BadInput(
+            say(
+                "{flag}: {name} and its host share one memory; leave it out",
+                flag=flag,
+                name=where.accelerator.name,
+            )
+        )
     if engine.offloads != can:
         speaks = "llama.cpp" if can == "layers" else "vllm"
         raise BadInput(
@@ -67,18 +80,8 @@ def offload_of(
             raise BadInput(
                 say("--host-cpu: accelerators compute what vLLM keeps in host memory; leave it out")
             )
-        return Offload(weight_bytes=_gib(weights))
-    if layers < 1:
-        raise BadInput(
-            say(
-                "--gpu-layers {layers}: nothing is left for {name}; write a number from 1 to "
-                "{most}, or ask the processor alone: --on {cpu}",
-                layers=layers,
-                name=where.accelerator.name,
-                most=model.layers,
-                cpu=accelerator(OF_A_DESKTOP).typed,
-            )
-        )
+        held = _gib(weights)
+        return Offload(weight_bytes=held) if held else None
     if layers > model.layers:  # the head counts as one more: llama.cpp's usual 99 is all
         return None
     return Offload(model.layers - layers, cpu=host_cpu(options, where))
@@ -128,10 +131,10 @@ def _gib(said: str) -> float:
     try:
         gib = units.read_number(said)
     except BadInput:
-        gib = 0.0
-    if not 0.0 < gib <= units.MILLION:
+        gib = -1.0
+    if not 0.0 <= gib <= units.MILLION:
         raise BadInput(
-            say("--cpu-offload-gb {said!r}: write GiB above 0, as 10", said=shorten(said))
+            say("--cpu-offload-gb {said!r}: write GiB from 0 on, as 10", said=shorten(said))
         )
     return gib * GIBI
 

@@ -6,11 +6,13 @@ import argparse
 from typing import Final
 
 from trueflops import units
-from trueflops.errors import BadInput
+from trueflops.errors import BadInput, join_or
 from trueflops.language import say
 from trueflops.model import Model, read_model
 from trueflops.predict.serving import Acceptance, Speculation
-from trueflops.profile.speculation import OVERALL, engine_costs, method_of
+from trueflops.profile import Engine
+from trueflops.profile.frameworks import SERVING
+from trueflops.profile.speculation import OVERALL, carries_module, engine_costs, method_of
 
 _FURTHER: Final = (
     "num_speculative_tokens", "speculative_steps", "speculative_topk", "draft_model",
@@ -18,7 +20,7 @@ _FURTHER: Final = (
 )  # fmt: skip
 
 
-def speculation_of(options: argparse.Namespace, model: Model) -> Speculation | None:
+def speculation_of(options: argparse.Namespace, model: Model, engine: Engine) -> Speculation | None:
     """What the flags say of drafts; None where nothing is drafted."""
     if options.speculate is None:
         given = [name for name in _FURTHER if getattr(options, name) is not None]
@@ -45,6 +47,8 @@ def speculation_of(options: argparse.Namespace, model: Model) -> Speculation | N
         raise BadInput(
             say("--draft-model goes with --speculate draft; {name} has its own drafter", name=name)
         )
+    draft = read_model(options.draft_model) if options.draft_model else None
+    _check_runs(name, model, draft, engine)
     return Speculation.of(
         model,
         name,
@@ -52,8 +56,40 @@ def speculation_of(options: argparse.Namespace, model: Model) -> Speculation | N
         passes=options.speculative_steps or 0,
         branches=options.speculative_topk or 0,
         acceptance=Acceptance(length or 0.0, rate or 0.0, options.task or OVERALL),
-        draft=read_model(options.draft_model) if options.draft_model else None,
+        draft=draft,
     )
+
+
+def _check_runs(name: str, model: Model, draft: Model | None, engine: Engine) -> None:
+    """Refuse drafts that the engine would not start with; one that nobody named starts with all."""
+    module = method_of(name).drafter == "module"
+    if engine.name != SERVING and module and not carries_module(model.family):
+        raise BadInput(
+            say(
+                "--speculate {method}: {model} has no module that predicts further tokens; write "
+                "--speculate {others}",
+                method=name,
+                model=model.name,
+                others=join_or(_WITHOUT_MODULE),
+            )
+        )
+    if draft and engine.same_vocabulary and draft.vocab != model.vocab:
+        raise BadInput(
+            say(
+                "--draft-model {draft}: it knows {its:,} tokens and {model} {own:,}, which "
+                "{engine} refuses; name one with as many, or write --speculate {others}",
+                draft=draft.name,
+                its=draft.vocab,
+                model=model.name,
+                own=model.vocab,
+                engine=engine.name,
+                others=join_or(name for name in _WITHOUT_MODULE if name != "draft"),
+            )
+        )
+
+
+_WITHOUT_MODULE: Final = ("eagle3", "ngram", "draft")
+"""Methods for a model without a module of its own: a head, none, another model."""
 
 
 def speculation_notes(speculation: Speculation | None, model: Model, engine: str) -> list[str]:
@@ -64,6 +100,18 @@ def speculation_notes(speculation: Speculation | None, model: Model, engine: str
     if speculation.method.drafter == "module":
         notes.append(
             say("module: priced as one more layer like the last of {name}", name=model.name)
+        )
+    draft = speculation.drafter if speculation.method.drafter == "model" else None
+    if draft and draft.vocab != model.vocab:
+        notes.append(
+            say(
+                "{draft} knows {its:,} tokens and {model} {own:,}: some engines, as vllm, "
+                "refuse that",
+                draft=draft.name,
+                its=draft.vocab,
+                model=model.name,
+                own=model.vocab,
+            )
         )
     if speculation.method.drafter == "model" and (layer := engine_costs(engine).layer):
         slow = units.show(layer, "seconds")

@@ -6,6 +6,6 @@ calls.py    rows that are calls of ATen ops, lowered as captured ones are
 kineto/     traces of PyTorch's profiler
 onnx/       models as ONNX files
 engines/    commands and files with which vLLM, SGLang, TensorRT-LLM, llama.cpp, Dynamo start
-variables.py  variables that a script sets, filled into its words
+shell_text.py  lines of a shell script as commands and words; variables.py: those that it sets
 launch/     files with which Megatron-LM, torchtitan, DeepSpeed … start a plan, written and read
 """

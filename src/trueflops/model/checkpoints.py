@@ -64,9 +64,19 @@ def stored_as(model: Model, checkpoint: str) -> Model:
     return in_format(model, form, checkpoint) if form else model
 
 
+def _in_blocks(model: Model, checkpoint: str) -> bool:
+    """Whether fp8 of a name has a scale for each block of weights: of Qwen's own mixtures ("block
+    size of 128", say their cards), but not where others made the scales (FP8-dynamic).
+    """
+    others = re.search("dynamic|static", checkpoint.casefold())
+    return model.is_moe and model.family.startswith("qwen3") and not others
+
+
 def in_format(model: Model, form: str, checkpoint: str) -> Model:
     """The model as a checkpoint stores it."""
     own = model.released.format
+    if form == "fp8" and _in_blocks(model, checkpoint):
+        form = "fp8_block"
     if own and own.startswith(form):  # fp8 of a name may be fp8_block of its config.json
         return model
     named = checkpoint.rpartition("/")[2][:60]

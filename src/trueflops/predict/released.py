@@ -34,6 +34,15 @@ def multiplies(chip: Accelerator, name: str) -> bool:
     return own and not (name == _OF_NVIDIA and chip.vendor == "AMD")
 
 
+def weights_alone(name: str) -> str:
+    """The format whose weights are as narrow as this one's and are multiplied in 16 bits."""
+    own = format_named(name)
+    narrow = _WEIGHTS_ONLY[format_named(own.dense).compute if own.dense else own.compute]
+    if own.name.startswith(_OF_AMD):
+        return own.name.replace(_OF_AMD, "mxfp4")
+    return f"{own.kernels}-experts-{narrow}" if own.dense else narrow
+
+
 def served_weights(model: Model, chip: Accelerator, asked: str | None = None) -> Weights:
     """The format asked for; else the released one; else 16 bits."""
     if asked is not None:
@@ -68,11 +77,6 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
     own, name = format_named(released.format), released.checkpoint or model.name
     compute = format_named(own.dense).compute if own.dense else own.compute
     if compute and not multiplies(chip, own.dense or own.name):
-        narrow = _WEIGHTS_ONLY[compute]
-        if own.name.startswith(_OF_AMD):
-            narrow = own.name.replace(_OF_AMD, "mxfp4")
-        if own.dense:  # experts are multiplied in 16 bits as it is
-            narrow = f"{own.kernels}-experts-{narrow}"
         why = say(
             "{name} is released in {format}, and {chip} has no {compute}",
             name=name,
@@ -80,7 +84,9 @@ def served_weights(model: Model, chip: Accelerator, asked: str | None = None) ->
             chip=chip.name,
             compute=compute,
         )
-        return Weights(narrow, say("{why}: stored narrow, multiplied in 16 bits", why=why))
+        return Weights(
+            weights_alone(own.name), say("{why}: stored narrow, multiplied in 16 bits", why=why)
+        )
     if released.checkpoint:
         return Weights(released.format, say("as {name} is named", name=name))
     return Weights(

@@ -6,6 +6,7 @@ datasheet.py  the best that is known of a chip, and a profile for one known by i
 frameworks.py what a framework is: its settings and habits
 under.py      what it makes of a chip: its settings over the chip's curves
 engines.py    how an engine runs requests: memory share, token budget, which come first
+runnable.py   which plans it can run
 speculation.py  how tokens are drafted, how many are accepted, what an engine adds
 siblings.py   what chips of one die share
 host_speed.py how much slower or faster than usual a host is

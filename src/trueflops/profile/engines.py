@@ -99,6 +99,14 @@ class Engine:
     """Which cached keys it can spread over ranks that would all hold them: none, those of attention
     that sees every key, those that an indexer chooses from, too."""
     hands_over: bool  # whether a worker that read a prompt can hand its cache to one that writes
+    experts: Literal["some", "all", "nothing"]
+    """What it spreads the experts of a layer over (runnable.py): some of the ranks that hold them,
+    the others splitting each; all of them or none; nothing: a replica's ranks split each."""
+    splits_shared: bool  # whether replicas of attention that share experts may split it over ranks
+    crosses: bool  # whether tensor and pipeline parallelism go together
+    spans_nodes: bool  # whether the accelerators of one replica may be of several nodes
+    weight_block: int  # of an expert in blocks of fp8 a rank must hold multiples of so many columns
+    same_vocabulary: bool  # whether a draft model must know as many tokens as the model
     divides: bool  # whether replicas of attention that share experts divide its budgets
     source: str
     shares: tuple[tuple[int, float], ...] = ()  # memory_share from so many ranks on, most first

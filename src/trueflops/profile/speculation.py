@@ -100,6 +100,11 @@ def method_of(name: str, model: str = "") -> Method:
     return method
 
 
+def carries_module(family: str) -> bool:
+    """Whether checkpoints of a family (a model_type) may have a module that predicts tokens."""
+    return any(family.startswith(begins) for begins in _facts()["modules"]["families"])
+
+
 def methods() -> tuple[str, ...]:
     """All that are known."""
     return tuple(_facts()["methods"])

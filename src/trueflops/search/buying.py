@@ -129,7 +129,7 @@ def chips_for_training(
 def _dollars(offer: Offer[Run]) -> float:
     """What decides between offers that are alike in what is to be least; no price comes last."""
     paid = offer.result.bill.usd
-    return paid.value if paid else inf
+    return float(paid.value) if paid else inf
 
 
 class _Runs:

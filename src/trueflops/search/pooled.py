@@ -218,7 +218,8 @@ def worker_plans(server: Server) -> list[Plan]:
                         check_plan(plan, model, size)
                     except TrueflopsError:
                         continue
-                    found.append(plan)
+                    if server.why_not_run(plan) is None:
+                        found.append(plan)
     return found
 
 

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 
 from trueflops.catalog.partitions import is_slice
-from trueflops.errors import TrueflopsError
+from trueflops.errors import BadInput, TrueflopsError
 from trueflops.language import say
 from trueflops.plan import Plan, check_plan, serving_plan
 from trueflops.predict import Point, Server, ServingPoint
@@ -25,6 +25,7 @@ class Limits:
 
     ttft_seconds: float = np.inf
     tpot_seconds: float = np.inf
+    at_once: bool = False  # whether all requests have to run; else some may wait for room
 
     @property
     def given(self) -> bool:
@@ -42,19 +43,24 @@ class Limits:
             late.append("time to first token")
         if float(point.tpot.value) > self.tpot_seconds:
             late.append("time per token")
+        if self.at_once and point.crowding > 1.0:
+            late.append("room for all requests at once")
         return tuple(late)
 
     def by_how_much(self, point: Point) -> float:
-        """The worse of both times over its limit: above 1 it is missed."""
+        """The worst of both times over its limit, and of requests over those that run where all
+        have to: above 1 it is missed.
+        """
         first = float(point.ttft.value) / self.ttft_seconds
-        return max(first, float(point.tpot.value) / self.tpot_seconds)
+        crowding = point.crowding if self.at_once else 0.0
+        return max(first, float(point.tpot.value) / self.tpot_seconds, crowding)
 
 
 def cuts(server: Server) -> Iterator[tuple[Plan, str]]:
     """Every way to cut the cluster into equal replicas, and which rule it breaks, or "".
 
     Experts may be spread over the ranks of one replica, or over replicas that share them while
-    each has its own attention (as DeepSeek-V3 is deployed).
+    each has its own attention (as DeepSeek-V3 is deployed). What the engine cannot run is left out.
     """
     count = server.cluster.count
     if server.stages:  # a stage on every card
@@ -82,12 +88,17 @@ def cuts(server: Server) -> Iterator[tuple[Plan, str]]:
                 except TrueflopsError as error:
                     yield plan, str(error)
                 else:
-                    yield plan, ""
+                    if server.why_not_run(plan) is None:
+                        yield plan, ""
 
 
 def serving_plans(server: Server) -> list[Plan]:
-    """Every way to cut the cluster into equal replicas that breaks no rule."""
-    return [plan for plan, broken in cuts(server) if not broken]
+    """Every way to cut the cluster into equal replicas that breaks no rule; there is one."""
+    if plans := [plan for plan, broken in cuts(server) if not broken]:
+        return plans
+    # What not even single accelerators run stands in the engine's way whatever the cut.
+    alone = serving_plan(server.model, server.dtype, replicas=server.cluster.count)
+    raise server.why_not_run(alone) or BadInput(say("no cut of this cluster is a plan"))
 
 
 def prepare_plans(server: Server, plans: list[Plan], batches: Iterable[int] | None = None) -> None:

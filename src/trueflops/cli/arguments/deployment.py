@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from trueflops.cli.arguments.shared import launch_flags, whole
+from trueflops.cli.arguments.shared import launch_flags, natural, whole
 from trueflops.language import mark
 
 CACHES: Final = ("bf16", "fp16", "fp8", "int8", "nvfp4", "q8_0", "q4_0", "fp32")
@@ -46,8 +46,10 @@ def deployment_flags(p: argparse.ArgumentParser) -> None:
     engine.add_argument(
         "--gpu-layers",
         "--n-gpu-layers",
+        type=natural,
+        metavar="N",
+        default=None,
         help="llama.cpp: layers on accelerators; the host computes the others (default: all)",
-        **number,
     )
     engine.add_argument(
         "--tensor-split",

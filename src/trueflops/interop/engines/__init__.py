@@ -1,7 +1,15 @@
 """Commands and files with which engines are started, written and read back.
 
 deployed.py   what such a command says, and the flags of each engine that say it
+words.py      a script as words, with what a shell in it is given to run
+starts.py     where a script starts an engine, by its command or its image
+flags.py      the words behind a start as flags
+values.py     what the values of flags mean
+configs.py    the file of flags that --config names
 commands.py   a command line to a Deployed, and back
+checkpoints.py  what llama.cpp loads: a repository's usual format, a drafter's file
+pools.py      servers that prefill and servers that decode
+manifests.py  YAML that starts containers, as a script
 drafts.py     how tokens are drafted
 partition.py  which layers each card holds
 dynamo.py     Dynamo's graph of workers

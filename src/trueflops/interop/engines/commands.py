@@ -8,69 +8,103 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from trueflops.errors import BadInput, join_or, printable, shorten
-from trueflops.interop.engines.deployed import VOCABULARIES, Deployed, Vocabulary
-from trueflops.interop.engines.drafts import JSON_FLAG, keys_of, method_of, settle_drafts
-from trueflops.interop.engines.partition import FLAGS, read_partition, settle
-from trueflops.interop.variables import Variables
+from trueflops.interop.engines.configs import FLAG, config_flags, named_config
+from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
+from trueflops.interop.engines.drafts import settle_drafts
+from trueflops.interop.engines.flags import flags_in
+from trueflops.interop.engines.partition import read_partition, settle, visible_cards
+from trueflops.interop.engines.pools import pools_of
+from trueflops.interop.engines.starts import Start, described, known_starts, release_of, started
+from trueflops.interop.engines.values import NAMED, Reading, words_for
+from trueflops.interop.engines.words import END, until_end, words_of
 from trueflops.language import say
-from trueflops.units import GIGA, read_number
-
-WHOLE: Final = ("tp", "pp", "dp", "ep", "dcp", "max_model_len", "block_size", "max_num_seqs",
-                "max_num_batched_tokens")  # fmt: skip
-LARGEST: Final = int(GIGA)
-_ENDS: Final = re.compile(r"--?[A-Za-z]|[&|;>]|\$@")  # where a flag has no value
-END: Final = ";"
-_ENDING: Final = (END, "&", "&&", "||", "|", ">", "2>&1")  # what ends a command
-_THOUSANDS: Final = {"k": 1000, "m": 1_000_000, "K": 1024, "M": 1024**2}
 
 
-def read_command(text: str, engine: str = "", where: str = "") -> Deployed:
+def read_command(
+    text: str,
+    engine: str = "",
+    where: str = "",
+    *,
+    folder: Path | None = None,
+    cards: int | None = None,
+    typed: Collection[str] | None = None,
+) -> Deployed:
     """What a command, or a script that holds one, says; flags alone where the engine is named.
 
-    Flags that nothing answers to are named in `ignored`.
+    Flags that nothing answers to are named in `ignored`. A file of flags is sought in `folder`.
+    `cards` are those of a node, where they are known; fields in `typed` were said elsewhere, and
+    are not read.
     """
     where = where or say("the command")
-    words = list(_words(text, where))
-    ignored: list[str] = []
+    words = list(words_of(text, where))
     if engine:
-        words = _until_end([word for word in words if word != END])
+        start, others = Start(engine, until_end([word for word in words if word != END])), []
     else:
-        engine, words, ignored = _started(words, where)
-    spoken = VOCABULARIES.get(engine)
+        start, *others = started(words, where)
+    spoken = VOCABULARIES.get(start.engine)
     if spoken is None:
         raise BadInput(
             say(
                 "{where}: no flags of {engine!r} are known; write {known}",
                 where=where,
-                engine=engine,
-                known=_known(),
+                engine=start.engine,
+                known=known_starts(),
             )
         )
-    said: dict[str, Any] = read_partition(text)
-    fields = {_dashed(flag): field for field, flags in spoken.flags.items() for flag in flags}
-    for flag, value in _one_by_one(_pairs(words, spoken)):
-        if not flag:
-            said.setdefault("model", value)
-        elif field := fields.get(flag):
-            if not _take(said, field, flag, value, engine, where):
-                ignored.append(f"--{flag} {value}".strip())
-        elif flag in ("enable-dp-attention", "enable-attention-dp"):
-            said["dp_attention"] = True
-        elif engine == "llama.cpp" and flag in FLAGS:
-            said[FLAGS[flag]] = value
-        elif flag not in spoken.harmless:
-            ignored.append(f"--{flag} {value}".strip())
-    return settled(engine, said, tuple(printable(shorten(each, 60)) for each in ignored))
+    asked = Reading(start.engine, where, folder, typed)
+    said, ignored = _read(start, asked)
+    if pools := pools_of([start, *others]):
+        raise _pooled(pools, asked)
+    said = read_partition(text) | said
+    if release := release_of(words, start.engine):
+        said["release"] = release
+    left = [*map(described, others), *ignored]
+    short = tuple(printable(shorten(each, 60)) for each in left)
+    return settled(start.engine, said, short, visible_cards(text) or cards)
 
 
-def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Deployed:
-    """What an engine's words mean together."""
+def _read(start: Start, reading: Reading) -> tuple[dict[str, Any], list[str]]:
+    """The fields that a start's flags say, and what no field answers to."""
+    flags = list(flags_in(start.words, VOCABULARIES[start.engine]))
+    config = named_config(start.engine, flags) if reading.folder is not None else None
+    if config is None or reading.folder is None:
+        return reading.take(flags)
+    said, ignored = reading.take([flag for flag in flags if flag.name != FLAG])
+    below, more = reading.take(config_flags(config, reading.folder, reading.where))
+    return below | said, ignored + more
+
+
+def _pooled(pools: Mapping[str, Sequence[Start]], reading: Reading) -> BadInput:
+    """Two pools are asked for by flags: what to write."""
+    flags = []
+    for name, starts in pools.items():
+        worker = settled(starts[0].engine, _read(starts[0], reading)[0], ())
+        degrees = {"tp": worker.tp or 1, "pp": worker.pp, "dp": worker.dp, "ep": worker.ep}
+        degrees["etp"] = worker.etp
+        words = "".join(f"{key}{n}" for key, n in degrees.items() if n and (n > 1 or key == "tp"))
+        flags.append(f"--{name} {len(starts)}x{words}")
+    return BadInput(
+        say(
+            "{where}: starts servers that prefill and others that decode; write them as two pools, "
+            "without --from: --engine {engine} {flags}",
+            where=reading.where,
+            engine=reading.engine,
+            flags=" ".join(flags),
+        )
+    )
+
+
+def settled(
+    engine: str, said: dict[str, Any], ignored: tuple[str, ...], cards: int | None = None
+) -> Deployed:
+    """What an engine's words mean together, on a node of so many cards where that is known."""
+    if said.pop("spans_ranks", False):  # before what ep leaves is known: _a2a_ep_size of SGLang's
+        said["ep"] = said.get("tp", 1)  # arg_groups/overrides.py (older: _handle_a2a_moe)
     attention = said.pop("dp_attention", False)
     if engine == "sglang" and said.get("dp", 1) == 1:  # off then: _handle_data_parallelism
         attention = False
@@ -88,28 +122,11 @@ def settled(engine: str, said: dict[str, Any], ignored: tuple[str, ...]) -> Depl
         for shared in ("max_num_seqs", "max_num_batched_tokens") if engine == "sglang" else ():
             if shared in said:  # of all replicas: server_args.py, kv_cache_configurator.py
                 said[shared] = max(said[shared] // dp, 1)
-    ignored += settle(said) if engine == "llama.cpp" else ()
+    ignored += settle(said, cards) if engine == "llama.cpp" else ()
     settle_drafts(engine, said)
     if engine == "llama.cpp" and said.get("max_model_len"):  # of all slots together
         said["max_model_len"] = max(said["max_model_len"] // said.get("max_num_seqs", 1), 1)
     return Deployed(engine, **said, ignored=ignored)
-
-
-_NAMED: Final = ("weights", "cache", "speculate")
-
-
-def _words_for(field: str, spoken: Vocabulary) -> Mapping[str, str]:
-    """What the values of a field are called."""
-    return {"weights": spoken.weights, "cache": spoken.caches}.get(field, spoken.methods)
-
-
-def _one_by_one(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Flags and values; of one whose value holds several keys, each for itself."""
-    for flag, value in pairs:
-        if flag == JSON_FLAG and (several := list(keys_of(value))):
-            yield from ((_dashed(each), own) for each, own in several)
-        else:
-            yield flag, value
 
 
 def flag_words(deployed: Deployed) -> list[str]:
@@ -123,8 +140,8 @@ def flag_words(deployed: Deployed) -> list[str]:
         flag = f"--{flags[0]}"
         if flags[0] in spoken.switches:
             words += [flag] if value and (value > 1 or field != "ep") else []
-        elif field in _NAMED:
-            words.append(f"{flag} {theirs(_words_for(field, spoken), value, field)}")
+        elif field in NAMED:
+            words.append(f"{flag} {theirs(words_for(field, spoken), value, field)}")
         else:
             words.append(f"{flag} {value:g}" if isinstance(value, float) else f"{flag} {value}")
     return words
@@ -148,184 +165,3 @@ def theirs(words: Mapping[str, str], ours: str, field: str) -> str:
 def _one_of(words: Mapping[str, str]) -> str:
     known = list(dict.fromkeys(words.values()))
     return say("write {known}", known=join_or(known)) if known else say("it follows the checkpoint")
-
-
-def _take(said: dict[str, Any], field: str, flag: str, value: str, engine: str, where: str) -> bool:
-    """One flag; False where its word is not one of ours."""
-    spoken = VOCABULARIES[engine]
-    if field == "model":
-        said["model"] = value
-    elif flag in spoken.switches:
-        said[field] = 1
-    elif field == "draft_model":
-        said[field] = value
-    elif field == "speculate":
-        said[field] = method_of(value, engine)
-        return said[field] is not None
-    elif field in _NAMED:
-        words = _words_for(field, spoken)
-        if value in words:
-            said[field] = words[value]
-        return value in words or value == "auto"
-    elif field == "memory_share":
-        said[field] = share_of(value, f"{where}: --{flag}")
-    elif field == "cpu_offload_gb":
-        return _offloaded(said, value, f"{where}: --{flag}")
-    elif field == "gpu_layers":
-        return _layers(said, value, f"{where}: --{flag}")
-    else:
-        said[field] = whole(value, f"{where}: --{flag}")
-    return True
-
-
-def _layers(said: dict[str, Any], value: str, what: str) -> bool:
-    """llama.cpp's count of layers on accelerators; auto, all and -1 are as many as fit."""
-    if value in ("auto", "all", "-1"):
-        return True
-    if value == "0":
-        raise BadInput(
-            say(
-                "{what} 0: the host computes every layer; name it with --on, as EPYC-9654",
-                what=what,
-            )
-        )
-    said["gpu_layers"] = whole(value, what)
-    return True
-
-
-def _offloaded(said: dict[str, Any], value: str, what: str) -> bool:
-    """GiB of vLLM's weights in host memory; 0 is none."""
-    try:
-        gib = read_number(value, what=what)
-    except BadInput:
-        gib = -1.0
-    if not 0.0 <= gib <= LARGEST:
-        raise BadInput(
-            say(
-                "{what} {value!r}: write GiB from 0 on, as 10",
-                what=what,
-                value=shorten(printable(value)),
-            )
-        )
-    said["cpu_offload_gb"] = gib or None
-    return True
-
-
-def share_of(value: str, what: str) -> float:
-    """A share, above 0 and up to 1."""
-    try:
-        share = read_number(value)
-    except BadInput:
-        share = -1.0
-    if not 0.0 < share <= 1.0:
-        raise BadInput(
-            say(
-                "{what} {value!r}: write a share above 0 and up to 1, as 0.9",
-                what=what,
-                value=shorten(printable(value)),
-            )
-        )
-    return share
-
-
-def whole(value: str, what: str) -> int:
-    """A count, with vLLM's endings: 32k is 32,000, 32K 32,768."""
-    digits, factor = value, 1
-    if value[-1:] in _THOUSANDS:
-        digits, factor = value[:-1], _THOUSANDS[value[-1]]
-    if not digits.isascii() or not digits.isdigit() or not 0 < int(digits[:10]) * factor <= LARGEST:
-        raise BadInput(
-            say(
-                "{what} {value!r}: write a whole number from 1 on",
-                what=what,
-                value=shorten(printable(value)),
-            )
-        )
-    return int(digits) * factor
-
-
-def _words(text: str, where: str) -> Iterator[str]:
-    """Words of a script: continued lines joined, remarks left out, variables filled in."""
-    variables = Variables()
-    for line in re.sub(r"\\\s*\n", " ", text).splitlines():
-        if variables.takes(line):
-            continue
-        if line.strip()[:1] not in ("", "-", "#"):  # flags alone go on with the line before
-            yield END
-        try:
-            parts = shlex.split(line, comments=True)
-        except ValueError:
-            raise BadInput(
-                say(
-                    "{where}: a quote is not closed in {line!r}; close it",
-                    where=where,
-                    line=shorten(line, 60),
-                )
-            ) from None
-        for part in parts:
-            yield from variables.words(part)
-
-
-def _started(words: list[str], where: str) -> tuple[str, list[str], list[str]]:
-    """The first engine that a script starts, what follows its name, and what else is started."""
-    starts = [start for at in range(len(words)) if (start := _start_at(words, at))]
-    if not starts:
-        raise BadInput(
-            say(
-                "{where}: starts none of the engines that are known; write {known}",
-                where=where,
-                known=_known(),
-            )
-        )
-    (engine, rest), *others = starts
-    said = [" ".join([other, *_until_end(after)[:3]]) for other, after in others]
-    return engine, _until_end(rest), said
-
-
-def _start_at(words: list[str], at: int) -> tuple[str, list[str]] | None:
-    """The engine that a word starts, and what follows."""
-    name = words[at].rpartition("/")[2]
-    for engine, spoken in VOCABULARIES.items():
-        for start in spoken.started_by:
-            first, _, second = start.partition(" ")
-            if name == first and (not second or words[at + 1 : at + 2] == [second]):
-                rest = words[at + (2 if second else 1) :]
-                return engine, rest[1:] if rest[:1] == ["serve"] else rest
-    return None
-
-
-def _until_end(words: list[str]) -> list[str]:
-    """Those of one command."""
-    ends = (at for at, word in enumerate(words) if word in _ENDING)
-    return words[: next(ends, len(words))]
-
-
-def _dashed(flag: str) -> str:
-    """Engines read underscores and dashes alike."""
-    return flag.replace("_", "-")
-
-
-def _known() -> str:
-    return join_or([spoken.started_by[0] + " …" for spoken in VOCABULARIES.values()])
-
-
-def _pairs(words: list[str], spoken: Vocabulary) -> Iterator[tuple[str, str]]:
-    """Flags and their values; a word without a flag stands alone."""
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if word == "$@":
-            continue
-        if not re.match(r"--?[A-Za-z]", word):
-            yield "", word
-            continue
-        flag, equals, value = word.lstrip("-").partition("=")
-        flag = _dashed(flag)
-        if equals:
-            yield flag, value
-        elif flag in spoken.switches or at == len(words) or _ENDS.match(words[at]):
-            yield flag, ""
-        else:
-            yield flag, words[at]
-            at += 1

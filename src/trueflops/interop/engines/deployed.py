@@ -42,6 +42,7 @@ class Deployed:
     speculative_steps: int | None = None  # passes of the drafter
     speculative_topk: int | None = None  # alternatives that each of them extends
     cpu_offload_gb: float | None = None  # GiB of each accelerator's weights in host memory
+    release: str | None = None  # of the image that it runs in
     ignored: tuple[str, ...] = ()  # flags that nothing here answers to
 
     @property
@@ -153,8 +154,9 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "NEXTN": "mtp", "EAGLE": "eagle", "EAGLE3": "eagle3", "STANDALONE": "draft",
             "NGRAM": "ngram", "DFLASH": "dflash",
         },
-        ("enable-dp-attention", "enable-ep-moe", "disable-radix-cache", "enable-torch-compile",
-         "disable-cuda-graph", "enable-two-batch-overlap", "enable-mixed-chunk", "enable-eplb"),
+        ("enable-dp-attention", "enable-ep-moe", "enable-deepep-moe", "disable-radix-cache",
+         "enable-torch-compile", "disable-cuda-graph", "enable-two-batch-overlap",
+         "enable-mixed-chunk", "enable-eplb"),
         (*_HARMLESS, "enable-eplb"),
     ),
     "trt-llm": Vocabulary(
@@ -194,7 +196,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     "llama.cpp": Vocabulary(
         ("llama-server",),
         {
-            "model": ("model", "m", "hf-repo", "hf"),
+            "model": ("model", "m", "hf-repo", "hf", "hfr", "hf-file", "hff"),
             "cache": ("cache-type-k", "ctk"),
             "max_model_len": ("ctx-size", "c"),
             "max_num_seqs": ("parallel", "np"),
@@ -213,7 +215,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
             "draft-dflash": "dflash", "ngram-simple": "ngram", "ngram-mod": "ngram",
             "ngram-map-k": "ngram", "ngram-map-k4v": "ngram", "ngram-cache": "ngram",
         },
-        ("cont-batching", "cb", "no-mmap", "mlock", "jinja", "metrics"),
+        ("cont-batching", "cb", "no-mmap", "mlock", "jinja", "metrics", "cpu-moe", "cmoe"),
         (*_HARMLESS, "cache-type-v", "ctv"),
     ),
 }  # fmt: skip

@@ -7,25 +7,20 @@ or so many servers beside each other.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from trueflops.errors import BadInput, UnknownName, join_or, printable
 from trueflops.files import is_file, read_file
-from trueflops.interop.engines.commands import (
-    flag_words,
-    read_command,
-    settled,
-    share_of,
-    theirs,
-    whole,
-)
+from trueflops.interop.engines.commands import flag_words, read_command, settled, theirs
 from trueflops.interop.engines.deployed import VOCABULARIES, Deployed
 from trueflops.interop.engines.drafts import TO_BE_SET, counted_by, method_of, with_drafter
 from trueflops.interop.engines.dynamo import IN_DYNAMO, read_graph, write_graph
+from trueflops.interop.engines.manifests import copies_of, script_of, starts_containers
 from trueflops.interop.engines.partition import exports
+from trueflops.interop.engines.values import share_of, whole
 from trueflops.interop.launch.texts import from_yaml, to_yaml
 from trueflops.language import say
 
@@ -92,20 +87,32 @@ def write_deployment(
     return {"serve.sh": script, "options.yaml": _options(deployed, about)}
 
 
-def read_deployment(path: Path) -> Deployed:
-    """What a script, a file of TensorRT-LLM's options or a graph of Dynamo's says."""
+def read_deployment(
+    path: Path, *, cards: int | None = None, typed: Collection[str] | None = None
+) -> Deployed:
+    """What a script, a file of containers, of TensorRT-LLM's options or a graph of Dynamo's says.
+
+    `cards` are those of a node: what llama.cpp takes unless it is told. `typed` are the fields that
+    win over the file's.
+    """
     text, where = read_file(path).decode(errors="replace"), printable(path.name)
     if path.suffix in (".yaml", ".yml"):
         if "DynamoGraphDeployment" in text:
             return _with_checkpoint(with_drafter(read_graph(text, where), text), text)
+        if starts_containers(text):
+            script = script_of(text)
+            said = read_command(script, where=where, folder=path.parent, cards=cards, typed=typed)
+            return replace(said, servers=copies_of(text))
         said = _read_options(text, where, {}, ())
         return _with_checkpoint(with_drafter(said, text), text)
-    said = read_command(text, where=where)
+    several = _SERVERS.search(text)
+    per_server = None if several else cards
+    said = read_command(text, where=where, folder=path.parent, cards=per_server, typed=typed)
     if said.engine == "trt-llm":
         said = _with_options(said, _OPTIONS.search(text), path)
-    if found := _SERVERS.search(text):
+    if several:
         nodes = _NODES.search(text)
-        said = replace(said, servers=int(found[1]) * int(nodes[1] if nodes else 1))
+        said = replace(said, servers=int(several[1]) * int(nodes[1] if nodes else 1))
     return _with_checkpoint(with_drafter(said, text), text)
 
 

@@ -110,9 +110,9 @@ class ServerMemory:
         cache = self.cache(plan)
         context = self.workload.context
         per_request = cache.request_bytes(context) + self._drafted(plan, context)
-        most = max(int(left // per_request), 0)
+        most = self._held(left, per_request)
         half = context - self.workload.output / 2.0
-        room = max(int(left // (cache.request_bytes(half) + self._drafted(plan, half))), 1)
+        room = max(self._held(left, cache.request_bytes(half) + self._drafted(plan, half)), 1)
         held = exact("KV cache", per_request * self._let_in(batch), "bytes")
         law = self.passes.profile.curve("allocator")
         parts = (fixed[0], held, *fixed[1:])
@@ -133,6 +133,9 @@ class ServerMemory:
         def worth(value: float) -> Estimate:
             return Estimate(value, spreads, "assumed")
 
+        if not cache.longest_bytes(self.length):  # the host holds every layer, and their keys
+            runs = worth(float(self.engine.most_sequences))
+            return KvCache(pool, 0, self.engine.block, worth(0.0), self.length, runs)
         # Layers of a drafter have their share of every block.
         whole = cache.longest_bytes(self.length)
         own = whole / (whole + self._drafted(plan, self.length)) * left
@@ -274,6 +277,10 @@ class ServerMemory:
     def _let_in(self, batch: int) -> int:
         """Of so many requests, those that the engine runs at once where there is room."""
         return min(batch, self.engine.most_sequences)
+
+    def _held(self, left: float, each: float) -> int:
+        """Requests of so many bytes that there is room for; of none all that the engine runs."""
+        return max(int(left // each), 0) if each else self.engine.most_sequences
 
     def _left(self, plan: Plan, fixed: list[Term]) -> float:
         """What is left for the cache."""

@@ -30,6 +30,8 @@ ON_HOST, COPIED = "on_host", "copied"
 LABELS: Final = {ON_HOST: "layers on the host", COPIED: "weights copied to the accelerator"}
 OF_A_DESKTOP: Final = "Ryzen 9 7950X"  # the processor of a host where nobody says which
 OF_A_SERVER: Final = "EPYC 9654"
+OF_HOST_MEMORY: Final = "SoC"
+"""The form of chips that share one memory with their host: Apple's, GB10, Jetson."""
 _ALONE: Final = {"tp": 1, "pp": 1, "ep": 1, "etp": 1, "dp_replicate": 1}
 
 

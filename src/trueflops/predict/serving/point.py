@@ -123,6 +123,11 @@ class ServingPoint(ServingAnswer):
         return self.batch - self.running
 
     @property
+    def crowding(self) -> float:
+        """Requests for each one that runs."""
+        return self.batch / self.running
+
+    @property
     def cache_filled(self) -> float | None:
         """The share of the cache that the running requests fill when longest; None: no cache."""
         pool = float(self.kv_cache.bytes.value)
@@ -205,6 +210,13 @@ class PooledPoint(ServingAnswer):
             and self.most_requests > 0
             and all(float(each.value) <= self.capacity_bytes for each in both)
         )
+
+    @property
+    def crowding(self) -> float:
+        """Requests for each one that runs, where the pool that writes has no room for all."""
+        if self.limited_by != "decode":
+            return 1.0
+        return self.workload.concurrency / (self.running * self.decode_pool.replicas)
 
     @property
     def usd_apart(self) -> UsdApart | None:

@@ -18,6 +18,7 @@ from typing import Final
 
 from trueflops.catalog import Cluster, Price
 from trueflops.clock import Clock
+from trueflops.errors import ImpossiblePlan
 from trueflops.graph import Program
 from trueflops.model import Model
 from trueflops.plan import Plan
@@ -35,6 +36,7 @@ from trueflops.predict.serving.stage_memory import memory_of
 from trueflops.predict.serving.stages import StagedPasses
 from trueflops.profile import Engine, Profile
 from trueflops.profile.engines import USUAL, engine_of, sharing_experts
+from trueflops.profile.runnable import Deployment, why_not_run
 from trueflops.runtime import Estimate, Term, leaf, reaching, total
 from trueflops.sizes import Size
 from trueflops.units import MILLION, SECONDS_PER_HOUR
@@ -78,6 +80,7 @@ class Server:
         self._asked = engine or engine_of(USUAL)  # from which `on` makes a plan's
         self.engine = self._asked.drafting() if speculation else self._asked
         self.offload, self.length = offload, length  # longest request; None: as the load has it
+        self._stored = weights  # by name: fp8 of a mixture is priced as blocks, and need have none
         self.passes = self._passes(weights, cache_bits, stages)
         self.speculator = (
             Speculator(self.passes, self.engine.name, speculation) if speculation else None
@@ -149,6 +152,11 @@ class Server:
             other.speculator = copy(self.speculator)
             other.speculator.passes = other.passes
         return other
+
+    def why_not_run(self, plan: Plan) -> ImpossiblePlan | None:
+        """What keeps the engine from running a plan that breaks no rule of plans."""
+        per_node = self.cluster.per_node
+        return why_not_run(Deployment(plan, self.model, self._asked, self._stored, per_node))
 
     def asked(self, workload: Serving) -> Server:
         """The same server under another load; passes of the same shape are priced once."""

@@ -17,6 +17,7 @@ from trueflops.plan import Plan
 from trueflops.plan.words import serving_words
 from trueflops.predict import Point, ServingPoint
 from trueflops.predict.serving.memory import KvCache
+from trueflops.predict.serving.offloading import OF_HOST_MEMORY
 from trueflops.predict.serving.ranks import fullest_experts
 from trueflops.report.grid import grid
 from trueflops.report.tables import count, plural, ranged
@@ -161,6 +162,8 @@ def _why_wait(point: ServingPoint) -> str:
 
 def _where_tokens_lie(pool: KvCache) -> str:
     """In how many blocks, where every token takes one's share; windows and states do not."""
+    if not pool.blocks:
+        return say("of the host: it has every layer")
     if pool.block <= 1:
         return say("of a replica")
     if abs(pool.blocks * pool.block / max(float(pool.tokens.value), 1.0) - 1.0) > UNEVEN:
@@ -278,12 +281,19 @@ def layers_on_host(point: ServingPoint) -> list[str]:
     """How many layers would fit, where the host could compute the others."""
     layers, chip = point.layers_that_fit, point.cluster.accelerator
     now = point.model.layers - (point.offload.layers if point.offload else 0)
-    if chip.is_cpu or not 0 < layers < min(now, point.model.layers + 1):
+    if (
+        chip.is_cpu
+        or chip.form == OF_HOST_MEMORY
+        or not 0 < layers < min(now, point.model.layers + 1)
+    ):
         return []
+    flags = f"--gpu-layers {layers}"
+    if point.engine.offloads != "layers":
+        flags = f"--engine llama.cpp {flags}"
     return [
         say(
-            "--engine llama.cpp --gpu-layers {layers}, as so many of its {all} layers fit",
-            layers=layers,
+            "{flags}, as so many of its {all} layers fit",
+            flags=flags,
             all=point.model.layers,
         )
     ]
