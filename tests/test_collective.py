@@ -16,7 +16,7 @@ from trueflops.clock.collectives import library_seconds
 from trueflops.clock.ways import NVLINK_SHARP_SHARE, sent_share, steps_of
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.predict.collective import Schedule, compare_collective, schedule
-from trueflops.predict.collective.compare import LIBRARY
+from trueflops.predict.collective.compare import LIBRARY, library_of
 from trueflops.predict.collective.schedule import contributions
 from trueflops.predict.collective.trees import two_trees
 from trueflops.profile import CurveKey, profile_of
@@ -156,7 +156,16 @@ class TestLaws:
         tiers = sum(size > 1 for size in found.sizes)
         own = {c.way.algorithm for c in found.found if c.of_library}
         # A hierarchy of one tier is a ring, and not shown a second time.
-        assert own == set(LIBRARY[kind]) - ({Algorithm.HIERARCHY} if tiers == 1 else set())
+        expected = library_of(kind, clock.cluster.tiers)
+        assert own == expected - ({Algorithm.HIERARCHY} if tiers == 1 else set())
+
+    @pytest.mark.parametrize(("on", "tiered"), [("2x8xV100", False), ("4x256xTPUv5e", True)])
+    def test_nccl_gathers_by_rings_alone(self, on: str, tiered: bool) -> None:
+        """Over slow networks one pass by tiers would send half of what a ring of two nodes does."""
+        kinds = (AG, RS)
+        tiers = clock_of(on).cluster.tiers
+        assert all((Algorithm.HIERARCHY in library_of(kind, tiers)) is tiered for kind in kinds)
+        assert Algorithm.HIERARCHY in library_of(AR, tiers)
 
     def test_an_algorithm_alone_is_no_faster_than_the_best_of_all(self) -> None:
         """The clock's number lies below what each takes by itself, and hardly below the least."""

@@ -4,6 +4,8 @@
     ring  gather, scatter  (n−1)/n · bytes / bus +  (n−1) hops
     tree  all-reduce      2 · bytes / bus        + 2·log₂(nodes) hops between, plus those within
     hierarchy             scatter within, reduce between, gather within
+NCCL and RCCL gather and scatter by rings alone (src/graph/tuning.cc: the others need a switch that
+sums, or one rank a node); XLA, between the tori of pods, tier by tier.
 The bus of a ring that leaves the node is what all of the node's members carry out together.
 What they reach of a network is its own (catalog/data/links.toml), not that of a node's links.
 Ring latencies and protocol rates are NCCL's own tuning constants (src/graph/tuning.cc).
@@ -54,6 +56,7 @@ class Levels:
     bus: list[Size]  # one member's bandwidth at each tier
     detour: list[Size]  # how many links a message to a random member crosses there
     hops: list[Array]  # seconds per hop at each tier, by protocol along the first axis
+    by_tiers: bool  # whether gathers and scatters may go tier by tier
 
 
 def collective_transfer(
@@ -230,7 +233,12 @@ def levels(
     if "hop_ll" in law.values and tiers[0].origin != "assumed":  # measured inside the node
         hops[0] = np.array([law[f"hop_{p}"] for p in PROTOCOLS]).reshape(deep)
         bus[0] = bus[0] * np.maximum(sizes[0] / 2.0, 1.0) ** -law["crowding"]
-    return Levels(group, sizes, bus, detour, hops), base, rate
+    return Levels(group, sizes, bus, detour, hops, gathers_by_tiers(tiers)), base, rate
+
+
+def gathers_by_tiers(tiers: tuple[Tier, ...]) -> bool:
+    """Whether the library there does: XLA on TPUs, whose nodes are tori."""
+    return any(tier.topology.startswith("torus") for tier in tiers)
 
 
 def _torus(tier: Tier, members: Size) -> tuple[float, Size, float]:
@@ -306,10 +314,8 @@ def depth_of(members: Size) -> Size:
 def _gather(at: Levels, payload: Size, rate: Array) -> dict[Algorithm, Size]:
     n = at.group
     ring = (n - 1.0) / n * payload / (ring_bus(at) * rate) + ring_hops(at)
-    return {
-        Algorithm.RING: ring,
-        Algorithm.HIERARCHY: hierarchy_pass(at, payload, rate),
-    }
+    tiered = {Algorithm.HIERARCHY: hierarchy_pass(at, payload, rate)} if at.by_tiers else {}
+    return {Algorithm.RING: ring} | tiered
 
 
 def hierarchy_pass(at: Levels, payload: Size, rate: Array) -> Size:

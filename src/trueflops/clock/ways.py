@@ -126,6 +126,8 @@ def _others(
             if apart and log2(n).is_integer():
                 found[Algorithm.HALVING] = _halving(at, payload, rate, tiers)
             found[Algorithm.DIRECT] = exchange(at, payload, rate)
+            if not at.by_tiers and sum(float(size) > 1.0 for size in at.sizes) > 1:
+                found[Algorithm.HIERARCHY] = hierarchy_pass(at, payload, rate)
         case CollectiveKind.BROADCAST:
             if apart:
                 found[Algorithm.BINOMIAL] = _binomial(at, payload, rate, tiers)

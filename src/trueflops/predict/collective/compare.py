@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trueflops.catalog import Cluster, Origin
+from trueflops.catalog import Cluster, Origin, Tier
 from trueflops.clock import Algorithm, Clock, Way
-from trueflops.clock.collectives import members_by_tier
+from trueflops.clock.collectives import gathers_by_tiers, members_by_tier
 from trueflops.errors import BadInput
 from trueflops.graph.kinds import CollectiveKind
 from trueflops.language import say
@@ -22,12 +22,13 @@ from trueflops.sizes import Size
 
 LIBRARY: Final[Mapping[CollectiveKind, tuple[Algorithm, ...]]] = {
     CollectiveKind.ALL_REDUCE: (Algorithm.RING, Algorithm.TREE, Algorithm.HIERARCHY),
-    CollectiveKind.ALL_GATHER: (Algorithm.RING, Algorithm.HIERARCHY),
+    CollectiveKind.ALL_GATHER: (Algorithm.RING, Algorithm.HIERARCHY),  # on tori alone
     CollectiveKind.REDUCE_SCATTER: (Algorithm.RING, Algorithm.HIERARCHY),
     CollectiveKind.ALL_TO_ALL: (Algorithm.DIRECT,),
     CollectiveKind.BROADCAST: (Algorithm.RING,),
 }
 """What the clock chooses from."""
+_GATHERS: Final = frozenset((CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER))
 FLOORS: Final = frozenset({Algorithm.HOST_SERVER})
 """Whose time is only the least that it can be: what a CPU takes to add is not known."""
 NUDGE: Final = 1e-4  # by which a link is made faster to see what hangs on it: before another binds
@@ -105,7 +106,7 @@ def compare_collective(
     compared = [
         Compared(
             way,
-            algorithm in LIBRARY[kind],
+            algorithm in library_of(kind, clock.cluster.tiers),
             _shares(way, {name: other[algorithm] for name, other in nudged.items()}),
         )
         for algorithm, way in ways.items()
@@ -131,6 +132,12 @@ def compare_collective(
             for algorithm in ways
         },
     )
+
+
+def library_of(kind: CollectiveKind, tiers: tuple[Tier, ...]) -> frozenset[Algorithm]:
+    """What the library chooses from over these tiers."""
+    lacks = kind in _GATHERS and not gathers_by_tiers(tiers)
+    return frozenset(LIBRARY[kind]) - ({Algorithm.HIERARCHY} if lacks else set())
 
 
 def _estimated(clock: Clock, law: Curve, ranks: int, seconds: Size) -> Estimate:
