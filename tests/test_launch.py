@@ -91,8 +91,10 @@ CHANGES: list[dict[str, Any]] = [
     {"adapters": "qlora", "lora_targets": "all-linear", **trainer.PACKED},
 ]
 LEAST = {"megatron": 140, "nemo": 140, "torchtitan": 60, "deepspeed": 30, "fsdp2": 15}
-LEAST |= {"fsdp": 8, "trainer": 8}
+LEAST |= {"fsdp": 8, "trainer": 8, "torchtitan-eager": 40}
 """Plans of the grid that each tool must be able to say, by framework."""
+LEAST_OF_MIXTURES = {"torchtitan-eager": 8}
+"""Of mixtures, where it is not ten: the grid's compiled plans are not of this one."""
 
 
 @cache
@@ -162,7 +164,8 @@ def test_what_is_written_reads_back_as_the_same_plan(
         assert differing(asked.plan, plan) == {}
         assert (options.seq, options.global_batch) == (WORK.seq, WORK.global_batch)
         assert 0 <= options.tokens - WORK.tokens < WORK.tokens_per_step
-    assert said >= (10 if model.is_moe else LEAST[framework]), said
+    least = LEAST_OF_MIXTURES.get(framework, 10) if model.is_moe else LEAST[framework]
+    assert said >= least
 
 
 def test_packed_weights_are_written_as_trl_runs_them(tmp_path: Path, ask: Ask) -> None:

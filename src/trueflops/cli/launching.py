@@ -52,6 +52,7 @@ class Launch:
         """The file's plan as flags; what was typed wins."""
         found = read_launch(file, self.model, self.where.count)
         typed = [n for n in _DEGREES if getattr(self.options, n) is not None]
+        self.notes += found.beside(self.options.framework)
         for name, value in _as_flags(found).items():
             if typed and name in ("dp", "dp_replicate", "dp_shard"):
                 continue  # other degrees leave another number of replicas

@@ -4,11 +4,13 @@ settings.py    what a file says: values by key, with lines; refusals
 texts.py       JSON, TOML, YAML and flags, to and from settings
 shell.py       the script that starts a plan on each node
 core.py        megatron-core's settings, which two tools take; core_stages.py: its pipeline;
-               core_graphs.py: its CUDA graphs
-megatron.py      Megatron-LM, as flags; megatron_model.py: those of a model
+               core_graphs.py: its CUDA graphs; core_model.py: the model that they describe
+megatron.py      Megatron-LM, as flags; megatron_model.py: those of a model; megatron_flags.py:
+               the names of all
 nemo.py          NeMo (Megatron-Bridge), as YAML
 torchtitan.py  flags of 0.3 and the job config of 0.2; torchtitan_stages.py: its pipeline
-deepspeed.py   its config as JSON; trainer.py: what it leaves to the program, TRL's SFT script
+deepspeed.py   its config as JSON; trainer.py: what it leaves to the program, TRL's SFT script or
+               another; deepspeed_auto.py: what the Trainer fills in
 accelerate.py  its config as YAML, beside the same program
 slurm.py       a batch script around any of these
 writing.py     the files of a tool by its name

@@ -199,27 +199,33 @@ def read(said: Said, model: Model, accelerators: int, program: Said | None = Non
     kinds = {"NO": "", "MULTI_GPU": "ddp", "FSDP": "fsdp"}
     kind = said.choice("distributed_type", kinds | {"DEEPSPEED": "deepspeed"}, "NO")
     if kind == "deepspeed":
-        return deepspeed.read(_inline(said), model, accelerators, program)
+        return deepspeed.read(_inline(said, program), model, accelerators, program)
     plan, framework = _read_torch(said, kind, accelerators)
     compute = said.choice("mixed_precision", _MIXED, "no")
+    if not compute and program is not None:  # TrainingArguments sets what accelerate then reads
+        compute = trainer.half_of(program)
     dtype = str(program.get("dtype")) if program is not None else "float32"
     plan["parameter_dtype"] = "bf16" if dtype == "bfloat16" else "fp32"
     plan["compute"] = compute or plan["parameter_dtype"]
     plan["optimizer"] = "adamw-bf16" if plan["parameter_dtype"] == "bf16" else "adamw"
     work: dict[str, Any] = {}
+    defaults: tuple[str, ...] = ()
     if program is not None:
-        work = trainer.read_program(program, framework, plan)
+        plan["micro_batch"], steps = trainer.batch_of(program)
+        batch = plan["micro_batch"] * steps * plan["dp_replicate"] * plan["dp_shard"]
+        work, defaults = trainer.read_program(program, framework, plan, batch, trainer.BATCH)
+        work["global_batch"] = batch
     harmless = frozenset(key for key in said.values if key.startswith(("main_", "dynamo", _F)))
     started = said.whole("num_processes", accelerators)
     stated = STATES if program is not None else STATES | {"adapters"}
     packed = plan.get("adapters") == "qlora"
     fields = implied_by(implied(framework, plan["compute"], packed=packed), stated) | plan
     found = {name: value for name, value in work.items() if value}
-    notes = (*said.unread(harmless), *trainer.missing(program))
+    notes = (*said.unread(harmless), *defaults, *trainer.missing(program))
     return Found(NAME, framework, fields, found, started, notes)
 
 
-def _inline(said: Said) -> Said:
+def _inline(said: Said, program: Said | None) -> Said:
     """The settings of DeepSpeed that stand in accelerate's own config, by DeepSpeed's names."""
     if file := said.get("deepspeed_config.deepspeed_config_file"):
         raise BadInput(
@@ -230,7 +236,9 @@ def _inline(said: Said) -> Said:
             )
         )
     half = said.choice("mixed_precision", _MIXED, "no")
-    values = {f"{half}.enabled": True} if half else {}
+    values: Settings = {f"{half}.enabled": True} if half else {}
+    if not half and program is not None:  # TrainingArguments sets what accelerate then reads
+        values = {"bf16.enabled": "auto", "fp16.enabled": "auto"}
     named = {theirs: f"deepspeed_config.{ours}" for ours, theirs in _INLINE.items()}
     values |= {key: said.values[ours] for key, ours in named.items() if ours in said.values}
     lines = {key: said.lines[ours] for key, ours in named.items() if ours in said.lines}

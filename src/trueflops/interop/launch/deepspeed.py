@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput
 from trueflops.interop.launch import trainer
+from trueflops.interop.launch.deepspeed_auto import BUCKET, MICRO, STEPS, WHOLE, fill
 from trueflops.interop.launch.settings import (
     Asked,
     Found,
@@ -75,9 +76,9 @@ def config(tool: str, asked: Asked) -> Settings:
     own = plan.optimizer in _OPTIMIZERS
     pure = plan.optimizer == "adamw-bf16"
     return {
-        "train_batch_size": work.global_batch,
-        "train_micro_batch_size_per_gpu": int(plan.micro_batch),
-        "gradient_accumulation_steps": int(plan.micro_batches(work.global_batch)),
+        WHOLE: work.global_batch,
+        MICRO: int(plan.micro_batch),
+        STEPS: int(plan.micro_batches(work.global_batch)),
         "bf16.enabled": plan.parameter_dtype == "bf16",
         "bf16.bf16_master_weights_and_grads": True if pure else None,
         "bf16.bf16_optimizer_states": True if pure else None,
@@ -89,7 +90,7 @@ def config(tool: str, asked: Asked) -> Settings:
         "zero_allow_untested_optimizer": not own,
         f"{_Z}stage": int(plan.zero),
         f"{_Z}overlap_comm": plan.overlap,
-        f"{_Z}reduce_bucket_size": int(plan.reduce_bucket or _BUCKET),
+        BUCKET: int(plan.reduce_bucket or _BUCKET),
         **_offloaded("optimizer", plan.offload_optimizer, plan.offload_to),
         **_offloaded("param", plan.offload_parameters, plan.offload_to),
         "tensor_parallel.autotp_size": int(plan.tp) if plan.tp > 1 else None,
@@ -142,17 +143,19 @@ def _offloaded(what: str, share: Any, where: str) -> Settings:
 
 def read(said: Said, model: Model, accelerators: int, program: Said | None = None) -> Found:
     """What a config says, and the flags of the script that starts a program with it."""
+    said, taken, notes = fill(said, model, program)
     plan = read_config(said, accelerators)
     work = _batch(said, plan)
     if program is not None:
-        work |= trainer.read_program(program, NAME, plan)
+        more, defaults = trainer.read_program(program, NAME, plan, work["global_batch"], taken)
+        work, notes = work | more, notes + defaults
     keys = ("bf16.", "fp16.", "optimizer.params", "scheduler", "gradient_clipping", "zero_allow")
     harmless = frozenset(key for key in said.values if key.startswith(keys) or "path" in key)
     stated = STATES if program is not None else STATES | {"adapters"}
     fields = implied_by(IMPLIES, stated) | plan
     started = processes(program) if program is not None else None
     found = {name: value for name, value in work.items() if value}
-    notes = (*said.unread(harmless | _MINOR), *trainer.missing(program))
+    notes = (*said.unread(harmless | _MINOR), *notes, *trainer.missing(program))
     return Found(NAME, NAME, fields, found, started, notes)
 
 
@@ -194,7 +197,7 @@ def read_config(said: Said, accelerators: int) -> dict[str, Any]:
     kinds = {"AdamW": "adamw", "Adam": "adamw", "adam": "adamw", "adamw": "adamw", "SGD": "sgd"}
     optimizer = said.choice("optimizer.type", kinds, "AdamW")
     widths = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
-    bucket = said.real(f"{_Z}reduce_bucket_size", _BUCKET)
+    bucket = said.real(BUCKET, _BUCKET)
     states, where = _read_offloaded(said, "optimizer")
     weights, other = _read_offloaded(said, "param")
     return {
@@ -224,11 +227,25 @@ def _read_offloaded(said: Said, what: str) -> tuple[float, str]:
 def _batch(said: Said, plan: dict[str, Any]) -> dict[str, Any]:
     """Any two of the three batch sizes say the third (runtime/config.py)."""
     replicas = plan["dp_replicate"] * plan["dp_shard"]
-    whole = said.count("train_batch_size")
-    micro = said.count("train_micro_batch_size_per_gpu")
-    steps = said.count("gradient_accumulation_steps")
+    whole, micro, steps = (said.count(key) for key in (WHOLE, MICRO, STEPS))
     if not micro and whole:
         micro = max(whole // (replicas * (steps or 1)), 1)
+    if whole and not steps:
+        steps = max(whole // (replicas * micro), 1)
+    together = micro * (steps or 1) * replicas
+    if whole and whole != together:  # _batch_assertion
+        raise BadInput(
+            say(
+                "{place}: train_batch_size {whole} is not micro-batch {micro} × accumulation "
+                "{steps} × {replicas} data-parallel ranks = {together}; leave out one of the three",
+                place=said.place(WHOLE),
+                whole=whole,
+                micro=micro,
+                steps=steps,
+                replicas=replicas,
+                together=together,
+            )
+        )
     if micro:
         plan["micro_batch"] = micro
-    return {"global_batch": whole or micro * (steps or 1) * replicas}
+    return {"global_batch": together}

@@ -5,8 +5,10 @@ As of core_v0.16.1: megatron/training/arguments.py (flags, defaults and what val
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from typing import Any, Final
 
+from trueflops.errors import nearest
 from trueflops.interop.launch.core import (
     IMPLIES,
     STATES,
@@ -16,9 +18,12 @@ from trueflops.interop.launch.core import (
     environment,
     held_in,
 )
+from trueflops.interop.launch.core_model import check_model
 from trueflops.interop.launch.core_stages import FIRST, LAST, LAYOUT, VPP
+from trueflops.interop.launch.megatron_flags import FLAGS
 from trueflops.interop.launch.megatron_model import model_flags
 from trueflops.interop.launch.settings import (
+    ALIKE,
     Asked,
     Found,
     Said,
@@ -140,6 +145,7 @@ def read(said: Said, model: Model, accelerators: int) -> Found:
     if core.switch("model.recompute_activations"):
         changed = {**core.values, "model.recompute_granularity": "selective"}
         core = Said(core.where, changed, core.lines, core.spelt, core.asked)
+    other = check_model(core, model, alone=True)
     plan = core_plan(core, model, accelerators)
     plan["compute"] = computed_in(core)
     plan["parameter_dtype"] = plan["gradient_dtype"] = held_in(plan["compute"])
@@ -150,7 +156,7 @@ def read(said: Said, model: Model, accelerators: int) -> Found:
     work = _workload(core)
     started = processes(said)
     core.asked.update({"model.nnodes", "model.nproc_per_node"})
-    notes = core.unread(_HARMLESS)
+    notes = (*other, *core.unread(_HARMLESS, _misspelt(core)))
     fields = implied_by(IMPLIES, STATES) | plan
     return Found(NAME, "megatron", fields, work, started, notes)
 
@@ -165,6 +171,17 @@ def _as_core(said: Said) -> Said:
     every = {key: flag for flag, key in keys.items()} | {key: flag for flag, key in named.items()}
     spelt = {key: "--" + flag.replace("_", "-") for key, flag in every.items()}
     return Said(said.where, values, lines, spelt)
+
+
+def _misspelt(core: Said) -> dict[str, str]:
+    """Flags that nearly are one of Megatron-LM's, and that one; others are a program's own."""
+    alike = {}
+    for key in core.values:
+        flag = core.spelt[key].removeprefix("--")
+        for meant in [] if flag in FLAGS else nearest(flag, FLAGS, most=1):
+            if SequenceMatcher(None, flag, meant).ratio() >= ALIKE:
+                alike[key] = f"--{meant}"
+    return alike
 
 
 def _workload(core: Said) -> dict[str, Any]:

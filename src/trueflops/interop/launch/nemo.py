@@ -18,6 +18,7 @@ from trueflops.interop.launch.core import (
     environment,
     held_in,
 )
+from trueflops.interop.launch.core_model import check_model
 from trueflops.interop.launch.settings import (
     Asked,
     Found,
@@ -94,6 +95,7 @@ def _with_precision(core: Settings, asked: Asked) -> Settings:
 def read(said: Said, model: Model, accelerators: int) -> Found:
     """What the overrides say; what they leave out is as megatron-core has it, not as the recipe."""
     core = _as_core(said)
+    other = check_model(core, model, alone=False)  # what it leaves out is the recipe's
     plan = core_plan(core, model, accelerators)
     plan["compute"] = computed_in(core)
     plan["parameter_dtype"] = plan["gradient_dtype"] = held_in(plan["compute"])
@@ -109,7 +111,7 @@ def read(said: Said, model: Model, accelerators: int) -> Found:
     core.get("dist.use_megatron_fsdp")
     fields = implied_by(IMPLIES, STATES) | plan
     found = {name: value for name, value in work.items() if value}
-    return Found(NAME, "nemo", fields, found, None, core.unread())
+    return Found(NAME, "nemo", fields, found, None, (*other, *core.unread()))
 
 
 def _as_core(said: Said) -> Said:

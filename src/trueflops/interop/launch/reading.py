@@ -1,6 +1,7 @@
 """Which tool a file is of, by what stands in it; and what it says of a plan.
 
-A script that names a file of settings is read with it, from the folder that the script is in.
+A script that names a file of settings is read with it, from the folder that the script is in, or
+else from the working directory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ _KNOWN: Final = mark(
     "DeepSpeed's config (JSON), accelerate's or Megatron-Bridge's (YAML), or a batch script of one"
 )
 
+_DEEPSPEED: Final = ("deepspeed", "deepspeed_config", "deepspeed_config_file")
+"""Flags that name its config: the Trainer's, DeepSpeed's own (deepspeed.add_config_arguments), and
+accelerate's. The first is a switch beside the second."""
+_MEGATRON: Final = {"num_layers", "micro_batch_size"}
+"""Flags of Megatron-DeepSpeed's programs, too, whose degrees are flags and not in the config."""
 _REMARKS: Final = re.compile(r"^\s*#.*$", re.MULTILINE)
 _FLAG: Final = re.compile(r"(^|\s)--[\w.-]+")
 
@@ -62,10 +68,9 @@ def _script(text: str, path: Path, model: Model, accelerators: int) -> Found:
     """A shell script, by the program that it starts."""
     where = printable(path.name)
     said = from_flags(text, where)
-    if "deepspeed_config_file" in said.values or "deepspeed" in said.values:
-        key = "deepspeed" if "deepspeed" in said.values else "deepspeed_config_file"
-        config = from_json(*_named(said, key, path))
-        return deepspeed.read(config, model, accelerators, said)
+    named = next((key for key in _DEEPSPEED if _is_name(said.values.get(key))), None)
+    if named is not None and _MEGATRON - said.values.keys():
+        return deepspeed.read(from_json(*_named(said, named, path)), model, accelerators, said)
     if "accelerate launch" in text and "config_file" in said.values:
         config = from_yaml(*_named(said, "config_file", path))
         return accelerate.read(config, model, accelerators, said)
@@ -75,14 +80,22 @@ def _script(text: str, path: Path, model: Model, accelerators: int) -> Found:
     if "module" in said.values and any(key.startswith("parallelism.") for key in said.values):
         return torchtitan.read(said, model, accelerators)
     if "tensor_model_parallel_size" in said.values or "micro_batch_size" in said.values:
-        return megatron.read(said, model, accelerators)
+        found = megatron.read(said, model, accelerators)
+        return (
+            found if named is None else replace(found, notes=(*found.notes, said.not_read(named)))
+        )
     if "config_file" in said.values:
         return nemo.read(from_yaml(*_named(said, "config_file", path)), model, accelerators)
     started = slurm.starts(text) if slurm.is_batch(text) else None
     if started is None or started == path.name:
         raise _unknown(where)
-    found = read_launch(path.parent / started, model, accelerators)
+    found = read_launch(_found(started, path) or path.parent / started, model, accelerators)
     return replace(found, processes=slurm.processes(text) or found.processes)
+
+
+def _is_name(value: Any) -> bool:
+    """Whether a flag names a file: DeepSpeed's --deepspeed alone is a switch."""
+    return isinstance(value, str | list)
 
 
 def _over(config: Said, flags: Said) -> Said:
@@ -97,11 +110,11 @@ def _named(said: Said, key: str, script: Path) -> tuple[str, str]:
     """The text of a file that a script names, and what it is called in errors."""
     value: Any = said.values[key]
     name = str(value[0] if isinstance(value, list) else value)
-    file = script.parent / re.sub(r"^\$\{?HERE\}?/", "", name)
-    if not is_file(file):
+    file = _found(re.sub(r"^\$\{?HERE\}?/", "", name), script)
+    if file is None:
         raise BadInput(
             say(
-                "{place}: no file {name} beside it; give --from that",
+                "{place}: no file {name} beside it or in the working directory; give --from that",
                 place=said.place(key),
                 name=printable(name),
             )
@@ -110,6 +123,11 @@ def _named(said: Said, key: str, script: Path) -> tuple[str, str]:
         return read_file(file).decode("utf-8-sig"), printable(file.name)
     except UnicodeDecodeError:
         raise BadInput(say("{name}: not a text", name=printable(file.name))) from None
+
+
+def _found(name: str, script: Path) -> Path | None:
+    """A file that a script names: beside it, or from where it is started."""
+    return next((file for file in (script.parent / name, Path(name)) if is_file(file)), None)
 
 
 def _unknown(where: str) -> BadInput:

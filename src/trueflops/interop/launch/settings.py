@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from trueflops.catalog import Cluster
@@ -73,6 +74,17 @@ class Found:
     processes: int | None = None  # that it starts, where it says so
     notes: tuple[str, ...] = ()
 
+    def beside(self, framework: str | None) -> tuple[str, ...]:
+        """What to say where a question names a framework: another than the file's is priced."""
+        if framework in (None, self.framework):
+            return ()
+        note = say(
+            "--framework {framework} is priced, and the file starts {own}",
+            framework=framework,
+            own=self.framework,
+        )
+        return (note,)
+
 
 _LARGEST: Final = 1e18  # that any setting is
 
@@ -86,6 +98,7 @@ class Said:
     lines: Mapping[str, int]
     spelt: Mapping[str, str] = field(default_factory=dict)  # keys as the file has them, if not so
     asked: set[str] = field(default_factory=set)
+    others: tuple[str, ...] = ()  # words of a script that are no flags
 
     def get(self, key: str) -> Any:
         """The value, or None where the file leaves it out ('auto' is Hugging Face's way to)."""
@@ -143,7 +156,8 @@ class Said:
 
     def wrong(self, key: str, instead: str) -> BadInput:
         """The error of a value that no plan has."""
-        value = printable(str(self.values.get(key)), 60)
+        said = self.values.get(key)
+        value = printable(" ".join(map(str, said)) if isinstance(said, list) else str(said), 60)
         return BadInput(
             say(
                 "{place}: {name} is {value}; it may be {instead}",
@@ -162,27 +176,57 @@ class Said:
         line = self.lines.get(key)
         return say("{where}, line {line}", where=self.where, line=line) if line else self.where
 
-    def unread(self, known: frozenset[str] = frozenset()) -> tuple[str, ...]:
-        """What may matter and was not read; a key that nearly is one that is read is refused."""
+    def unread(
+        self,
+        known: frozenset[str] = frozenset(),
+        alike: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[str, ...]:
+        """What may matter and was not read; a key that nearly is one that is read is refused.
+
+        `alike`: keys that nearly are one that the tool has, read or not, and what that is called.
+        """
         notes = []
+        sections = {part for key in (*self.asked, *known) for part in _sections(key)}
         for key in self.values.keys() - self.asked - known:
+            self._check_section(key, sections)
             near = difflib.get_close_matches(key, self.asked, n=1, cutoff=ALIKE)
             if near and near[0] not in self.values:
-                wrong, meant = self._name(key), self._name(near[0])
-                raise BadInput(
-                    say(
-                        "{place}: {wrong} is not read; did you mean {meant}?",
-                        place=self.place(key),
-                        wrong=wrong,
-                        meant=meant,
-                    )
-                )
-            if PLAN_WORDS.search(key):
-                note = say(
-                    "{place}: {name} is not read", place=self.place(key), name=self._name(key)
-                )
-                notes.append((self.lines.get(key, 0), note))
+                meant = alike.get(key, self._name(near[0]))
+                raise BadInput(self._misspelt(key, self._name(key), meant))
+            if key in alike:
+                said = self._misspelt(key, self._name(key), alike[key])
+            elif PLAN_WORDS.search(key):
+                said = self.not_read(key)
+            else:
+                continue
+            notes.append((self.lines.get(key, 0), said))
         return tuple(note for _, note in sorted(notes))
+
+    def not_read(self, key: str) -> str:
+        """'run.sh, line 12: --tp-comm-overlap is not read'."""
+        return say("{place}: {name} is not read", place=self.place(key), name=self._name(key))
+
+    def _check_section(self, key: str, sections: set[str]) -> None:
+        """Refuse a section that nearly is one that is read, whatever it holds."""
+        own = [*_sections(key), *([key] if self.values[key] == {} else [])]
+        for section in own:
+            near = difflib.get_close_matches(section, sections, n=1, cutoff=ALIKE)
+            if near and near[0] != section:
+                raise BadInput(self._misspelt(key, section, near[0]))
+
+    def _misspelt(self, key: str, wrong: str, meant: str) -> str:
+        return say(
+            "{place}: {wrong} is not read; did you mean {meant}?",
+            place=self.place(key),
+            wrong=wrong,
+            meant=meant,
+        )
+
+
+def _sections(key: str) -> list[str]:
+    """The sections that a dotted key stands in: a and a.b of a.b.c."""
+    names = key.split(".")[:-1]
+    return [".".join(names[:end]) for end in range(1, len(names) + 1)]
 
 
 def canonical(plan: Plan) -> Plan:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, printable
 from trueflops.interop.launch.settings import Said, Settings
+from trueflops.interop.shell_text import Lines, ends_values, words
 from trueflops.interop.variables import Variables
 from trueflops.language import say
 
@@ -23,6 +24,7 @@ _SCALARS: Final = {
 }  # fmt: skip
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w./-]*")  # a text that YAML takes for one without quotes
 _SUBCOMMAND: Final = re.compile(r"([a-z_-]+):([a-z-]+)")  # tyro's: activation-checkpoint:full
+_PROGRAM: Final = re.compile(r"\S+\.py$")  # after a value it is what a launcher starts
 _REMARK: Final = re.compile(r"""("[^"]*"|'[^']*')|(?:^|\s)#.*""")  # but not within quotes
 _KEY: Final = re.compile(
     r"""(?:"([^"]*)"|'([^']*)'|([^\s:#'"\[\]{}&*!|>%@`][^:#]*?))\s*:(?=\s|$)"""
@@ -102,7 +104,7 @@ def from_json(text: str, where: str) -> Said:
     if not isinstance(read, dict):
         raise BadInput(say("{where}: holds no JSON object; name a file of settings", where=where))
     values = dict(_flat(read))
-    starts = {key: _line_of(text, rf'"{re.escape(key.rpartition(".")[2])}"\s*:') for key in values}
+    starts = {key: _line_of(text, key) for key in values}
     return Said(where, values, starts)
 
 
@@ -214,27 +216,31 @@ def from_flags(text: str, where: str) -> Said:
     """
     values: Settings = {}
     lines: dict[str, int] = {}
-    variables = Variables()
+    others: list[str] = []
+    variables, script = Variables(), Lines()
     for number, line in enumerate(text.splitlines(), 1):
-        last = ""  # a flag and its values stand on one line
-        if variables.takes(line):
-            continue
-        bare = variables.fill(re.sub(r"(^|\s)#.*", "", line))
-        bare = bare.replace('"', " ").replace("'", " ").strip()
-        # Inside a word brackets are the word's own: a layout such as E|(tt|)*4L.
-        for word in re.sub(r"(?<![^\s=$])[()\\]|[()\\](?=\s|$)", " ", bare).split():
-            name, equals, value = word.partition("=")
-            subcommand = _SUBCOMMAND.fullmatch(word)
-            if word.startswith("--") and len(word) > 2:
-                last = name[2:].replace("-", "_")
-                values[last], lines[last] = (value if equals else True), number
-            elif subcommand:
-                values[subcommand[1].replace("-", "_")] = subcommand[2]
-                lines[subcommand[1].replace("-", "_")] = number
-            elif last:
-                before = values[last]
-                values[last] = word if before is True else [*_as_list(before), word]
-    return Said(where, values, lines)
+        for command in script.commands(line):
+            if variables.sets(command):
+                continue
+            last = ""  # a flag and its values stand on one line
+            for word in words(variables.fill(command)):
+                name, equals, value = word.partition("=")
+                subcommand = _SUBCOMMAND.fullmatch(word)
+                if word.startswith("--") and len(word) > 2:
+                    key = name[2:].replace("-", "_")
+                    values[key], lines[key] = (value if equals else True), number
+                    last = "" if equals else key
+                    continue
+                others.append(word)
+                if subcommand:
+                    values[subcommand[1].replace("-", "_")] = subcommand[2]
+                    lines[subcommand[1].replace("-", "_")] = number
+                elif ends_values(word) or (values.get(last) is not True and _PROGRAM.match(word)):
+                    last = ""
+                elif last:
+                    before = values[last]
+                    values[last] = word if before is True else [*_as_list(before), word]
+    return Said(where, values, lines, others=tuple(others))
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -249,6 +255,12 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + printable(key), value
 
 
-def _line_of(text: str, pattern: str) -> int:
-    found = re.search(pattern, text)
-    return text.count("\n", 0, found.start()) + 1 if found else 0
+def _line_of(text: str, key: str) -> int:
+    """The line of a dotted key in JSON: its last name, after those of its sections; 0 for none."""
+    at = 0
+    for name in key.split("."):
+        found = re.compile(rf'"{re.escape(name)}"\s*:').search(text, at)
+        if found is None:
+            return 0
+        at = found.start()
+    return text.count("\n", 0, at) + 1

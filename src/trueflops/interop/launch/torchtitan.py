@@ -28,9 +28,10 @@ from trueflops.interop.launch.torchtitan_stages import read_stages, stage_settin
 from trueflops.language import say
 from trueflops.model import Model
 from trueflops.plan import Plan
+from trueflops.profile.frameworks import habits
 
 NAME: Final = "torchtitan"
-FRAMEWORKS: Final = ("torchtitan",)
+FRAMEWORKS: Final = ("torchtitan", "torchtitan-eager")
 FLAGS: Final = "torchtitan 0.3.0"
 JOB: Final = "torchtitan 0.2.2"
 FILE: Final = "torchtitan.toml"
@@ -60,10 +61,9 @@ STATES: Final = frozenset(
         "compute",
         "parameter_dtype",
         "loss",
-        "fused",
     ]
 )
-IMPLIES: Final = {"gradient_dtype": "fp32", "mixed": "engine", "implementation": "library"}
+_IMPLIES: Final = {"gradient_dtype": "fp32", "mixed": "engine"}
 """training.mixed_precision_reduce has one choice, float32; fully_shard narrows what it gathers."""
 
 _P, _T = "parallelism.", "training."
@@ -101,15 +101,25 @@ _MODELS: Final[dict[str, tuple[str, str, str]]] = {
 """Module, flavor of 0.2 and config of 0.3 of each model that is in both (models/*/__init__.py)."""
 
 _KNOWN: Final = (f"{_T}mixed_precision_reduce", f"{_T}disable_cuda_graphs")
-_IN_FP8: Final = ("llama3_405b",)  # configs of 0.3 whose linear layers are float8
+_IN_FP8: Final = ("llama3_405b",)  # configs of 0.3 whose linear layers are float8, and compiled
 _ELSEWHERE: Final = ("checkpoint.", "validation.", "comm.", "fault_tolerance.", "experimental.")
 """Sections that change no step."""
 Form = Literal["flags", "job"]
 
 
+def implied(framework: str) -> dict[str, Any]:
+    """What its name says: whether the model is compiled, which compile.enable turns on."""
+    usual = habits(framework)
+    return {**_IMPLIES, "implementation": usual.implementation, "fused": usual.fused}
+
+
 def write(asked: Asked) -> Written:
     """Flags of 0.3 where they say the plan, else the job config of 0.2."""
-    check_implied(NAME, asked.plan, IMPLIES, STATES)
+    own = implied(asked.framework)
+    if asked.plan.fused != own["fused"]:
+        other = FRAMEWORKS[0] if asked.plan.fused else FRAMEWORKS[1]
+        raise refused(NAME, "fused", asked.plan.fused, f"--framework {other} has it")
+    check_implied(NAME, asked.plan, own, STATES)
     if asked.model.name not in _MODELS:
         raise BadInput(
             say(
@@ -280,10 +290,11 @@ def read(said: Said, model: Model, accelerators: int) -> Found:
     plan |= _read_dtypes(said, form)
     for seen in ("nnodes", "nproc_per_node", *_KNOWN):
         said.get(seen)
-    fields = implied_by(IMPLIES, STATES) | plan
+    framework = FRAMEWORKS[0] if plan.pop("fused") else FRAMEWORKS[1]
+    fields = implied_by(implied(framework), STATES) | plan
     other = _ELSEWHERE if plan["compute"] == "fp8" else (*_ELSEWHERE, "quantize.")
     harmless = frozenset(key for key in said.values if key.startswith(other))
-    return Found(NAME, NAME, fields, work, processes(said), said.unread(harmless))
+    return Found(NAME, framework, fields, work, processes(said), said.unread(harmless))
 
 
 def _switches(said: Said) -> Said:
@@ -335,7 +346,8 @@ def _read_dtypes(said: Said, form: Form) -> dict[str, Any]:
     components = said.get("compile.components") or ["model", "loss"]
     if isinstance(components, str):
         components = components.split(",")
-    compiled = components if said.switch("compile.enable") else []
+    usual = said.get("config") in _IN_FP8  # CompileConfig.enable is off in the other configs
+    compiled = components if said.switch("compile.enable", usual=usual) else []
     loss = "fused" if "loss" in compiled else "plain"
     return {
         "parameter_dtype": held,

@@ -1,11 +1,14 @@
 """What files of DeepSpeed and accelerate leave to the program: flags of TRL's SFT; and back.
 
 As of TRL 1.16.0 (trl/scripts/sft.py: SFTConfig and ModelConfig) and transformers 5.22.2
-(training_args.py). A Trainer of one's own takes the same flags, but for --max_length.
+(training_args.py). A Trainer of one's own takes the same flags, has other defaults, and calls the
+length as it likes.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -56,6 +59,20 @@ _ATTENTION: Final = {
     "flex_attention": True,
     "eager": False,
 }
+_LENGTHS: Final = ("model_max_length", "block_size", "max_seq_length", "max_seq_len", "cutoff_len",
+                   "max_length")  # fmt: skip
+"""What programs call the length of a sequence: FastChat and Alpaca; transformers' run_clm.py; TRL
+before 0.20 and Unsloth; LLM-Foundry and OpenRLHF; LLaMA-Factory; TRL."""
+BATCH: Final[Mapping[str, Any]] = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+}
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "Trainer": {**BATCH, "gradient_checkpointing": False, "bf16": False},
+    "TRL": {**BATCH, "max_length": 1024, "gradient_checkpointing": True, "bf16": True},
+}
+"""training_args.py; trl/trainer/sft_config.py, whose bf16 is on unless fp16 is."""
+_TRL: Final = re.compile(r"(?:.*/)?sft\.py|.*\btrl[./]scripts\b.*")
 _TARGETS: Final = {"attention": "q,k,v,o", "all-linear": ""}
 
 
@@ -75,6 +92,7 @@ def program_words(tool: str, asked: Asked, *, checkpoints: bool) -> list[str]:
         raise refused(tool, "implementation", plan.implementation, own)
     kept = "adamw" if plan.optimizer == "adamw-bf16" else plan.optimizer
     together = int(plan.micro_batch * plan.dp)
+    by_engine = asked.framework == "deepspeed"
     said: Settings = {
         "max_length": asked.workload.seq,
         "packing": True,
@@ -82,7 +100,8 @@ def program_words(tool: str, asked: Asked, *, checkpoints: bool) -> list[str]:
         "per_device_train_batch_size": int(plan.micro_batch),
         "gradient_accumulation_steps": asked.workload.global_batch // together,
         "gradient_checkpointing": plan.recompute == "full" and checkpoints,
-        "bf16": plan.compute == "bf16" and plan.parameter_dtype != "bf16",
+        # Beside DeepSpeed's config the Trainer asks for the same (trainer_config_process).
+        "bf16": plan.compute == "bf16" and (by_engine or plan.parameter_dtype != "bf16"),
         "fp16": plan.compute == "fp16",
         "dtype": {"bf16": "bfloat16", "fp16": "float16"}.get(plan.parameter_dtype, "float32"),
         "optim": next(theirs for theirs, ours in _OPTIMIZERS.items() if ours == kept),
@@ -113,10 +132,36 @@ def _adapters(tool: str, asked: Asked) -> Settings:
     }
 
 
-def read_program(said: Said, framework: str, plan: dict[str, Any]) -> dict[str, Any]:
-    """Fields that the flags say into `plan`; the workload as far as they say it."""
-    plan["micro_batch"] = said.whole("per_device_train_batch_size", 8)
-    checkpoints = said.switch("gradient_checkpointing", usual=True)  # SFTConfig's own default
+def kind_of(program: Said) -> str:
+    """Whose defaults a program has: TRL's where the command names it, else the Trainer's."""
+    pairs = zip(program.others, program.others[1:], strict=False)
+    trl = any(map(_TRL.fullmatch, program.others)) or ("trl", "sft") in pairs
+    return "TRL" if trl else "Trainer"
+
+
+def half_of(program: Said) -> str:
+    """The narrow dtype that its flags ask for; '' for none."""
+    narrow = program.switch("fp16")
+    usual = bool(DEFAULTS[kind_of(program)]["bf16"]) and not narrow
+    wide = program.switch("bf16", usual=usual)
+    return "bf16" if wide else "fp16" if narrow else ""
+
+
+def batch_of(program: Said) -> tuple[int, int]:
+    """Micro-batch, and how many a step adds up; as the Trainer has them where no flag says it."""
+    micro, steps = (program.whole(key, usual) for key, usual in BATCH.items())
+    return micro, steps
+
+
+def read_program(
+    said: Said, framework: str, plan: dict[str, Any], batch: int, unsaid: Iterable[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Fields that the flags say into `plan`; the workload as far as they say it; notes.
+
+    `unsaid` are other flags of which the default was taken.
+    """
+    usual = DEFAULTS[kind_of(said)]
+    checkpoints = said.switch("gradient_checkpointing", usual=usual["gradient_checkpointing"])
     plan["recompute"] = "full" if checkpoints or plan.get("recompute") == "full" else "none"
     plan["recompute_layers"] = inf
     kept = said.choice("optim", _OPTIMIZERS, "adamw_torch_fused")
@@ -126,11 +171,28 @@ def read_program(said: Said, framework: str, plan: dict[str, Any]) -> dict[str, 
     compiled = said.switch("torch_compile")
     plan["implementation"] = "compiled" if compiled else habits(framework).implementation
     plan |= _read_adapters(said)
-    replicas = plan["dp_replicate"] * plan["dp_shard"]
-    steps = said.whole("gradient_accumulation_steps", 1)
-    seq = said.whole("max_length", 1024)
-    batch = plan["micro_batch"] * steps * replicas
-    return {"seq": seq, "global_batch": batch, "tokens": said.whole("max_steps", 0) * batch * seq}
+    length = next((key for key in _LENGTHS if said.get(key) is not None), "max_length")
+    seq = said.whole(length, usual.get("max_length", 0))
+    work = {"seq": seq, "tokens": said.whole("max_steps", 0) * batch * seq}
+    flags = [*unsaid, "gradient_checkpointing"]
+    flags += ["max_length"] if length in usual else []
+    return work, _by_default(said, flags)
+
+
+def _by_default(said: Said, flags: Iterable[str]) -> tuple[str, ...]:
+    """One note of what no flag says, as the program's library has it."""
+    kind = kind_of(said)
+    usual = DEFAULTS[kind]
+    settings = ", ".join(f"{flag} {usual[flag]}" for flag in flags if said.get(flag) is None)
+    if not settings:
+        return ()
+    note = say(
+        "{where}: {settings} by {library}'s own default",
+        where=said.where,
+        settings=settings,
+        library=kind,
+    )
+    return (note,)
 
 
 def missing(program: Said | None) -> tuple[str, ...]:
