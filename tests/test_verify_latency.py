@@ -89,6 +89,14 @@ def test_a_tool_that_counts_two_chunks_a_token_is_corrected(tmp_path: Path) -> N
     assert [r.measured for r in found.rows if r.quantity == "tpot_seconds"] == [0.01]
 
 
+def test_a_model_of_which_only_the_size_is_known_stands_apart(tmp_path: Path) -> None:
+    found = judge(tmp_path, row("a", users="4").replace("Qwen/Qwen3-8B", "someone/Nobodys-12B"))
+    assert {r.group for r in found.rows} == {
+        "Nobodys-12B vllm (a model of which only the size is known)"
+    }
+    assert not any(r.scored for r in found.rows)
+
+
 def test_a_row_without_a_count_is_refused(tmp_path: Path) -> None:
     found = judge(tmp_path, row("a").replace(",200,1000,", ",,1000,"))
     assert [r.reason for r in found.refused] == ["num_prompts and completed are empty"]

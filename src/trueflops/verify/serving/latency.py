@@ -49,6 +49,7 @@ from trueflops.verify.serving.format import (
 from trueflops.verify.serving.harness import repeated
 from trueflops.verify.serving.sent import sent_requests
 from trueflops.verify.serving.served_model import model_of
+from trueflops.verify.serving.stand_in import is_stand_in
 from trueflops.workload import Serving
 
 COLUMNS: Final = ("engine", "model", "accelerator", "dataset", "request_rate", "ttft_mean_ms")
@@ -120,7 +121,7 @@ def _answers(
         model=text(row, "model").rpartition("/")[2],
         system=run.chip.name,
         framework=run.framework,
-        apart=_why_apart(row, copied, fits=point.most_requests > 0),
+        apart=_why_apart(row, run.model, copied, fits=point.most_requests > 0),
         unknown_software="" if knows_engine(named) else named or "(none named)",
         stated=True,
     )
@@ -135,7 +136,7 @@ def _answers(
         yield Finding.beside(where, name, about, of, value * MILLI, found)
 
 
-def _why_apart(row: Row, copied: bool, fits: bool) -> str:
+def _why_apart(row: Row, model: Model, copied: bool, fits: bool) -> str:
     """Why a row is shown but does not count; empty of one that does."""
     if not fits:
         return "weights that leave no room for a request as stated"
@@ -143,6 +144,8 @@ def _why_apart(row: Row, copied: bool, fits: bool) -> str:
         return "same figures for another chip"
     if not knows_engine(text(row, "engine")):
         return "an engine whose scheduler is not described"
+    if is_stand_in(model):  # a mixture whose active part is unknown may be twenty times as fast
+        return "a model of which only the size is known"
     return "speculative" * ("speculative" in text(row, "flags"))
 
 
