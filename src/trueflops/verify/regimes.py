@@ -238,7 +238,7 @@ REGIMES: Final[tuple[Regime, ...]] = (
            "no cost; acceptance and how rows are read were chosen with them in view", "macro MAPE",
            (0.15,), (0.17,), "the same"),
     *_gathered("sources gathered afterwards", "gathered afterwards", SINCE,
-               ((0.175,), (0.255,), (0.265,), (0.1,), (0.12, 0.49), (0.01, 0.08), (0.63,), (0.3,))),
+               ((0.175,), (0.33,), (0.255,), (0.1,), (0.12, 0.42), (0.01, 0.02), (1.12,), (0.3,))),
     *_gathered("sources gathered last", "gathered last", LAST,
-               ((0.25,), (0.63,), (0.3,), (0.36,), (0.06, 0.3), (0.01, 0.01), (3.75,), (0.42,))),
+               ((0.165,), (0.14,), (0.13,), (0.26,), (0.17, 0.48), (0.01, 0.01), (0.52,), (0.42,))),
 )  # fmt: skip
