@@ -20,6 +20,7 @@ from trueflops.cli import main
 from trueflops.report.run_log import log_notes, step_line
 from trueflops.run.checkpoint import latest
 from trueflops.run.expected import expect
+from trueflops.run.loop import asked_to_stop
 from trueflops.run.peak import Peak, peak_of
 from trueflops.run.ran import StepRan
 
@@ -150,3 +151,20 @@ def test_a_signal_saves_and_leaves(sent: signal.Signals, tmp_path: Path) -> None
     onward = words(tmp_path, {}, "--checkpoint", str(kept), "--steps", steps, "--json")
     ran = subprocess.run(onward, capture_output=True, text=True, timeout=HUNG, check=True)
     assert json.loads(ran.stdout)["begun_at_step"] == int(steps) - 1
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_who_was_asked_to_leave_is_not_disturbed_again(sent: signal.Signals) -> None:
+    """torchrun passes on what the terminal has told a rank already, however late."""
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with asked_to_stop() as asked:
+            assert not asked
+        assert {kind: signal.getsignal(kind) for kind in before} == before
+        with asked_to_stop() as asked:
+            signal.raise_signal(sent)
+        assert asked == [sent]
+        signal.raise_signal(sent)
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

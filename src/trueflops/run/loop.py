@@ -42,7 +42,7 @@ class Interrupted(Exception):
 def run_job(job: Job, device: torch.device, say: Callable[[StepRan], None]) -> Ran:
     """Run all steps, from the last checkpoint on where there is one."""
     tokens, counting, done = tokens_of(job), Counting(), []
-    with _asked_to_stop() as asked:
+    with asked_to_stop() as asked:
         if job.plan.engine == "parameter-server":
             ran = run_served(job, tokens, device, say, asked)
             if len(ran.steps) < job.steps:
@@ -165,8 +165,12 @@ def _bytes(tensors: Any) -> int:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
-    """Signals that came: a step is finished before any of them is obeyed."""
+def asked_to_stop() -> Iterator[list[int]]:
+    """Signals that came: a step is finished before any of them is obeyed.
+
+    A launcher passes on what a terminal has told this rank already. So who was asked to leave is
+    deaf from then on, or the second signal would interrupt Python's own clearing away.
+    """
     asked: list[int] = []
     kinds = (signal.SIGINT, signal.SIGTERM)
     before = {kind: signal.signal(kind, lambda number, _: asked.append(number)) for kind in kinds}
@@ -174,7 +178,7 @@ def _asked_to_stop() -> Iterator[list[int]]:
         yield asked
     finally:
         for kind, handler in before.items():
-            signal.signal(kind, handler)
+            signal.signal(kind, signal.SIG_IGN if asked else handler)
 
 
 def _anyone(asked: list[int]) -> bool:
