@@ -111,6 +111,11 @@ def cluster_of(chip: Accelerator, count: int = 1) -> Cluster:
     return _of_accelerators(f"{count}x{chip.name}", chip, count, None)
 
 
+def on_a_bus(chip: Accelerator, count: int, given: Given) -> Cluster:
+    """Cards of one host, joined as someone says who has it."""
+    return _assemble(f"{count}x{chip.name}", chip, default_node(chip), 1, count, given)
+
+
 def host_bandwidth(chip: Accelerator, host: Node | None = None) -> float | None:
     """Of the way to host memory, in this node or the one that is usual for the chip."""
     host = host or default_node(chip)

@@ -19,7 +19,7 @@ from trueflops.profile.correction import corrected
 from trueflops.profile.frameworks import LENDING, USUAL, on_vendor, runs_tuned
 from trueflops.profile.keys import ATTENTION, PRODUCTS, STREAMS, UNALIGNED, CurveKey
 from trueflops.profile.profile import Curve, Lineage, Profile
-from trueflops.profile.siblings import ASSUMED, of_sibling
+from trueflops.profile.siblings import ASSUMED, meets_over_host, of_sibling
 from trueflops.profile.stored import DATA, read_profile, shipped
 from trueflops.profile.under import under
 
@@ -30,6 +30,9 @@ UNTUNED_ERROR: Final = 0.5  # of what a vendor's libraries lose on the shapes of
 _MATRIX: Final = (*PRODUCTS, *ATTENTION)
 _PORTABLE: Final = frozenset(("fa2",))
 """Kernels of instructions that all of a vendor's chips have, whatever faster ones this one adds."""
+_NO_CURVES: Final = frozenset((
+    "vendors", "families", "energies_of", "memories", "siblings", "hosts",
+))  # fmt: skip
 _MOVING: Final = (*STREAMS, "cast")
 _OVERHEADS: Final = ("start_cycles", "step_cycles", "split", "join_cycles")
 """Of a product: what it spends beside moving and multiplying, however narrow its operands are."""
@@ -109,6 +112,10 @@ def _general(chip: Accelerator) -> Profile:
         power = curves[_POWER]
         changed = replace(power, values={**power.values, **_numbers(raw)}, source=raw["why"])
         curves[_POWER] = changed.because(f"{family}: {raw['why']}")
+    if meets_over_host(chip):
+        key = CurveKey("collective")
+        hosts = _assumed()["hosts"]
+        curves[key] = replace(curves[key], error=hosts["error"]).because(hosts["why"])
     held = {key: curve for key, curve in curves.items() if _runs(chip, key)}
     return Profile(f"{chip.name} by datasheet", chip.name, held)
 
@@ -118,7 +125,7 @@ def _assumptions(chip: Accelerator) -> dict[CurveKey, Curve]:
     curves = {
         CurveKey.parse(name): _assumption(CurveKey.parse(name), raw)
         for name, raw in _assumed().items()
-        if name not in ("vendors", "families", "energies_of", "memories", "siblings")
+        if name not in _NO_CURVES
     }
     vendor = _software_of(chip)
     for name, otherwise in vendor.get("curves", {}).items():

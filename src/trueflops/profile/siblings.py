@@ -20,7 +20,6 @@ from trueflops.profile.stored import shipped
 
 ASSUMED: Final = Path(__file__).parent / "data" / "assumed.toml"
 OTHER_PACKAGE: Final = 0.03  # what another package of the same die adds to the error of log(time)
-_NODE: Final = ("links.scale_up", "links.host")
 
 
 @cache
@@ -73,13 +72,17 @@ def _alike(chip: Accelerator, like: Accelerator) -> bool:
     """Whether their nodes are of one kind: links of one generation, as many chips joined by them.
 
     Curves of collectives are shares of the link's bandwidth, so that fewer links of the same kind
-    (an H800's, an A800's) do not change them.
+    (an H800's, an A800's) do not change them. Cards that meet over PCIe tell of the host that they
+    were measured in, not of their die.
     """
     domains = [each.get("links.scale_up_domain") for each in (chip, like)]
-    named = [
-        [each.text(path) for path in _NODE[: 1 + (domains[1] == 1.0)]] for each in (chip, like)
-    ]
-    return domains[0] == domains[1] and named[0] == named[1]
+    named = [each.text("links.scale_up") for each in (chip, like)]
+    return domains[0] == domains[1] and named[0] == named[1] and not meets_over_host(chip)
+
+
+def meets_over_host(chip: Accelerator) -> bool:
+    """Whether no link of its own joins it to others."""
+    return not chip.text("links.scale_up") and bool(chip.text("links.host"))
 
 
 def _slower(chip: Accelerator, like: Accelerator) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from trueflops.runtime import Estimate
 
@@ -153,8 +153,38 @@ class PassRow:
         return f"{self.model} {self.drafter}".strip()
 
 
+@dataclass(frozen=True)
+class BusRow:
+    """A collective among cards that meet over the PCIe of their host."""
+
+    chip: str
+    ranks: int
+    peer_access: str  # yes, no; "": as usual for the chip
+    operation: str
+    payload_bytes: int
+
+    apart = framework = unknown_software = ""
+
+    @property
+    def group(self) -> str:
+        """Whether cards reach one another's memory, and whether latency or the link decides."""
+        how = {"yes": "with peer access", "no": "through host memory"}.get(
+            self.peer_access, "usual"
+        )
+        return f"{how}, {'from' if self.payload_bytes >= LARGE else 'below'} 16 MiB"
+
+
+LARGE: Final = 2**24  # bytes, from which on the link alone decides
+
 MeasuredRow = (
-    KernelRow | TrainingRow | InferenceRow | ServerRow | CacheRow | SpeculativeRow | PassRow
+    KernelRow
+    | TrainingRow
+    | InferenceRow
+    | ServerRow
+    | CacheRow
+    | SpeculativeRow
+    | PassRow
+    | BusRow
 )
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from trueflops.errors import BadInput, shorten
 from trueflops.records.split import held_out
 from trueflops.records.tables import Table
-from trueflops.verify import kernels
+from trueflops.verify import bus, kernels
 from trueflops.verify.findings import Findings, Refusal
 from trueflops.verify.profiles import Profiles
 from trueflops.verify.serving import inference, kv_cache, latency, passes, points, speculative
@@ -35,6 +35,7 @@ def _acceptance(table: Table, profiles: Profiles) -> Findings:
 READERS: Final[tuple[Reader, ...]] = (
     Reader("training runs", runs.COLUMNS, runs.verify_training),
     Reader("iteration times of vTrain", vtrain.COLUMNS, vtrain.verify_vtrain),
+    Reader("collectives over PCIe", bus.COLUMNS, bus.bus_findings),
     Reader("passes of decoding", passes.COLUMNS, passes.passes_findings),
     Reader("kernels", kernels.COLUMNS, kernels.verify_kernels),
     Reader("inference runs", inference.COLUMNS, inference.inference_findings),

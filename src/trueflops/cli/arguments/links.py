@@ -16,10 +16,17 @@ from trueflops.errors import printable
 from trueflops.language import say
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+_FOLDED = {name.replace("_", ""): name for name in COLLECTIVES}
 ALGORITHMS = (
     "ring", "tree", "hierarchical", "direct", "halving-doubling", "binomial-tree",
     "server-everywhere", "server-rank0", "in-switch", "server-host", "bruck",
 )  # fmt: skip
+
+
+def _collective(text: str) -> str:
+    """all-reduce, AllReduce, ncclAllReduce and all_reduce_perf are one."""
+    folded = text.casefold().removeprefix("nccl").removesuffix("_perf")
+    return _FOLDED.get(folded.replace("-", "").replace("_", ""), text)
 
 
 def _times(text: str) -> float:
@@ -65,7 +72,13 @@ def rounds(text: str) -> int:
 
 def collective_flags(p: argparse.ArgumentParser) -> None:
     """Flags of `trueflops collective`."""
-    p.add_argument("kind", choices=COLLECTIVES, metavar="COLLECTIVE", help=", ".join(COLLECTIVES))
+    p.add_argument(
+        "kind",
+        type=_collective,
+        choices=COLLECTIVES,
+        metavar="COLLECTIVE",
+        help=", ".join(COLLECTIVES),
+    )
     p.add_argument(
         "--bytes",
         metavar="SIZE",
