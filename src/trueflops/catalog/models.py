@@ -35,3 +35,8 @@ def model_record(name: str) -> Mapping[str, Any]:
 def model_names() -> list[str]:
     """Every model of the catalog."""
     return [path.stem for path in index("models").values()]
+
+
+def has_weights(name: str) -> bool:
+    """Whether anyone can get its weights, or only its sizes were published."""
+    return model_record(name).get("weights") != "unpublished"

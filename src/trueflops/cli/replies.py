@@ -18,6 +18,7 @@ from trueflops.report import encode
 from trueflops.search import Found
 from trueflops.search.buying import Market
 from trueflops.search.chips import Comparison
+from trueflops.search.largest import Models
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Compared:
     comparison: Comparison | None
 
 
-Made = Trained | Served | Compared | Market[Any] | None
+Made = Trained | Served | Compared | Market[Any] | Models[Any] | None
 """None: nothing fits, and the answer says why."""
 
 

@@ -17,8 +17,10 @@ from typing import Final
 
 from trueflops.cli import infer, train
 from trueflops.cli.arguments import flags, parse, wrapped
+from trueflops.cli.arguments.several import ANY
 from trueflops.cli.buying import WISHES
 from trueflops.cli.choosing import WEIGHING
+from trueflops.cli.largest import LONGEST
 from trueflops.cli.loading import SIMULATED
 from trueflops.cli.question import SHOWN
 from trueflops.cli.unread import refuse_unread
@@ -152,7 +154,10 @@ def _trained(options: argparse.Namespace) -> Row:
     if isinstance(step, str):
         return none_fits(step)
     bill = training_bill(step, rent=asked.rent, pue=asked.pue)
-    return training_row(step, bill, "" if step.fits else why_not(step))
+    row = training_row(step, bill, "" if step.fits else why_not(step))
+    if options.seq == LONGEST:  # the number that the word stood for
+        return {**row, "plan": f"{row['plan']} · seq {step.workload.seq}"}
+    return row
 
 
 def _served(options: argparse.Namespace) -> Row:
@@ -165,6 +170,13 @@ def _served(options: argparse.Namespace) -> Row:
 
 def _alone(options: argparse.Namespace) -> tuple[str, str]:
     command = options.command
+    if options.model == ANY:
+        raise BadInput(
+            say(
+                "MODEL any is answered by trueflops {command} alone, not in a sweep",
+                command=command,
+            )
+        )
     return say("a row of a sweep"), say("ask trueflops {command} alone", command=command)
 
 

@@ -11,7 +11,9 @@ from typing import Final
 from trueflops import units
 from trueflops.catalog import Price
 from trueflops.cli.buying import asks_for_chips, buy_training, check_wishes, wish_of
+from trueflops.cli.largest import settle
 from trueflops.cli.launching import Launch
+from trueflops.cli.models import asks_for_models, trained_models
 from trueflops.cli.operation import operation_of
 from trueflops.cli.planning import (
     base_plan,
@@ -91,6 +93,8 @@ OF_A_STEP: Final = mark("a step, on the average pipeline stage")
 
 def run(options: argparse.Namespace) -> int:
     """Answer the question on stdout; exit 1 if nothing fits."""
+    if asks_for_models(options):
+        return trained_models(options, quick)
     if asks_for_chips(options):
         return buy_training(options)
     check_wishes(options)
@@ -102,7 +106,21 @@ def run(options: argparse.Namespace) -> int:
 
 def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found | None]:
     """The step of the plan that flags spell out, or of the best of a search; or why none fits."""
-    options = recall(options)
+    options, why = settle(recall(options), quick)
+    answer, step, found = _ask(options)
+    answer.notes[:0] = why
+    return answer, step, found
+
+
+def quick(options: argparse.Namespace) -> TrainingStep | None:
+    """The step alone, or None where a search finds none; for questions that ask many others."""
+    step = _ask(options, in_passing=True)[1]
+    return None if isinstance(step, str) else step
+
+
+def _ask(
+    options: argparse.Namespace, in_passing: bool = False
+) -> tuple[Answer, TrainingStep | str, Found | None]:
     if options.trace:
         check_writable(Path(options.trace))
     where, model = cluster_of(options), read_model(options.model)
@@ -135,10 +153,15 @@ def ask(options: argparse.Namespace) -> tuple[Answer, TrainingStep | str, Found 
     base, why = switched_on(options, base)
     notes += why
     space = launch.limited(space_of(launch.searching(options), base, where.accelerator))
-    found, why = look(trainer, space, options.top)
+    if in_passing:
+        found, why = search_plans(trainer, space, most=1, with_front=False), []
+    else:
+        found, why = look(trainer, space, options.top)
     if not found.legal and not surely_too_large(trainer, space):  # flags break a rule: say which
         check_plan(given_plan(options, base, where, model), model, where.count, workload)
     answer = Answer(trainer, options, notes, software, *paid, launch, space)
+    if not found.best and in_passing:
+        return answer, "", found
     if not found.best:
         return answer, why_none_fits(trainer, space, found), found
     notes += [*why, *notes_of(found)]

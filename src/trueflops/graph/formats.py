@@ -123,11 +123,14 @@ def is_gguf(to: Format) -> bool:
 
 
 def format_named(name: str) -> Format:
-    """Look a format up; an unknown one is an error that names the one that is meant, or near."""
+    """Look a format up, in small letters or large, as GGUF files write them; an unknown one is an
+    error that names the one that is meant, or near.
+    """
+    given, name = name, name.casefold()
     if found := _BITS_PER_WEIGHT.fullmatch(name):
         return Format(name, float(found[1]), head_bits=6.0)
-    if meant := CALLED.get(name.casefold().replace("-", "_")):
-        raise UnknownName("weight format", name, (), say("(write {meant})", meant=meant))
+    if meant := CALLED.get(name.replace("-", "_")):
+        raise UnknownName("weight format", given, (), say("(write {meant})", meant=meant))
     if name not in FORMATS:
-        raise UnknownName("weight format", name, [*FORMATS, "4.0bpw"], f"({', '.join(FORMATS)})")
+        raise UnknownName("weight format", given, [*FORMATS, "4.0bpw"], f"({', '.join(FORMATS)})")
     return FORMATS[name]

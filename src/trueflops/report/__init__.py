@@ -19,7 +19,7 @@ collective.py  a collective's algorithms (collective_steps.py, collective_plot.p
 stragglers.py  slow ranks and links, by mode of update
 served.py     a parameter server, DataParallel   compared.py  ways to run one plan
 found.py      what a search found beside the best plan (front_plot.py)
-buying.py     which chips, and how many
+buying.py     which chips, and how many   models.py  the largest models that a cluster holds
 sweep.py      what a sweep would ask, and what became of its rows
 guard.py      a step beside the one that was accepted
 ran.py        a run beside its prediction; run_log.py: its lines while it goes on

@@ -11,6 +11,7 @@ serving.py    how to cut a cluster into replicas
 pooled.py     pairs of pools: which workers read, which write, how many of each
 configurations.py  all of these under goals; the front of speed against throughput
 advice.py     what would make a plan fit
+largest.py    the largest number, or models, of which an answer holds
 what_helps.py the gain from more of each resource, and why one chip beats another
 hardware.py   clusters with more of a resource, or with another's
 """

@@ -12,6 +12,7 @@ from trueflops.errors import join_or, nearest, printable
 from trueflops.language import say
 
 ANY: Final = "any"
+LARGEST: Final = "largest"
 WIDEST: Final = 2**16  # values of one range
 LAST_STAGE: Final = 3  # of ZeRO
 
@@ -34,6 +35,11 @@ class Several(tuple[Any, ...]):
 def degrees(text: str) -> int | Several:
     """A degree, or those that may be tried: 8, 1..8, 2,4,8."""
     return _numbers(text, whole, "1", str(WIDEST))
+
+
+def degrees_or_largest(text: str) -> int | str | Several:
+    """Likewise, or the word for the largest that fits."""
+    return text if text == LARGEST else degrees(text)
 
 
 def zero_stages(text: str) -> int | Several:
