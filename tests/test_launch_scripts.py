@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import trueflops as tf
 from conftest import Ask
 from test_launch import asked_of
+from trueflops.cli.main import main
 from trueflops.errors import BadInput
 from trueflops.interop.launch import Found, read_launch, write_launch
 from trueflops.interop.launch.megatron_flags import FLAGS
@@ -227,6 +229,41 @@ class TestContradictions:
         config = {key: size for key, size in zip(keys, sizes, strict=True) if size}
         with pytest.raises(BadInput, match=words):
             read(tmp_path, json.dumps(config | {"bf16": {"enabled": True}}), "ds.json")
+
+    def test_a_batch_that_is_typed_wins_over_a_configs(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        sizes = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2}
+        config = sizes | {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}}
+        asked = ["train", "Llama-3.1-8B", "--on", "8xH100", "--from", str(tmp_path / "ds.json")]
+        for more, batch in (({}, "128"), ({"gradient_accumulation_steps": 3}, "48")):
+            (tmp_path / "ds.json").write_text(json.dumps(config | more))
+            assert main([*asked, "--global-batch", batch]) in (0, 1)
+            said = " ".join(capsys.readouterr().out.split())
+            assert f"--global-batch {batch} is taken, not the 64 of ds.json" in said
+            assert f"global batch {batch} = " in said
+        assert main(asked) == 2  # the last one contradicts itself
+        assert "or write --global-batch" in " ".join(capsys.readouterr().err.split())
+
+    def test_weights_are_offloaded_at_stage_3_alone(self, tmp_path: Path) -> None:
+        """As the engine of DeepSpeed has it; a share of the states is refused below, likewise."""
+        for stage, offloaded in ((2, 0.0), (3, 1.0)):
+            zero = {"stage": stage, "offload_param": {"device": "nvme"}}
+            config = {"train_batch_size": 64, "zero_optimization": zero}
+            found = read(tmp_path, json.dumps(config), "ds.json")
+            assert found.plan["offload_parameters"] == offloaded
+            assert found.plan["offload_to"] == ("nvme" if offloaded else "host")
+            notes = [note for note in found.notes if "offload_param" in note]
+            heeded = [] if offloaded else [
+                "ds.json: offload_param moves nothing at ZeRO stage 2, DeepSpeed heeds it at stage "
+                "3 alone: weights stay on the accelerators"
+            ]  # fmt: skip
+            assert [re.sub(", line [0-9]+", "", note) for note in notes] == heeded
+        zero = {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}
+        with pytest.raises(BadInput, match=r"ratio is 0\.5; it may be 1; less goes"):
+            read(
+                tmp_path, json.dumps({"train_batch_size": 64, "zero_optimization": zero}), "d.json"
+            )
 
     def test_another_model_is_named(self, tmp_path: Path) -> None:
         flags = "--tensor-model-parallel-size 4 --hidden-size 12288 --num-attention-heads 96"

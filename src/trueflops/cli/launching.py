@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trueflops.catalog import Cluster
+from trueflops.cli.counts import count_of
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.files import check_writable, is_file, is_folder, own_path, write_file
 from trueflops.interop.launch import (
@@ -22,6 +23,7 @@ from trueflops.interop.launch import (
     writable,
     write_launch,
 )
+from trueflops.interop.launch.deepspeed import BatchMismatch
 from trueflops.interop.launch.settings import canonical
 from trueflops.language import ENGLISH, say, speaking
 from trueflops.model import Model
@@ -39,7 +41,7 @@ class Launch:
         self.model, self.where, self.options = model, where, options
         self.notes: list[str] = []
         self.done: list[str] = []
-        self.zero = options.zero
+        self.zero, self.batch = options.zero, options.global_batch
         if options.from_file is not None:
             self._read(own_path(options.from_file))
         self.tool, self.folder = "", Path()
@@ -50,7 +52,12 @@ class Launch:
 
     def _read(self, file: Path) -> None:
         """The file's plan as flags; what was typed wins."""
-        found = read_launch(file, self.model, self.where.count)
+        try:
+            found = read_launch(file, self.model, self.where.count)
+        except BatchMismatch as error:
+            if self.options.global_batch is None:
+                raise
+            found = error.found
         typed = [n for n in _DEGREES if getattr(self.options, n) is not None]
         self.notes += found.beside(self.options.framework)
         for name, value in _as_flags(found).items():
@@ -62,7 +69,7 @@ class Launch:
         self.notes.append(
             say("plan of {name}, read as {tool}'s", name=printable(file.name), tool=found.tool)
         )
-        self.notes += found.notes
+        self.notes += [*self._other_batch(found, file), *found.notes]
         if found.processes not in (None, self.where.count):
             said = say(
                 "{name} starts {processes} processes",
@@ -72,6 +79,20 @@ class Launch:
             self.notes.append(
                 say("{said}, and --on has {count} accelerators", said=said, count=self.where.count)
             )
+
+    def _other_batch(self, found: Found, file: Path) -> list[str]:
+        """That a batch was typed, where the file has another."""
+        own, typed = found.workload.get("global_batch"), self.batch
+        if own is None or typed is None or count_of(typed, "--global-batch") == own:
+            return []
+        return [
+            say(
+                "--global-batch {typed} is taken, not the {own} of {name}; accumulation follows",
+                typed=typed,
+                own=own,
+                name=printable(file.name),
+            )
+        ]
 
     def _prepare(self, tool: str, folder: str) -> None:
         """The framework and the defaults of the tool that is written for."""
@@ -199,7 +220,7 @@ def _as_flags(found: Found) -> dict[str, Any]:
         flags["dp"] = replicas[0] * replicas[1]
     if kind := tuned.get("adapters"):
         flags |= {kind: tuned["lora_rank"], "lora_targets": tuned["lora_targets"]}
-        flags |= {name: tuned[name] for name in ("lora_dropout", "adapter_dtype")}
+        flags |= {name: tuned[name] for name in ("lora_dropout", "adapter_dtype", "lora_fused")}
     unsaid = {"recompute_layers": float("inf"), "residual_dtype": "", "base_format": "nf4"}
     unsaid |= {"first_stage_layers": 0, "last_stage_layers": 0, "freeze_layers": 0, "dcp": 1}
     flags |= {name: value for name, value in said.items() if unsaid.get(name) != value}

@@ -13,6 +13,7 @@ manifests.py  YAML that starts containers, as a script
 drafts.py     how tokens are drafted
 partition.py  which layers each card holds
 dynamo.py     Dynamo's graph of workers
+told.py       what an engine can be told, and what it would not start with
 files.py      the files of a tool by its name; which tool a file is of
 """
 

@@ -20,6 +20,7 @@ from trueflops.interop.engines.drafts import TO_BE_SET, counted_by, method_of, w
 from trueflops.interop.engines.dynamo import IN_DYNAMO, read_graph, write_graph
 from trueflops.interop.engines.manifests import copies_of, script_of, starts_containers
 from trueflops.interop.engines.partition import exports
+from trueflops.interop.engines.told import check_told
 from trueflops.interop.engines.values import share_of, whole
 from trueflops.interop.launch.texts import from_yaml, to_yaml
 from trueflops.language import say
@@ -75,7 +76,7 @@ def write_deployment(
     tool: str, deployed: Deployed, about: str, per_node: int, *, vendor: str = "NVIDIA"
 ) -> dict[str, str]:
     """The files by name; the first is what starts it, on accelerators of a vendor."""
-    _check(deployed, per_node)
+    check_told(tool, deployed, per_node)
     before = exports(deployed, tool)
     if vendor == "AMD" and deployed.engine in _TUNED:
         before.append(f"export {_TUNED[deployed.engine]}=1")
@@ -124,59 +125,6 @@ def checkpoint_line(weights: str) -> str:
 def _with_checkpoint(said: Deployed, text: str) -> Deployed:
     found = _CHECKPOINT.search(text)
     return replace(said, weights=found[1]) if found and said.weights is None else said
-
-
-def _check(deployed: Deployed, per_node: int) -> None:
-    """Refuse what an engine cannot be told."""
-    spoken = VOCABULARIES[deployed.engine].flags
-    if deployed.two_batch_overlap and "two_batch_overlap" not in spoken:
-        raise BadInput(
-            say(
-                "--two-batch-overlap: no flag of {engine} for it is known; leave it out, or write "
-                "for vLLM or SGLang",
-                engine=deployed.engine,
-            )
-        )
-    chains = "speculative_topk" not in spoken
-    if chains and (deployed.speculative_topk or 1) > 1:
-        raise BadInput(
-            say(
-                "--speculate {method}: each draft has {branches} alternatives, and no flag of "
-                "{engine} asks for them; write for SGLang, or ask for --speculative-topk 1",
-                method=deployed.speculate,
-                branches=deployed.speculative_topk,
-                engine=deployed.engine,
-            )
-        )
-    tp, pp, dp = deployed.tp or 1, deployed.pp or 1, deployed.dp or 1
-    if deployed.engine == "vllm" and (deployed.ep or 1) not in (1, tp * dp):
-        raise BadInput(
-            say(
-                "ep {ep}: vLLM spreads experts over all ranks; write --ep {all}",
-                ep=deployed.ep,
-                all=tp * dp,
-            )
-        )
-    if deployed.engine == "trt-llm" and deployed.shares_experts and tp > 1:
-        raise BadInput(
-            say(
-                "tp {tp} with {dp} replicas of attention: TensorRT-LLM splits attention over all "
-                "ranks or over none; ask for --tp 1",
-                tp=tp,
-                dp=dp,
-            )
-        )
-    if deployed.engine == "llama.cpp":
-        if tp * pp > per_node:
-            raise BadInput(say("llama.cpp serves on one node; ask for a cut that fits into one"))
-        if tp > 1 and pp > 1:
-            raise BadInput(
-                say("llama.cpp splits rows or layers, not both; ask for --tp or --pp alone")
-            )
-        if (deployed.ep or 1) > 1 or deployed.shares_experts:
-            raise BadInput(
-                say("llama.cpp does not spread experts over ranks; ask for no --ep and no --etp")
-            )
 
 
 def _engine_words(deployed: Deployed) -> list[str]:

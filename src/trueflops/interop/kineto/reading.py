@@ -63,7 +63,8 @@ def read_trace(path: Path) -> Trace:
     calls = [e for e in document.events if host.is_runtime(e)]
     named = [e for e in document.events if e.category in ANNOTATIONS]
     threads = host.nest([*ops, *calls, *named])
-    if any(e.end > e.start for e in work):
+    of_host = not any(e.end > e.start for e in work)
+    if not of_host:
         device, work, warnings = _busiest(work, document)
         kernels, launches = _kernels(work, ops, calls)
     else:
@@ -89,6 +90,7 @@ def read_trace(path: Path) -> Trace:
         any(e.args.get("Input Dims") for e in ops),
         median([e.end - e.start for e in calls if "LaunchKernel" in e.name] or [0.0]),
         tuple(warnings),
+        of_host,
     )
 
 

@@ -12,9 +12,13 @@ torchtitan.py  flags of 0.3 and the job config of 0.2; torchtitan_stages.py: its
 deepspeed.py   its config as JSON; trainer.py: what it leaves to the program, TRL's SFT script or
                another; deepspeed_auto.py: what the Trainer fills in
 accelerate.py  its config as YAML, beside the same program
+tuned.py       what configs of fine-tuning programs share; tuned_layers.py: adapters and frozen
+               layers; tuners.py: which program it is
+axolotl.py     its config, axolotl_keys.py: the keys of it that are refused, told or nothing
+llamafactory.py  the same of LLaMA-Factory, llamafactory_keys.py; torchtune.py: of its recipes
 slurm.py       a batch script around any of these
 writing.py     the files of a tool by its name
-reading.py     which tool a file is of, and what it says
+reading.py     which tool a file is of, and what it says; named.py: files that a file names
 """
 
 from trueflops.interop.launch.reading import read_launch as read_launch

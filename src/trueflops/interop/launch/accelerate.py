@@ -55,6 +55,7 @@ _INLINE: Final = {
     "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
     "offload_param_device": "zero_optimization.offload_param.device",
 }
+_LOADED: Final = {"bfloat16": "bf16", "float16": "fp16"}
 _MIXED: Final = {"no": "", "False": "", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -127,10 +128,8 @@ def _by_torch(asked: Asked) -> Settings:
     pure = plan.parameter_dtype == "bf16"
     if plan.compute not in ("bf16", "fp16", "fp32"):
         raise refused(NAME, "compute", plan.compute, "--compute bf16, fp16 or fp32 is")
-    widths = {"adamw-bf16": "bf16"}
-    if plan.parameter_dtype != widths.get(plan.optimizer, "fp32") or (
-        pure and plan.compute != "bf16"
-    ):
+    alone = plan.optimizer.endswith("-bf16")
+    if plan.parameter_dtype != ("bf16" if alone else "fp32") or (pure and plan.compute != "bf16"):
         own = "fp32 weights, or bf16 ones with --optimizer adamw-bf16, are"
         raise refused(NAME, "parameter_dtype", plan.parameter_dtype, own)
     if plan.adapters == "qlora" and not pure:
@@ -205,7 +204,7 @@ def read(said: Said, model: Model, accelerators: int, program: Said | None = Non
     if not compute and program is not None:  # TrainingArguments sets what accelerate then reads
         compute = trainer.half_of(program)
     dtype = str(program.get("dtype")) if program is not None else "float32"
-    plan["parameter_dtype"] = "bf16" if dtype == "bfloat16" else "fp32"
+    plan["parameter_dtype"] = _LOADED.get(dtype, "fp32")
     plan["compute"] = compute or plan["parameter_dtype"]
     plan["optimizer"] = "adamw-bf16" if plan["parameter_dtype"] == "bf16" else "adamw"
     work: dict[str, Any] = {}

@@ -65,6 +65,8 @@ DEGREES: Final = {
 _CP_KINDS: Final = {"p2p": "ring", "a2a": "all-to-all"}
 _DISPATCH: Final = {"alltoall": "all-to-all", "flex": "deduplicated"}
 _OPTIMIZERS: Final = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
+_LATER: Final = {"lion": "lion"}
+"""Since pull request 3813 of March 2026 (core 0.20): read, and not yet written."""
 _SHARDED: Final = {"optim_grads": 2, "optim_grads_params": 3}  # by Megatron-FSDP; 1: without it
 _ATTENTION: Final = {"auto": True, "flash": True, "fused": True, "unfused": False, "local": False}
 _HOW: Final = ("method", "num_layers", "modules")  # of recomputation
@@ -268,7 +270,7 @@ def _read_shared(said: Said, plan: dict[str, Any], accelerators: int) -> dict[st
         "overlap": said.switch("ddp.overlap_grad_reduce"),
         "reduce_bucket": said.real("ddp.bucket_size", 0.0),
         "offload_optimizer": offloaded if said.switch("optimizer.optimizer_cpu_offload") else 0.0,
-        "optimizer": said.choice("optimizer.optimizer", _OPTIMIZERS, "adam"),
+        "optimizer": said.choice("optimizer.optimizer", _OPTIMIZERS | _LATER, "adam"),
     }
 
 

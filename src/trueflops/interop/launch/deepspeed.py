@@ -23,7 +23,7 @@ from trueflops.interop.launch.settings import (
 )
 from trueflops.interop.launch.shell import TORCHRUN, processes, script
 from trueflops.interop.launch.texts import to_json
-from trueflops.language import say
+from trueflops.language import mark, say
 from trueflops.model import Model
 from trueflops.units import MILLION
 
@@ -51,8 +51,9 @@ STATES: Final = trainer.STATES | frozenset(
 IMPLIES: Final = {"mixed": "engine"}
 _Z: Final = "zero_optimization."
 _BUCKET: Final = 500 * MILLION  # reduce_bucket_size, where nobody says (runtime/zero/config.py)
+_WEIGHTS: Final = 3  # ZeroStageEnum of runtime/zero/config.py
 _DEVICES: Final = {"none": "", "cpu": "host", "nvme": "nvme"}
-_OPTIMIZERS: Final = {"adamw": "AdamW", "adamw-bf16": "AdamW", "sgd": "SGD"}
+_OPTIMIZERS: Final = {"adamw": "AdamW", "adamw-bf16": "AdamW", "sgd": "SGD", "lion": "Lion"}
 _NVME: Final = "/local_nvme"
 
 
@@ -141,11 +142,19 @@ def _offloaded(what: str, share: Any, where: str) -> Settings:
 # ── and back ─────────────────────────────────────────────────────────────────────────────────────
 
 
+class BatchMismatch(BadInput):
+    """Batch sizes that DeepSpeed's assertion refuses, with all that a file says: a flag may win."""
+
+    def __init__(self, message: str, found: Found) -> None:
+        self.found = found
+        super().__init__(message)
+
+
 def read(said: Said, model: Model, accelerators: int, program: Said | None = None) -> Found:
     """What a config says, and the flags of the script that starts a program with it."""
     said, taken, notes = fill(said, model, program)
     plan = read_config(said, accelerators)
-    work = _batch(said, plan)
+    work, mismatch = _batch(said, plan)
     if program is not None:
         more, defaults = trainer.read_program(program, NAME, plan, work["global_batch"], taken)
         work, notes = work | more, notes + defaults
@@ -155,8 +164,12 @@ def read(said: Said, model: Model, accelerators: int, program: Said | None = Non
     fields = implied_by(IMPLIES, stated) | plan
     started = processes(program) if program is not None else None
     found = {name: value for name, value in work.items() if value}
-    notes = (*said.unread(harmless | _MINOR), *notes, *trainer.missing(program))
-    return Found(NAME, NAME, fields, found, started, notes)
+    ignored = _ignored(said)  # which asks for keys that are then not unread
+    notes = (*said.unread(harmless | _MINOR), *notes, *ignored, *trainer.missing(program))
+    result = Found(NAME, NAME, fields, found, started, notes)
+    if mismatch:
+        raise BatchMismatch(mismatch, result)
+    return result
 
 
 _MINOR: Final = frozenset(
@@ -195,11 +208,16 @@ def read_config(said: Said, accelerators: int) -> dict[str, Any]:
     pure = said.switch("bf16.bf16_optimizer_states")
     said.get("bf16.bf16_master_weights_and_grads")
     kinds = {"AdamW": "adamw", "Adam": "adamw", "adam": "adamw", "adamw": "adamw", "SGD": "sgd"}
+    kinds |= {"Lion": "lion", "lion": "lion"}
     optimizer = said.choice("optimizer.type", kinds, "AdamW")
+    if pure and optimizer != "adamw":
+        raise said.wrong("optimizer.type", mark("AdamW beside bf16_optimizer_states"))
     widths = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
     bucket = said.real(BUCKET, _BUCKET)
     states, where = _read_offloaded(said, "optimizer")
-    weights, other = _read_offloaded(said, "param")
+    if 0 < states < 1 and zero < _WEIGHTS:  # offload_ratio_check of runtime/zero/config.py
+        raise said.wrong(f"{_Z}offload_optimizer.ratio", mark("1; less goes with ZeRO stage 3"))
+    weights, other = _read_offloaded(said, "param") if zero >= _WEIGHTS else (0.0, "")
     return {
         "tp": tp,
         "zero": zero,
@@ -217,6 +235,23 @@ def read_config(said: Said, accelerators: int) -> dict[str, Any]:
     }
 
 
+def _ignored(said: Said) -> list[str]:
+    """Weights are offloaded at stage 3 alone: _configure_zero_optimizer of runtime/engine.py hands
+    offload_param to no other.
+    """
+    stage = said.whole(f"{_Z}stage", 0)
+    if stage >= _WEIGHTS or not _read_offloaded(said, "param")[0]:
+        return []
+    return [
+        say(
+            "{place}: offload_param moves nothing at ZeRO stage {stage}, DeepSpeed heeds it at "
+            "stage 3 alone: weights stay on the accelerators",
+            place=said.place(f"{_Z}offload_param.device"),
+            stage=stage,
+        )
+    ]
+
+
 def _read_offloaded(said: Said, what: str) -> tuple[float, str]:
     key = f"{_Z}offload_{what}"
     where = said.choice(f"{key}.device", _DEVICES, "none")
@@ -224,8 +259,10 @@ def _read_offloaded(said: Said, what: str) -> tuple[float, str]:
     return (share if where else 0.0), where
 
 
-def _batch(said: Said, plan: dict[str, Any]) -> dict[str, Any]:
-    """Any two of the three batch sizes say the third (runtime/config.py)."""
+def _batch(said: Said, plan: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Any two of the three batch sizes say the third (runtime/config.py); how they contradict each
+    other, if they do.
+    """
     replicas = plan["dp_replicate"] * plan["dp_shard"]
     whole, micro, steps = (said.count(key) for key in (WHOLE, MICRO, STEPS))
     if not micro and whole:
@@ -233,19 +270,19 @@ def _batch(said: Said, plan: dict[str, Any]) -> dict[str, Any]:
     if whole and not steps:
         steps = max(whole // (replicas * micro), 1)
     together = micro * (steps or 1) * replicas
-    if whole and whole != together:  # _batch_assertion
-        raise BadInput(
-            say(
-                "{place}: train_batch_size {whole} is not micro-batch {micro} × accumulation "
-                "{steps} × {replicas} data-parallel ranks = {together}; leave out one of the three",
-                place=said.place(WHOLE),
-                whole=whole,
-                micro=micro,
-                steps=steps,
-                replicas=replicas,
-                together=together,
-            )
-        )
     if micro:
         plan["micro_batch"] = micro
-    return {"global_batch": together}
+    if not whole or whole == together:
+        return {"global_batch": together}, ""
+    mismatch = say(  # _batch_assertion
+        "{place}: train_batch_size {whole} is not micro-batch {micro} × accumulation {steps} × "
+        "{replicas} data-parallel ranks = {together}; leave out one of the three, or write "
+        "--global-batch",
+        place=said.place(WHOLE),
+        whole=whole,
+        micro=micro,
+        steps=steps,
+        replicas=replicas,
+        together=together,
+    )
+    return {"global_batch": whole}, mismatch

@@ -13,7 +13,16 @@ from typing import Any, Final
 
 from trueflops.errors import BadInput, printable
 from trueflops.files import is_file, is_folder, read_file
-from trueflops.interop.launch import accelerate, deepspeed, megatron, nemo, slurm, torchtitan
+from trueflops.interop.launch import (
+    accelerate,
+    deepspeed,
+    megatron,
+    nemo,
+    slurm,
+    torchtitan,
+    tuners,
+)
+from trueflops.interop.launch.named import find_named, text_named
 from trueflops.interop.launch.settings import Found, Said
 from trueflops.interop.launch.texts import from_flags, from_json, from_toml, from_yaml
 from trueflops.language import mark, say
@@ -21,7 +30,8 @@ from trueflops.model import Model
 
 _KNOWN: Final = mark(
     "a script with Megatron-LM's or torchtitan's flags, torchtitan's job config (TOML), "
-    "DeepSpeed's config (JSON), accelerate's or Megatron-Bridge's (YAML), or a batch script of one"
+    "DeepSpeed's config (JSON), one of accelerate, Megatron-Bridge, axolotl, LLaMA-Factory or "
+    "torchtune (YAML), or a batch script of one"
 )
 
 _DEEPSPEED: Final = ("deepspeed", "deepspeed_config", "deepspeed_config_file")
@@ -49,7 +59,7 @@ def read_launch(path: Path, model: Model, accelerators: int) -> Found:
         if not any(key.startswith(("train_", "zero_optim", "bf16", "fp16")) for key in said.values):
             raise _unknown(where)
         return deepspeed.read(said, model, accelerators)
-    if text.startswith("#!") or _FLAG.search(_REMARKS.sub("", text)):
+    if text.startswith("#!") or path.suffix == ".sh" or _FLAG.search(_REMARKS.sub("", text)):
         return _script(text, path, model, accelerators)
     if path.suffix == ".toml" or re.search(r"^\s*\[[\w.]+\]\s*(#.*)?$", text, re.MULTILINE):
         said = from_toml(text, where)
@@ -57,6 +67,8 @@ def read_launch(path: Path, model: Model, accelerators: int) -> Found:
             raise _unknown(where)
         return torchtitan.read(said, model, accelerators)
     said = from_yaml(text, where)
+    if (found := tuners.read_config(said, model, accelerators, path)) is not None:
+        return found
     if "distributed_type" in said.values:
         return accelerate.read(said, model, accelerators)
     if any(key.startswith(("model.", "train.")) for key in said.values):
@@ -68,14 +80,16 @@ def _script(text: str, path: Path, model: Model, accelerators: int) -> Found:
     """A shell script, by the program that it starts."""
     where = printable(path.name)
     said = from_flags(text, where)
+    if (tuned := tuners.read_script(said, model, accelerators, path)) is not None:
+        return tuned
     named = next((key for key in _DEEPSPEED if _is_name(said.values.get(key))), None)
     if named is not None and _MEGATRON - said.values.keys():
-        return deepspeed.read(from_json(*_named(said, named, path)), model, accelerators, said)
+        return deepspeed.read(from_json(*text_named(said, named, path)), model, accelerators, said)
     if "accelerate launch" in text and "config_file" in said.values:
-        config = from_yaml(*_named(said, "config_file", path))
+        config = from_yaml(*text_named(said, "config_file", path))
         return accelerate.read(config, model, accelerators, said)
     if "job.config_file" in said.values:
-        config = from_toml(*_named(said, "job.config_file", path))
+        config = from_toml(*text_named(said, "job.config_file", path))
         return torchtitan.read(_over(config, said), model, accelerators)
     if "module" in said.values and any(key.startswith("parallelism.") for key in said.values):
         return torchtitan.read(said, model, accelerators)
@@ -85,11 +99,11 @@ def _script(text: str, path: Path, model: Model, accelerators: int) -> Found:
             found if named is None else replace(found, notes=(*found.notes, said.not_read(named)))
         )
     if "config_file" in said.values:
-        return nemo.read(from_yaml(*_named(said, "config_file", path)), model, accelerators)
+        return nemo.read(from_yaml(*text_named(said, "config_file", path)), model, accelerators)
     started = slurm.starts(text) if slurm.is_batch(text) else None
     if started is None or started == path.name:
         raise _unknown(where)
-    found = read_launch(_found(started, path) or path.parent / started, model, accelerators)
+    found = read_launch(find_named(started, path) or path.parent / started, model, accelerators)
     return replace(found, processes=slurm.processes(text) or found.processes)
 
 
@@ -104,30 +118,6 @@ def _over(config: Said, flags: Said) -> Said:
     said.pop("job.config_file", None)
     lines = {key: line for key, line in config.lines.items() if key not in said}
     return replace(config, values={**config.values, **said}, lines=lines)
-
-
-def _named(said: Said, key: str, script: Path) -> tuple[str, str]:
-    """The text of a file that a script names, and what it is called in errors."""
-    value: Any = said.values[key]
-    name = str(value[0] if isinstance(value, list) else value)
-    file = _found(re.sub(r"^\$\{?HERE\}?/", "", name), script)
-    if file is None:
-        raise BadInput(
-            say(
-                "{place}: no file {name} beside it or in the working directory; give --from that",
-                place=said.place(key),
-                name=printable(name),
-            )
-        )
-    try:
-        return read_file(file).decode("utf-8-sig"), printable(file.name)
-    except UnicodeDecodeError:
-        raise BadInput(say("{name}: not a text", name=printable(file.name))) from None
-
-
-def _found(name: str, script: Path) -> Path | None:
-    """A file that a script names: beside it, or from where it is started."""
-    return next((file for file in (script.parent / name, Path(name)) if is_file(file)), None)
 
 
 def _unknown(where: str) -> BadInput:

@@ -1,7 +1,8 @@
 """Launch files as text: settings to JSON, TOML, YAML or flags, and back with the line of each key.
 
-YAML is read as far as launch files use it: maps by indentation, lists of plain values, comments.
-What goes beyond (anchors, blocks of text, several documents) is refused with its line.
+YAML is read as far as launch files use it: maps by indentation, lists of plain values (over several
+lines in brackets, too), comments, blocks of text. What goes beyond (anchors, several documents) is
+refused with its line.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][\w./-]*")  # a text that YAML takes for o
 _SUBCOMMAND: Final = re.compile(r"([a-z_-]+):([a-z-]+)")  # tyro's: activation-checkpoint:full
 _PROGRAM: Final = re.compile(r"\S+\.py$")  # after a value it is what a launcher starts
 _REMARK: Final = re.compile(r"""("[^"]*"|'[^']*')|(?:^|\s)#.*""")  # but not within quotes
+_OPENS: Final = re.compile(r"(?:^|\s)\[[^\[\]]*$")  # a list that goes on in the next lines
+_BLOCK: Final = re.compile(r":\s*[|>][-+]?\d?$")
 _KEY: Final = re.compile(
     r"""(?:"([^"]*)"|'([^']*)'|([^\s:#'"\[\]{}&*!|>%@`][^:#]*?))\s*:(?=\s|$)"""
 )
@@ -155,7 +158,7 @@ def from_yaml(text: str, where: str) -> Said:
         name = next(part for part in found.groups() if part is not None).strip()
         key = ".".join([*(k for _, k in open_maps[-1:]), name])
         rest = line[found.end() :].strip()
-        if rest[:1] in ("&", "*", "!", "|", ">"):
+        if rest[:1] in ("&", "*", "!"):
             raise BadInput(
                 say(
                     "{where}, line {number}: {rest} of YAML is not read; write it plain",
@@ -173,8 +176,16 @@ def from_yaml(text: str, where: str) -> Said:
 
 
 def _yaml_lines(text: str, where: str) -> Iterator[tuple[int, int, str]]:
-    """Number, indentation and content of the lines that say something."""
+    """Number, indentation and content of the lines that say something.
+
+    A list in brackets is one line; a block of text, which no setting is, is left out.
+    """
+    block = -1  # indentation of the key whose block of text we are in
+    start, open_list = (0, 0), ""
     for number, line in enumerate(text.splitlines(), 1):
+        if block >= 0 and (not line.strip() or len(line) - len(line.lstrip(" ")) > block):
+            continue
+        block = -1
         bare = _REMARK.sub(lambda found: found[1] or "", line).rstrip()
         if not bare or bare == "---":
             continue
@@ -187,7 +198,21 @@ def _yaml_lines(text: str, where: str) -> Iterator[tuple[int, int, str]]:
                     number=number,
                 )
             )
-        yield number, len(bare) - len(content), content
+        if open_list:
+            open_list = f"{open_list} {content}"
+        elif _OPENS.search(content):
+            start, open_list = (number, len(bare) - len(content)), content
+        elif _BLOCK.search(content):
+            block = len(bare) - len(content)
+            yield number, block, content[: content.index(":") + 1] + ' ""'
+            continue
+        else:
+            yield number, len(bare) - len(content), content
+        if open_list.endswith("]"):
+            yield *start, open_list
+            open_list = ""
+    if open_list:
+        yield *start, open_list
 
 
 def _scalar(text: str) -> Any:
@@ -197,11 +222,11 @@ def _scalar(text: str) -> Any:
     if text == "{}":
         return None
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
+        return text[1:-1].replace("\\\\", "\\") if text[0] == '"' else text[1:-1]
     if text.lower() in _SCALARS:
         return _SCALARS[text.lower()]
     for kind in (int, float):
-        if re.fullmatch(r"[+-]?[\d.]+(?:e[+-]?\d+)?", text, re.IGNORECASE):
+        if re.fullmatch(r"[+-]?[\d.][\d._]*(?:e[+-]?\d+)?", text, re.IGNORECASE):
             try:
                 return kind(text)
             except ValueError:

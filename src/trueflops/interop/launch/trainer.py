@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from trueflops.interop.launch.settings import Asked, Said, Settings, refused
 from trueflops.language import say
+from trueflops.plan import OPTIMIZERS
 from trueflops.profile.frameworks import habits
 
 PROGRAM: Final = "-m trl.scripts.sft"
@@ -51,7 +52,22 @@ _OPTIMIZERS: Final = {
     "adamw_bnb_8bit": "adamw-8bit",
     "adamw_8bit": "adamw-8bit",
     "sgd": "sgd",
+    "adamw_hf": "adamw",
+    "adamw_apex_fused": "adamw",
+    "adamw_torch_8bit": "adamw-8bit",
+    "paged_adamw": "adamw",
+    "paged_adamw_32bit": "adamw",
+    "paged_adamw_8bit": "adamw-8bit",
+    "muon": "muon",
+    "lion_32bit": "lion",
+    "lion_8bit": "lion-8bit",
+    "paged_lion_32bit": "lion",
+    "paged_lion_8bit": "lion-8bit",
+    "adafactor": "adafactor",
 }
+"""Of transformers' OptimizerNames (training_args.py); muon is that of programs which bring one."""
+FIRST_OF_DTENSORS: Final = 2
+"""The ZeRO stage from which on fully_shard holds weights, on whose DTensors no Adafactor runs."""
 _ATTENTION: Final = {
     "sdpa": True,
     "flash_attention_2": True,
@@ -84,13 +100,17 @@ def program_words(tool: str, asked: Asked, *, checkpoints: bool) -> list[str]:
         raise refused(
             tool, what, getattr(plan, what), "--recompute none, or full of all layers, is"
         )
-    if plan.optimizer == "muon":
-        raise refused(tool, "optimizer", plan.optimizer, "--optimizer adamw, adamw-8bit or sgd is")
+    kept = plan.optimizer.removesuffix("-bf16")
+    if kept == "muon" or kept not in _OPTIMIZERS.values():
+        own = "--optimizer adamw, adamw-8bit, lion, lion-8bit, adafactor or sgd is"
+        raise refused(tool, "optimizer", plan.optimizer, own)
+    if plan.factored and asked.framework.startswith("fsdp2") and plan.zero >= FIRST_OF_DTENSORS:
+        own = "--zero 0, or --framework deepspeed, whose pieces are no DTensors, is"
+        raise refused(tool, "optimizer", plan.optimizer, own)
     eager = habits(asked.framework).implementation
     if plan.implementation not in (eager, "compiled"):
         own = f"--implementation {eager} or compiled is"
         raise refused(tool, "implementation", plan.implementation, own)
-    kept = "adamw" if plan.optimizer == "adamw-bf16" else plan.optimizer
     together = int(plan.micro_batch * plan.dp)
     by_engine = asked.framework == "deepspeed"
     said: Settings = {
@@ -167,16 +187,30 @@ def read_program(
     kept = said.choice("optim", _OPTIMIZERS, "adamw_torch_fused")
     if plan.get("optimizer", "adamw") == "adamw":
         plan["optimizer"] = kept
+    elif plan["optimizer"] == "adamw-bf16":
+        plan["optimizer"] = as_wide(kept, "bf16")
+    if str(said.get("optim")).startswith("paged"):
+        plan["paged_states"] = True
     plan["flash"] = said.choice("attn_implementation", _ATTENTION, "sdpa")
     compiled = said.switch("torch_compile")
     plan["implementation"] = "compiled" if compiled else habits(framework).implementation
     plan |= _read_adapters(said)
     length = next((key for key in _LENGTHS if said.get(key) is not None), "max_length")
     seq = said.whole(length, usual.get("max_length", 0))
-    work = {"seq": seq, "tokens": said.whole("max_steps", 0) * batch * seq}
+    # -1 steps, the Trainer's default, are as many as its epochs take.
+    work = {"seq": seq, "tokens": max(said.whole("max_steps", 0), 0) * batch * seq}
     flags = [*unsaid, "gradient_checkpointing"]
     flags += ["max_length"] if length in usual else []
     return work, _by_default(said, flags)
+
+
+def as_wide(optimizer: str, trained: str) -> str:
+    """An optimizer beside trained weights of a dtype that no engine keeps a wide copy of.
+
+    torch.optim keeps moments as wide as bf16 weights, bitsandbytes makes no copy of them.
+    """
+    narrow = f"{optimizer}-bf16"
+    return narrow if trained == "bf16" and narrow in OPTIMIZERS else optimizer
 
 
 def _by_default(said: Said, flags: Iterable[str]) -> tuple[str, ...]:
