@@ -10,6 +10,7 @@ import pytest
 from trueflops.capture.pretend.machine import Machine
 from trueflops.capture.program import capture, load
 from trueflops.errors import BadInput
+from trueflops.language import speaking
 from trueflops.units import GIBI, MEBI
 
 H100 = Machine("NVIDIA H100 80GB HBM3", 80 * int(GIBI), 132, (9, 0), 50 * int(MEBI))
@@ -181,6 +182,20 @@ def test_a_file_that_fails_while_it_is_imported(tmp_path: Path) -> None:
     said = trouble(tmp_path, "import torch\nimport no_such_module\ndef build(): pass\n")
     assert "train.py:2 (import no_such_module)" in said
     assert "ModuleNotFoundError" in said
+
+
+def test_refusals_are_said_in_the_readers_language(tmp_path: Path) -> None:
+    with speaking("zh"):
+        assert "unique 在 train.py:14 (torch.unique(y)) 处需要张量的值" in trouble(
+            tmp_path, PROGRAM.format(line="torch.unique(y)")
+        )
+        assert "按张量分支在 train.py:14" in trouble(
+            tmp_path, PROGRAM.format(line="if (y > 0).all(): y = y * 2")
+        )
+        assert "train.py 里没有函数 'other'；有：build" in trouble(
+            tmp_path, PROGRAM.format(line="pass"), "other"
+        )
+        assert "构建程序" in trouble(tmp_path, "def build():\n    raise ValueError('no')\n")
 
 
 def test_everything_is_put_back(tmp_path: Path) -> None:

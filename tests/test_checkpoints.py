@@ -63,22 +63,28 @@ def test_what_is_no_word_of_a_format_stays_in_the_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "chip", "weights"),
+    ("command", "chip", "weights", "why"),
     [
-        ("vllm serve RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic", "H100", "fp8"),
-        ("vllm serve meta-llama/Llama-3.1-8B --quantization fp8", "A100", "w8a16"),
-        ("llama-server -hf bartowski/Llama-3.1-8B-Instruct-GGUF:Q4_K_M", "RTX-4090", "q4_k_m"),
-        ("vllm serve $MODEL", "H100", "bf16"),
+        ("vllm serve RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic", "H100", "fp8",
+         "as Llama-3.1-8B-Instruct-FP8-dynamic is named"),
+        ("vllm serve meta-llama/Llama-3.1-8B --quantization fp8", "A100", "w8a16",
+         "as serve.sh says"),
+        ("llama-server -hf bartowski/Llama-3.1-8B-Instruct-GGUF:Q4_K_M", "RTX-4090", "q4_k_m",
+         "is named"),
+        ("vllm serve $MODEL", "H100", "bf16", "is released in 16 bits"),
     ],
-)
+)  # fmt: skip
 def test_a_launch_file_serves_the_checkpoint_that_it_names(
-    command: str, chip: str, weights: str, tmp_path: Path, ask: Ask
+    command: str, chip: str, weights: str, why: str, tmp_path: Path, ask: Ask
 ) -> None:
     file = tmp_path / "serve.sh"
     file.write_text(command)
-    assert ask("infer", "Llama-3.1-8B", "--on", chip, "--from", str(file))["weights"] == weights
+    said = ask("infer", "Llama-3.1-8B", "--on", chip, "--from", str(file))
+    assert said["weights"] == weights
+    assert said["weights_why"].endswith(why)
+    assert "--weights-why" not in said["question"]["arguments"]
     typed = ask("infer", "Llama-3.1-8B", "--on", chip, "--from", str(file), "--weights", "int4")
-    assert typed["weights"] == "int4"
+    assert (typed["weights"], typed["weights_why"]) == ("int4", "as asked for")
 
 
 def test_a_launch_file_of_another_model_is_noticed(tmp_path: Path, ask: Ask) -> None:

@@ -383,6 +383,39 @@ class TestWhatAReviewFound:
             assert main(base + words) == 2, words
         assert "PP_LAYERS" in capsys.readouterr().err
 
+    def test_no_more_layers_recompute_than_a_stage_has(self, capsys: Capture) -> None:
+        words = ["train", "Llama-3.1-8B", "--on", "8xH100", "--recompute", "full"]
+        for pp, own in (("1", 32), ("8", 4), ("3", 11)):
+            plan = [*words, "--pp", pp, "--recompute-layers"]
+            assert main([*plan, str(own + 1)]) == 2
+            said = " ".join(capsys.readouterr().err.split())
+            assert f"a stage of Llama-3.1-8B on pp {pp} has {own} layers" in said
+        assert main([*words, "--pp", "8", "--recompute-layers", "4"]) == 0
+        first = ["--pp", "8", "--first-stage-layers", "11", "--recompute-layers", "11"]
+        assert main([*words, *first]) == 0
+
+    @pytest.mark.parametrize(
+        ("words", "listed"),
+        [
+            ("train Llama-3.1-8B --on 8xH100 --seq 8192,16384", "seq = [8192, 16384]"),
+            ("train Llama-3.1-8B --on 8xH100 --global-batch 8,16", "global_batch = [8, 16]"),
+            ("infer Llama-3.1-8B --on H100 --input 8k,16k", 'input = ["8k", "16k"]'),
+            ("infer Llama-3.1-8B --on H100 --concurrency 8,16", "concurrency = [8, 16]"),
+        ],
+    )
+    def test_several_numbers_are_a_question_for_sweep(
+        self, words: str, listed: str, capsys: Capture
+    ) -> None:
+        assert main(words.split()) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "one number is wanted here" in said
+        assert f"trueflops sweep asks several: {listed}" in said
+
+    def test_a_sequence_of_infer_is_its_input(self, capsys: Capture) -> None:
+        for flag in ("--seq", "--seq-length"):
+            assert main(["infer", "Llama-3.1-8B", "--on", "H100", flag, "8192"]) == 2
+            assert "did you mean --input?" in " ".join(capsys.readouterr().err.split())
+
     def test_requests_that_do_not_exist_are_not_served(self, ask: Ask) -> None:
         answer = ask("infer", "Llama-3.1-8B", "--on", "8xH100", "--concurrency", "1")
         single = 1 / answer["tpot_seconds"]["value"]

@@ -453,6 +453,24 @@ def test_outputs_are_those_of_torch(tmp_path: Path) -> None:
             assert call.outputs[0].dtype == str(made.dtype).removeprefix("torch."), name
 
 
+def test_a_trace_of_the_host_alone_is_not_silently_held_against_an_accelerator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    product = torch.randn(64, 512)
+    with torch.profiler.profile(record_shapes=True) as profiler:
+        product @ product.T
+    path = tmp_path / "cpu.json"
+    profiler.export_chrome_trace(str(path))
+    words = ["diagnose", str(path)]
+    for chip, warned in (("H100", True), ("EPYC-9654", False)):
+        assert main([*words, "--on", chip]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("no kernels of an accelerator are in the trace" in said) is warned
+    assert main(words) == 2
+    assert "with --on: EPYC-9654" in " ".join(capsys.readouterr().err.split())
+
+
 # ── a real step ──────────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import Ask
 from trueflops.cli.arguments.deployment import CACHES
 from trueflops.cli.main import main
-from trueflops.errors import BadInput
+from trueflops.errors import BadInput, ImpossiblePlan
 from trueflops.interop.engines import (
     TOOLS,
     Deployed,
@@ -66,8 +66,9 @@ def test_what_is_written_is_read_back(tool: str, engine: str, cut: Cut, tmp_path
     if engine == "llama.cpp" and cut[1] > 1:  # cards of one kind share layers evenly
         asked = replace(asked, tensor_split=",".join("1" * cut[1]))
     if (engine, cut) in REFUSED:
-        with pytest.raises(BadInput, match="ask for"):
+        with pytest.raises(ImpossiblePlan, match=f"^--emit {tool}: .*; (use|leave) ") as refused:
             write_deployment(tool, asked, "about", 8)
+        assert refused.value.code.startswith("ENGINE_")
         return
     files = write_deployment(tool, asked, "about", 8)
     for name, text in files.items():
@@ -83,6 +84,34 @@ def test_what_is_written_is_read_back(tool: str, engine: str, cut: Cut, tmp_path
 def test_two_batches_are_asked_of_engines_that_have_them() -> None:
     with pytest.raises(BadInput, match="no flag of trt-llm for it"):
         write_deployment("trtllm", Deployed("trt-llm", two_batch_overlap=1), "about", 8)
+
+
+@pytest.mark.parametrize("switch", ["--two-batch-overlap", "--enforce-eager"])
+def test_a_switch_is_asked_of_engines_that_have_it(
+    switch: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["infer", "Llama-3.1-8B", "--on", "8xH100", "--tp", "8", switch, "--engine"]
+    assert main([*words, "trt-llm"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{switch}: no flag of trt-llm for it is known" in said
+    assert "write --engine vllm or sglang" in said
+    assert main([*words, "sglang"]) == 0
+
+
+def test_a_plan_of_a_file_that_its_engine_cannot_run_is_refused_by_the_files_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a file the file is named, as a typed flag is where it was typed."""
+    script = tmp_path / "serve.sh"
+    script.write_text("trtllm-serve serve a/b --tp_size 8 --ep_size 2\n")
+    asked = ["infer", "DeepSeek-V3", "--on", "8xB200", "--from", str(script)]
+    assert main([*asked, "--engine", "vllm"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "serve.sh: ep 2, etp 4: vllm spreads experts over all ranks" in said
+    assert main([*asked, "--engine", "vllm", "--tp", "8", "--ep", "2"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "serve.sh: ep" not in said
+    assert "ep 2, etp 4: vllm spreads experts over all ranks" in said
 
 
 def test_only_whole_groups_of_experts_can_be_told_to_vllm() -> None:

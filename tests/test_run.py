@@ -18,7 +18,7 @@ STEPS = 20
 TOLERANCE = 2e-6
 """Of a loss: sums of a few thousand fp32 numbers in another order differ by some 1e-7."""
 
-RATES = {"sgd": 0.03, "adamw": 1e-3}
+RATES = {"sgd": 0.03, "adamw": 1e-3, "adafactor": 0.05}
 """Adam forgives a gradient that is too large by a factor: most plans are run with SGD."""
 
 CLOSE = 0.05
@@ -30,6 +30,7 @@ Fields = dict[str, Any]
 LLAMA: list[Fields] = [
     {"dp_replicate": 2},
     {"dp_shard": 2, "zero": 1, "optimizer": "adamw"},
+    {"dp_shard": 2, "zero": 1, "optimizer": "adafactor"},
     {"dp_shard": 2, "zero": 2},
     {"dp_shard": 4, "zero": 3, "micro_batch": 1},
     {"dp_replicate": 2, "dp_shard": 2, "zero": 3, "optimizer": "adamw"},

@@ -155,7 +155,7 @@ def test_a_signal_saves_and_leaves(sent: signal.Signals, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_who_was_asked_to_leave_is_not_disturbed_again(sent: signal.Signals) -> None:
-    """torchrun passes on what the terminal has told a rank already, however late."""
+    """What the terminal has told a rank already, torchrun passes on, however late."""
     before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
     try:
         with asked_to_stop() as asked:

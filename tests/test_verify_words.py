@@ -308,9 +308,13 @@ class TestFrameworks:
             ("DeepSpeed", "optim adamw_8bit", "adamw-8bit", 6.0),
             ("DeepSpeed", "optimizer adamw_torch_8bit", "adamw-8bit", 6.0),
             ("torchtune", "8-bit weights", "adamw-bf16", 4.0),
+            ("DeepSpeed", "optim paged_lion_8bit", "lion-8bit", 5.0 + 4.0 / 256),
+            ("DeepSpeed", "Lion, 2 million steps", "lion", 8.0),
+            ("torchtune", "optimizer Adafactor", "adafactor-bf16", 0.0),
+            ("DeepSpeed", "galore_adafactor, a million steps", "adamw", 12.0),
         ],
     )
-    def test_moments_of_eight_bits(
+    def test_moments_by_the_name_of_their_optimizer(
         self, framework: str, notes: str, optimizer: str, bytes_each: float
     ) -> None:
         plan = case(framework=framework, notes=notes).plan

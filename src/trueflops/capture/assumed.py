@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trueflops.errors import BadInput, printable
+from trueflops.language import say
 
 USUAL_SHARE: Final = 0.5
 """Of elements that are true, in a mask of which nothing is known."""
@@ -39,8 +40,11 @@ class Assumptions:
             at = _PLACE.fullmatch(name)
             if not equals or (name != "mask" and at is None):
                 raise BadInput(
-                    f"--assume {printable(word)}: write mask=0.5 for the share of true elements of "
-                    "masks, or a line and its value, such as train.py:14=true"
+                    say(
+                        "--assume {said}: write mask=0.5 for the share of true elements of masks, "
+                        "or a line and its value, such as train.py:14=true",
+                        said=printable(word),
+                    )
                 )
             if at is None:
                 mask = _share(word, _value(word, text))
@@ -75,14 +79,20 @@ def _number(word: str, text: str) -> Number:
     if re.fullmatch(r"\d+(\.\d*)?%", text):
         return float(text[:-1]) / 100.0
     raise BadInput(
-        f"--assume {printable(word)}: {printable(text)} is not a value: write a share (0.25 or "
-        "25%), a count, true or false"
+        say(
+            "--assume {said}: {text} is not a value: write a share (0.25 or 25%), a count, true or "
+            "false",
+            said=printable(word),
+            text=printable(text),
+        )
     )
 
 
 def _share(word: str, value: Value) -> float:
     if isinstance(value, (bool, list)) or not 0 <= value <= 1:
-        raise BadInput(f"--assume {printable(word)}: a share lies between 0 and 1, such as 0.25")
+        raise BadInput(
+            say("--assume {said}: a share lies between 0 and 1, such as 0.25", said=printable(word))
+        )
     return float(value)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trueflops.errors import BadInput, printable, shorten
 from trueflops.files import is_file, read_file
+from trueflops.language import say
 
 
 def named_program(text: str) -> tuple[Path, str]:
@@ -21,14 +22,19 @@ def named_program(text: str) -> tuple[Path, str]:
         file, name = text, ""
     elif not file or not name.isidentifier():
         raise BadInput(
-            f"{printable(text)}: write FILE.py:FUNCTION, such as train.py:build, or FILE.py for a "
-            "script that trains"
+            say(
+                "{said}: write FILE.py:FUNCTION, such as train.py:build, or FILE.py for a script "
+                "that trains",
+                said=printable(text),
+            )
         )
     path = Path(file)
     if not is_file(path):
-        raise BadInput(f"{printable(file)}: no such file")
+        raise BadInput(say("{file}: no such file", file=printable(file)))
     if path.suffix != ".py":
-        raise BadInput(f"{printable(file)}: not a Python file; write FILE.py:FUNCTION")
+        raise BadInput(
+            say("{file}: not a Python file; write FILE.py:FUNCTION", file=printable(file))
+        )
     raw = read_file(path)
     _check_syntax(path, raw)
     if not name:
@@ -49,16 +55,31 @@ def _check_syntax(path: Path, raw: bytes) -> None:
         code = shorten((error.text or "").strip(), 80)
         at = f" at {path.name}:{error.lineno}" if error.lineno else ""
         raise BadInput(
-            f"running {printable(path.name + at)}{f' ({code})' if code else ''}: "
-            f"{type(error).__name__}: {error.msg}"
+            say(
+                "running {place}{code}: {error}",
+                place=printable(path.name + at),
+                code=f" ({code})" if code else "",
+                error=f"{type(error).__name__}: {error.msg}",
+            )
         ) from None
     except ValueError as error:  # a zero byte
-        raise BadInput(f"running {printable(path.name)}: {error}") from None
+        raise BadInput(
+            say("running {place}: {error}", place=printable(path.name), error=error)
+        ) from None
     except RecursionError:
-        raise BadInput(f"running {printable(path.name)}: nested too deeply") from None
+        raise BadInput(
+            say("running {place}: nested too deeply", place=printable(path.name))
+        ) from None
 
 
 def no_function(path: Path, name: str, functions: list[str]) -> BadInput:
     """The error that names those there are."""
-    there = ", ".join(functions[:8]) or "none"
-    return BadInput(f"{printable(path.name)} has no function {name!r}; it has: {there}")
+    there = ", ".join(functions[:8]) or say("none")
+    return BadInput(
+        say(
+            "{file} has no function {name!r}; it has: {there}",
+            file=printable(path.name),
+            name=name,
+            there=there,
+        )
+    )

@@ -37,6 +37,7 @@ from trueflops.capture.roles import Roles
 from trueflops.capture.script import ScriptSteps, run_script
 from trueflops.capture.trouble import CannotCapture, place_of
 from trueflops.errors import BadInput, TrueflopsError, printable, shorten
+from trueflops.language import say
 from trueflops.records.recording import HOST, Recording
 
 Step = Callable[[], Any]
@@ -47,11 +48,11 @@ def load(text: str) -> Callable[[], Step]:
     path, name = named_program(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise BadInput(f"{printable(str(path))}: not a Python file")
+        raise BadInput(say("{file}: not a Python file", file=printable(str(path))))
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent.resolve()))
-    with _told(f"running {path.name}"):
+    with _told(say("running {file}", file=path.name)):
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if not callable(found):
@@ -116,7 +117,7 @@ def capture_stages(
     `run`: run_function or run_file, with its program given. Each rank runs in its own process.
     """
     if not CAN_FORK:
-        raise BadInput("several ranks need processes that can fork: Linux or macOS")
+        raise BadInput(say("several ranks need processes that can fork: Linux or macOS"))
     record = partial(_capture, run, machine, world, per_node)
     return dict(sorted(Board(record, together=True).record(rank).items()))
 
@@ -166,26 +167,29 @@ def run_function(
     """Build the program and run the step that it returns."""
     stack.enter_context(changed(change))
     function = build()
-    with _told("building the program"):
+    with _told(say("building the program")):
         step = function()
     if not callable(step):
         raise BadInput(
-            f"{getattr(function, '__name__', 'the function')} returned "
-            f"{type(step).__name__}; it must return the step, a function without arguments"
+            say(
+                "{name} returned {kind}; it must return the step, a function without arguments",
+                name=getattr(function, "__name__", say("the function")),
+                kind=type(step).__name__,
+            )
         )
-    with _told("changing the program"):
+    with _told(say("changing the program")):
         change_built(change, recorder)
     _name_parameters(recorder)
     follow_pipelines(stack)
     recorder.begin("warmup", listening=False)
     done = 0
-    with _told("the first step"):
+    with _told(say("the first step")):
         while not recorder.collectives.is_warm(done):
             step()
             done += 1
     _name_parameters(recorder)  # a trainer moves and shards them when it first runs
     recorder.begin("step", listening=True)
-    with _told("the recorded step"):
+    with _told(say("the recorded step")):
         step()
     recorder.ended = True
 
@@ -199,13 +203,15 @@ def run_file(
 ) -> None:
     """Run the script until one of its steps is recorded."""
     if change in BUILT:
-        raise CannotCapture(f"{path.name}: a script's modules are changed only by itself")
+        raise CannotCapture(
+            say("{file}: a script's modules are changed only by itself", file=path.name)
+        )
     stack.enter_context(changed(change))
     steps = ScriptSteps(recorder, lambda: _name_parameters(recorder))
     with suppress(ImportError):  # the script may use them, but has not imported them yet
         importlib.import_module("torch.distributed.pipelining.stage")
     follow_pipelines(stack)
-    with steps.followed(), _told(f"running {path.name}"):
+    with steps.followed(), _told(say("running {file}", file=path.name)):
         run_script(path, words)
     steps.end()
 
@@ -252,7 +258,14 @@ def _told(doing: str) -> Iterator[None]:
         raise
     except SystemExit as error:
         at = place_of(error)
-        raise CannotCapture(f"{doing}{at}: the program ended itself ({error.code})") from None
+        raise CannotCapture(
+            say(
+                "{doing}{at}: the program ended itself ({code})",
+                doing=doing,
+                at=at,
+                code=error.code,
+            )
+        ) from None
     except BaseException as error:
         cause: BaseException | None = error
         seen: set[int] = set()
@@ -263,9 +276,13 @@ def _told(doing: str) -> Iterator[None]:
             cause = cause.__cause__ or cause.__context__
         if UnknownNumber.__name__ in str(error):  # where torch wants whole numbers
             raise CannotCapture(
-                f"{doing}{place_of(error)}: a size is a number that was read from a tensor, and "
-                "nobody knows its value: give it with --assume FILE.py:LINE=NUMBER (of a list: "
-                "NUMBER,NUMBER) and the line that reads it (.item() or .tolist())"
+                say(
+                    "{doing}{at}: a size is a number that was read from a tensor, and nobody knows "
+                    "its value: give it with --assume FILE.py:LINE=NUMBER (of a list: "
+                    "NUMBER,NUMBER) and the line that reads it (.item() or .tolist())",
+                    doing=doing,
+                    at=place_of(error),
+                )
             ) from error
         said = shorten(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         raise CannotCapture(f"{doing}{place_of(error)}: {said}") from error

@@ -39,6 +39,7 @@ from trueflops.capture.trouble import (
     sparse_tensor,
     where,
 )
+from trueflops.language import say
 from trueflops.records.recording import (
     HOST,
     Allocated,
@@ -129,7 +130,7 @@ class Recorder(TorchDispatchMode):
         self.values.follow(traits, func, args, kwargs, tensors, made)
         if chosen_evenly(func, args, kwargs, made):
             self._assumed.append(
-                f"topk{where()} is taken to choose evenly: nobody knows the values"
+                say("topk{at} is taken to choose evenly: nobody knows the values", at=where())
             )
         return made
 
@@ -369,7 +370,9 @@ class Recorder(TorchDispatchMode):
         for text in self._assumed:
             self.warn(text)
         if self.values.took_finite:
-            self.warn("unknown values are taken to be finite: no step is skipped for an overflow")
+            self.warn(
+                say("unknown values are taken to be finite: no step is skipped for an overflow")
+            )
         self._assumed.clear()
 
     def warn(self, text: str) -> None:

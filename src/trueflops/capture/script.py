@@ -23,6 +23,7 @@ from torch.optim import optimizer as optimizers
 
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture
+from trueflops.language import say
 
 MOST_STEPS: Final = 6
 """After so many, a step is taken as it is, though an optimizer is new in it: it always is."""
@@ -109,12 +110,19 @@ class ScriptSteps:
     def _too_few(self) -> CannotCapture:
         if self.closed == 0:
             return CannotCapture(
-                "the script ended, and no optimizer of torch.optim was stepped: write a function "
-                "that returns the step, and name it, as in train.py:build"
+                say(
+                    "the script ended, and no optimizer of torch.optim was stepped: write a "
+                    "function that returns the step, and name it, as in train.py:build"
+                )
             )
+        several = self.closed > 1
+        steps = say("{number} steps", number=self.closed) if several else say("1 step")
         return CannotCapture(
-            f"the script ended after {self.closed} step{'s' if self.closed > 1 else ''}: the "
-            "first ones warm up and a later one is recorded; let it run four or more"
+            say(
+                "the script ended after {steps}: the first ones warm up and a later one is "
+                "recorded; let it run four or more",
+                steps=steps,
+            )
         )
 
 

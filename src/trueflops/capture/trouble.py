@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 from trueflops.errors import BadInput, shorten
+from trueflops.language import mark, say
 
 _SPEC: Final = importlib.util.find_spec("torch")
 _TORCH: Final = Path(_SPEC.origin).parent if _SPEC and _SPEC.origin else Path("torch")
@@ -34,44 +35,65 @@ class CannotCapture(BadInput):
 def data_dependent(op: str) -> CannotCapture:
     """An op whose output shape depends on the data."""
     short = op.removeprefix("aten.").partition(".")[0]
-    advice = _ADVICE.get(short, "write it so that shapes follow from shapes")
-    named = _NAMES.get(short, short)
     return CannotCapture(
-        f"{named} needs the values of a tensor{where()}: {advice}{_or_give('COUNT')}"
+        say(
+            "{named} needs the values of a tensor{at}: {advice}{otherwise}",
+            named=_NAMES.get(short, short),
+            at=where(),
+            advice=_ADVICE.get(short, mark("write it so that shapes follow from shapes")),
+            otherwise=_or_give("COUNT"),
+        )
     )
 
 
 def unknown_value(what: str, instead: str = "", give: str = "") -> CannotCapture:
     """The program branches on a value that it read from a tensor."""
-    advice = instead or (
-        "decide it by a number of the program's own, or leave the branch out of the step"
-    )
     return CannotCapture(
-        f"{what} needs the value of a tensor{where()}: a captured program has shapes, not values; "
-        f"{advice}{_or_give(give)}"
+        say(
+            "{what} needs the value of a tensor{at}: a captured program has shapes, not values; "
+            "{advice}{otherwise}",
+            what=what,
+            at=where(),
+            advice=instead
+            or mark(
+                "decide it by a number of the program's own, or leave the branch out of the step"
+            ),
+            otherwise=_or_give(give),
+        )
     )
 
 
 def _or_give(value: str) -> str:
     """The flag that gives the value, where one can be given."""
     here = lines()
-    return f", or say what it is: --assume {here[0]}={value}" if value and here else ""
+    if not (value and here):
+        return ""
+    return say(", or say what it is: --assume {line}={value}", line=here[0], value=value)
 
 
 def no_meta_kernel(op: str, error: Exception) -> CannotCapture:
     """An op without a meta kernel: torch cannot tell the shape of its result."""
-    first = str(error).strip().splitlines()[0] if str(error) else "no shape function"
+    first = str(error).strip().splitlines()[0] if str(error) else say("no shape function")
     return CannotCapture(
-        f"{op.removesuffix('.default')} has no rule for the shape of its result{where()}: register "
-        f"one with torch.library.register_fake ({shorten(first, 120)})"
+        say(
+            "{op} has no rule for the shape of its result{at}: register one with "
+            "torch.library.register_fake ({error})",
+            op=op.removesuffix(".default"),
+            at=where(),
+            error=shorten(first, 120),
+        )
     )
 
 
 def sparse_tensor(layout: str) -> CannotCapture:
     """A sparse tensor: its size depends on the data."""
     return CannotCapture(
-        f"a tensor of layout {layout}{where()}: how much it holds depends on its values; use dense "
-        "ones (nn.Embedding without sparse=True)"
+        say(
+            "a tensor of layout {layout}{at}: how much it holds depends on its values; use dense "
+            "ones (nn.Embedding without sparse=True)",
+            layout=layout,
+            at=where(),
+        )
     )
 
 
@@ -79,7 +101,14 @@ def refused(what: str, instead: str) -> Callable[..., Any]:
     """A stand-in for a function that a capture does not support; calling it says what to use."""
 
     def refuse(*_: Any, **__: Any) -> Any:
-        raise CannotCapture(f"{what}{where()} is not followed by a capture: {instead}")
+        raise CannotCapture(
+            say(
+                "{what}{at} is not followed by a capture: {instead}",
+                what=what,
+                at=where(),
+                instead=instead,
+            )
+        )
 
     return refuse
 
@@ -92,16 +121,23 @@ def lacks_shapes(error: Exception) -> bool:
 def priced_by_bytes(op: str) -> str:
     """The warning about an op that no rule lowers, such as one of a custom library."""
     short = op.removesuffix(".default")
-    return f"{short} is priced by the bytes that it reads and writes: no more is known of it"
+    return say(
+        "{op} is priced by the bytes that it reads and writes: no more is known of it", op=short
+    )
+
+
+def left_out(call: str) -> str:
+    """The warning about a call that does nothing here."""
+    return say("{call} is left out of the capture", call=call)
 
 
 _ADVICE: Final = {
-    "_unique2": "take the set of values before the step",
-    "unique_dim": "take the set of values before the step",
-    "unique_consecutive": "take the set of values before the step",
-    "allclose": "compare with torch.isclose and keep the answer in a tensor",
-    "bincount": "use torch.zeros(n).scatter_add_ with a fixed n",
-    "repeat_interleave": "pass output_size=",
+    "_unique2": mark("take the set of values before the step"),
+    "unique_dim": mark("take the set of values before the step"),
+    "unique_consecutive": mark("take the set of values before the step"),
+    "allclose": mark("compare with torch.isclose and keep the answer in a tensor"),
+    "bincount": mark("use torch.zeros(n).scatter_add_ with a fixed n"),
+    "repeat_interleave": mark("pass output_size="),
 }
 _NAMES: Final = {
     "_unique2": "unique",
@@ -117,11 +153,15 @@ def where() -> str:
     for frame in _frames():
         path, number = frame.f_code.co_filename, frame.f_lineno
         if is_users(path):
-            said = f" at {Path(path).name}:{number}" + _quoted(linecache.getline(path, number))
-            return said + (f", in {library}" if library else "")
+            place = f"{Path(path).name}:{number}" + _quoted(linecache.getline(path, number))
+            return say(" at {place}", place=place + _called_in(library))
         if not library and "/torch/" not in path:
             library = f"{'/'.join(Path(path).parts[-2:])}:{number}"
-    return f" in {library}" if library else ""
+    return say(" in {library}", library=library) if library else ""
+
+
+def _called_in(library: str) -> str:
+    return say(", in {library}", library=library) if library else ""
 
 
 def lines() -> list[str]:
@@ -156,12 +196,14 @@ def _base_name(path: str) -> str:
 def place_of(error: BaseException) -> str:
     """The innermost of the user's own lines in an exception's traceback."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f" at {Path(error.filename).name}:{error.lineno}" + _quoted(error.text or "")
+        place = f"{Path(error.filename).name}:{error.lineno}" + _quoted(error.text or "")
+        return say(" at {place}", place=place)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
     if not frames:
         return ""
     last = frames[-1]
-    return f" at {Path(last.filename).name}:{last.lineno}" + _quoted(last.line or "")
+    place = f"{Path(last.filename).name}:{last.lineno}" + _quoted(last.line or "")
+    return say(" at {place}", place=place)
 
 
 @cache

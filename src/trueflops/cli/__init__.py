@@ -10,6 +10,8 @@ deploying.py  an engine as flags set it, --emit and --from of infer
 speculation.py  how tokens are drafted, from flags   offloading.py  what the host holds
 splitting.py  how layers are dealt out to cards
 choosing.py   how to serve: configurations of every kind
+counts.py     a number that a flag says      largest.py  --seq longest, --micro-batch largest
+models.py     the largest models of the catalog, where MODEL is any
 unread.py     flags that a kind of question does not read
 correcting.py  --calibrate and --log of run
 replies.py    where an answer goes: to stdout, or to who asked from Python

@@ -11,6 +11,7 @@ from typing import Any, Final
 from trueflops import units
 from trueflops.catalog import Accelerator, Price, accelerator, accelerators, cluster_of, price
 from trueflops.cli.arguments import wrapped
+from trueflops.cli.counts import count_of
 from trueflops.cli.operation import operation_of
 from trueflops.cli.question import check_length, dollars, question_of, rent_of
 from trueflops.cli.replies import give
@@ -97,16 +98,16 @@ def buy_training(options: argparse.Namespace) -> int:
     model, wish = read_model(options.model), wish_of(options)
     seq = usual_seq(model)
     if options.seq is not None:
-        seq = units.parse_count(str(options.seq), what="--seq")
+        seq = count_of(options.seq, "--seq")
         check_length(model, seq, "--seq")
     tokens = usual_tokens(model)
     if options.tokens is not None:
-        tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
+        tokens = float(count_of(options.tokens, "--tokens"))
 
     def training(count: int) -> Training:
         batch = usual_batch(seq, count)
         if options.global_batch is not None:
-            batch = units.parse_count(str(options.global_batch), what="--global-batch")
+            batch = count_of(options.global_batch, "--global-batch")
         return Training(seq, batch, tokens)
 
     def bill(step: TrainingStep) -> WholeBill:

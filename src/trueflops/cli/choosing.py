@@ -115,6 +115,8 @@ def formats_of(options: argparse.Namespace, model: Model, where: Cluster) -> lis
     chip = where.accelerator
     if options.weights != ANY:
         asked = served_weights(model, chip, options.weights)
+        if why := getattr(options, "weights_why", None):  # a file says the format, or a name in it
+            asked = asked._replace(why=why)
         for card in where.cards or (chip,):
             _check_products(card, asked.name)
         return [asked]

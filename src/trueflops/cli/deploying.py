@@ -12,7 +12,7 @@ from typing import Any, Final
 from trueflops.catalog import Accelerator
 from trueflops.cli.launching import write_files
 from trueflops.cli.question import cluster_of
-from trueflops.errors import BadInput, join_or, printable, shorten
+from trueflops.errors import BadInput, ImpossiblePlan, printable, shorten
 from trueflops.files import is_file, own_path
 from trueflops.interop.engines import (
     Deployed,
@@ -20,10 +20,10 @@ from trueflops.interop.engines import (
     read_deployment,
     write_deployment,
 )
-from trueflops.interop.engines.deployed import VOCABULARIES
 from trueflops.interop.engines.drafts import CHECKPOINT, drafter_line
 from trueflops.interop.engines.drafts import FIELDS as DRAFTS
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
+from trueflops.interop.engines.told import check_switch
 from trueflops.language import ENGLISH, say, speaking
 from trueflops.model import known_model, read_model
 from trueflops.model.checkpoints import format_in, in_format
@@ -33,7 +33,6 @@ from trueflops.predict.released import served_weights
 from trueflops.predict.serving.speculation import Speculation
 from trueflops.predict.serving.splitting import split_words
 from trueflops.profile import Engine, engine_on
-from trueflops.profile.frameworks import SERVING
 from trueflops.report.serving.answer import describe_replicas
 from trueflops.units import GIBI, read_number
 from trueflops.workload import Serving
@@ -74,16 +73,10 @@ def engine_for(options: argparse.Namespace, name: str, chip: Accelerator) -> Eng
     engine = engine.naming(**{key: value for key, value in given.items() if value is not None})
     if options.max_num_seqs is not None:
         engine = engine.told(options.max_num_seqs)
+    for switch in ("two_batch_overlap", "enforce_eager"):
+        if getattr(options, switch):
+            check_switch(switch, name)
     if options.enforce_eager:
-        if name not in (SERVING, *_UNCAPTURED):
-            raise BadInput(
-                say(
-                    "{flag}: {engine} has no such setting; write --engine {speaks}",
-                    flag="--enforce-eager",
-                    engine=name,
-                    speaks=join_or(_UNCAPTURED),
-                )
-            )
         engine = engine.uncaptured()
     if options.memory_share is None:
         return engine
@@ -100,9 +93,6 @@ def engine_notes(options: argparse.Namespace) -> list[str]:
     return notes
 
 
-_UNCAPTURED: Final = tuple(
-    n for n, spoken in VOCABULARIES.items() if "enforce_eager" in spoken.flags
-)
 _FLAGS: Final = {
     "block": "--block-size",
     "most_sequences": "--max-num-seqs",
@@ -143,6 +133,7 @@ class Deployment:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.notes: list[str] = []
+        self.cut_of = ""  # the file that says the plan, if one does
         if options.from_file is not None:
             self._read(options.from_file)
         if options.emit is not None:
@@ -189,11 +180,16 @@ class Deployment:
         cut = {"tp": 1} | {key: flags.pop(key) for key in DEGREES if key in flags}
         if "etp" in cut and not model.is_moe:
             del cut["etp"]  # replicas of a model without experts share nothing
-        flags |= {} if typed else cut
+        if not typed:
+            flags |= cut
+            self.cut_of = where
         if form := said.weights or (format_in(said.model) if _is_name(said.model) else ""):
             # On a chip without products of it the weights alone are narrow.
-            chip = cluster_of(self.options).accelerator
-            flags["weights"] = served_weights(in_format(model, form, said.model), chip).name
+            stored = served_weights(in_format(model, form, said.model), where_to.accelerator)
+            flags["weights"] = stored.name
+            if self.options.weights is None:
+                flag_says = say("as {where} says", where=where)
+                self.options.weights_why = flag_says if said.weights else stored.why
         if any(getattr(self.options, each) is not None for each in DRAFTS):
             flags = {key: value for key, value in flags.items() if key not in DRAFTS}
         for key, value in flags.items():
@@ -219,6 +215,17 @@ class Deployment:
             say("{where}: {word} is ignored", where=where, word=printable(word))
             for word in said.ignored
         ]
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Where the plan is the file's, what refuses it names the file."""
+        try:
+            yield
+        except ImpossiblePlan as error:
+            if not self.cut_of:
+                raise
+            said = say("{where}: {why}", where=self.cut_of, why=error)
+            raise ImpossiblePlan(error.code, said) from None
 
     def compare(self, count: int) -> list[str]:
         """What to say where a file asks for another number of accelerators than --on has."""

@@ -11,6 +11,7 @@ from trueflops.cli.question import cluster_of, profile_for
 from trueflops.clock import Clock
 from trueflops.errors import BadInput, UnknownName, printable
 from trueflops.interop.kineto import read_trace
+from trueflops.interop.kineto.file import HOW
 from trueflops.language import say
 from trueflops.predict.diagnosis import diagnose
 from trueflops.predict.provenance import diagnosis_provenance
@@ -58,7 +59,11 @@ def _clock(options: argparse.Namespace, trace: Trace) -> Clock | None:
                 else ""
             )
             raise BadInput(
-                say("say where the trace was made with --on: H100, MI300X …{said}", said=said)
+                say(
+                    "say where the trace was made with --on: {examples} …{said}",
+                    examples="EPYC-9654" if trace.of_host else "H100, MI300X",
+                    said=said,
+                )
             ) from None
     where = _cluster(options, trace)
     return Clock(where, profile_for(options, where.accelerator))
@@ -83,6 +88,17 @@ def _cluster(options: argparse.Namespace, trace: Trace) -> Cluster:
 
 def _other_chip(trace: Trace, where: Cluster) -> list[str]:
     """A trace of one chip priced on another is a question one may ask, but seldom by intent."""
+    if trace.of_host and not where.accelerator.is_cpu:
+        return [
+            say(
+                "no kernels of an accelerator are in the trace: what the host's own ops took "
+                "stands beside predictions for {name}; write --on with the host's processor, as "
+                "{processor}, or make the trace {how}",
+                name=where.accelerator.name,
+                processor="EPYC-9654",
+                how=HOW,
+            )
+        ]
     try:
         made_on = chip_of(trace.device).whole if trace.device else ""
     except (UnknownName, BadInput):

@@ -34,6 +34,7 @@ from trueflops.cli.loading import (
     why_so_many,
     without_waiting,
 )
+from trueflops.cli.models import asks_for_models, served_models
 from trueflops.cli.offloading import offload_notes, offload_of
 from trueflops.cli.question import (
     check_length,
@@ -52,7 +53,7 @@ from trueflops.cli.speculation import speculation_notes, speculation_of
 from trueflops.cli.splitting import faster_split, split_as_asked, split_notes, stages_of
 from trueflops.errors import BadInput, join_or
 from trueflops.files import check_writable
-from trueflops.language import mark, say
+from trueflops.language import mark, say, word
 from trueflops.model import add_copies, read_model
 from trueflops.plan import Plan
 from trueflops.plan.serving import DEGREES
@@ -101,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
                 "--provenance and the question for chips"
             )
         )
+    if asks_for_models(options):
+        return served_models(options, serve, _cuts, _limits(options))
     if asks_for_chips(options):
         return buy_serving(options, serve, _limits(options))
     check_wishes(options)
@@ -121,7 +124,8 @@ def run(options: argparse.Namespace) -> int:
             return 0
         if isinstance(found.nearest, ServingPoint) and found.nearest.fits:
             return show([found.nearest], limits, options, tried)
-    server, points, limits, more = ask(options)
+    with deployment.blamed():
+        server, points, limits, more = ask(options)
     more = tried | more
     more["notes"] += deployment.compare(server.cluster.count)
     if chooses(options, limits) and server.has_pools:
@@ -265,7 +269,7 @@ def serve(options: argparse.Namespace) -> tuple[list[Server], dict[str, Any]]:
     software = software_of(options, where.accelerator, SERVING)
     engine = engine_for(options, software.name, where.accelerator)
     asked = load_of(options, model)
-    notes = check_length(model, asked.context, "--input and --output")
+    notes = [*map(word, model.notes), *check_length(model, asked.context, "--input and --output")]
     weights = formats_of(options, model, where)
     speculation = speculation_of(options, model, engine)
     offload = offload_of(options, engine, model, where)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from trueflops import units
+from trueflops.cli.counts import count_of
 from trueflops.errors import BadInput
 from trueflops.language import say
 from trueflops.model import Model
@@ -203,7 +204,7 @@ def _ranged(found: Simulation, deployed: Deployed, requests: Requests) -> Simula
 
 def _said(options: argparse.Namespace, name: str, usual: int) -> int:
     value = getattr(options, name)
-    return usual if value is None else units.parse_count(str(value), what=f"--{name}")
+    return usual if value is None else count_of(value, f"--{name}")
 
 
 def _count(options: argparse.Namespace) -> int:
@@ -221,7 +222,7 @@ def _users(options: argparse.Namespace) -> int | None:
     """At most so many are under way, where --concurrency says so."""
     if options.concurrency is None:
         return None
-    return units.parse_count(str(options.concurrency), what="--concurrency")
+    return count_of(options.concurrency, "--concurrency")
 
 
 def _lengths(options: argparse.Namespace, mean: int) -> Lengths:

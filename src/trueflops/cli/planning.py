@@ -11,9 +11,10 @@ import numpy as np
 from trueflops import units
 from trueflops.catalog import Cluster
 from trueflops.cli.arguments.several import Several
+from trueflops.cli.counts import count_of
 from trueflops.cli.question import check_length
 from trueflops.errors import BadInput
-from trueflops.language import say
+from trueflops.language import say, word
 from trueflops.model import Model
 from trueflops.plan import Plan
 from trueflops.plan.captures import captures_text
@@ -31,9 +32,9 @@ def workload_of(
     options: argparse.Namespace, model: Model, where: Cluster
 ) -> tuple[Training, list[str]]:
     """The workload, with a reason for every default."""
-    notes = []
+    notes = [word(note) for note in model.notes]
     if options.seq is not None:
-        seq = units.parse_count(str(options.seq), what="--seq")
+        seq = count_of(options.seq, "--seq")
         notes += check_length(model, seq, "--seq")
     else:
         seq = usual_seq(model)
@@ -41,7 +42,7 @@ def workload_of(
             say("sequence {seq:,}: the usual pre-training length, at most the model's own", seq=seq)
         )
     if options.global_batch is not None:
-        batch = units.parse_count(str(options.global_batch), what="--global-batch")
+        batch = count_of(options.global_batch, "--global-batch")
     else:
         batch = usual_batch(seq, where.count, _replicas(options, where.count))
         step = units.show(batch * seq, "count")
@@ -54,7 +55,7 @@ def workload_of(
             )
         )
     if options.tokens is not None:
-        tokens = float(units.parse_count(str(options.tokens), what="--tokens"))
+        tokens = float(count_of(options.tokens, "--tokens"))
     else:
         tokens = usual_tokens(model)
         active = "active " if model.is_moe else ""

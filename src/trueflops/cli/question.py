@@ -29,7 +29,7 @@ LEAST_LIMIT = 0.28
 # How an answer looks, not what was asked.
 SHOWN = {
     "json", "verbose", "explain", "provenance", "ops", "timeline", "top", "plot", "plot_front",
-    "trace", "what_helps", "emit", "force", "from_file", "lang",
+    "trace", "what_helps", "emit", "force", "from_file", "lang", "weights_why",
 }  # fmt: skip
 
 

@@ -265,7 +265,7 @@ class Clock:
         reached = node * self.profile.curve("host_memory")["share"] / self.cluster.per_node
         return moved_bytes / reached
 
-    def stream(self, moved_bytes: Size, kind: str, kernels: float = 1.0) -> Size:
+    def stream(self, moved_bytes: Size, kind: str, kernels: Size = 1.0) -> Size:
         """Seconds of memory-bound work that is not in a graph, such as the optimizer's step."""
         curve = self.profile.curve(memory_key(kind))
 

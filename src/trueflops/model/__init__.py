@@ -11,6 +11,7 @@ drafting.py      networks that draft tokens for a model that is served
 config.py        config.json as untrusted text
 quantization.py  the number format in which a checkpoint is released
 checkpoints.py   and the one that its name tells
+beyond.py        what a checkpoint is beyond a language model
 families/        one reader per model_type
 read.py          a catalog name, a config.json or a folder as a Model
 """

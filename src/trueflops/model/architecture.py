@@ -119,7 +119,7 @@ class Model:
     final_norm: bool = True
     head_bias: bool = False
     modules: int = 0  # of the last layers, those that predict further tokens, each by the head
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=(), compare=False)  # what it is beyond: beyond.py
     released: Released = field(default_factory=Released)  # the format of the checkpoint's weights
 
     @property

@@ -6,8 +6,10 @@ The dims carry the meaning (`heads`, `ffn`, `vocab`, `experts` …) that shardin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from trueflops.model.layers import (
     Attention,
@@ -18,6 +20,7 @@ from trueflops.model.layers import (
     Pooled,
     Recurrent,
 )
+from trueflops.sizes import Size
 
 Dims = tuple[tuple[str, int], ...]
 
@@ -37,6 +40,26 @@ class Parameter:
         """Matrix and bias together."""
         matrix = prod(size for _, size in self.dims)
         return matrix + (prod(size for _, size in self.bias) if self.bias else 0)
+
+
+class Sides(NamedTuple):
+    """A weight as matrices: how many, one for each expert, and the sides of each."""
+
+    matrices: Size
+    one: Size  # that maps to or from the hidden state; inside MLA and adapters the inner one
+    other: Size
+
+
+def sides_of(name: str, dims: Sequence[tuple[str, Size]]) -> Sides | None:
+    """Of a weight by its dims; none of a vector: a norm, a bias, what has one number a row."""
+    sizes = dict(dims)
+    count = sizes.pop("experts", 1)
+    names = list(sizes)
+    if "norm" in name or name.endswith(".bias") or len(names) < 2:
+        return None
+    inner = "hidden" if "hidden" in sizes else names[0] if names[0] == "lora_rank" else names[-1]
+    one = sizes.pop(inner)
+    return Sides(count, one, prod(sizes.values()))
 
 
 def attention_parameters(a: Attention, hidden: int) -> list[Parameter]:

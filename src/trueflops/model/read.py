@@ -13,6 +13,7 @@ from trueflops.errors import BadConfig, BadInput, UnknownName, nearest, printabl
 from trueflops.files import is_folder
 from trueflops.language import say
 from trueflops.model.architecture import Model
+from trueflops.model.beyond import told_by_config, told_by_name
 from trueflops.model.checkpoints import bare_name, stored_as
 from trueflops.model.config import Config
 from trueflops.model.families import READERS
@@ -35,7 +36,8 @@ def read_model(text: str) -> Model:
         name = path.resolve().name if is_folder(path) else path.stem
         if name == "config":
             name = path.resolve().parent.name
-        return model_from(Config.read(path), printable(name, 60))
+        model = model_from(Config.read(path), printable(name, 60))
+        return replace(model, notes=model.notes or told_by_name(name))
     return _from_catalog(text)
 
 
@@ -61,7 +63,8 @@ def _from_catalog(text: str) -> Model:
         if bare != text and find("models", bare):
             return stored_as(_from_catalog(bare), text)
         raise
-    return model_from(Config(fields, f"catalog model {name}"), name)
+    model = model_from(Config(fields, f"catalog model {name}"), name)
+    return replace(model, notes=told_by_name(text) or model.notes)
 
 
 # What the part that reads and writes is called: by most; DeepSeek-VL2 and OCR; InternVL; Omni.
@@ -97,4 +100,5 @@ def model_from(config: Config, name: str) -> Model:
             )
         )
     model = reader(config, name)
-    return replace(model, released=read_released(whole, model.is_moe))
+    beyond = told_by_config(whole)
+    return replace(model, released=read_released(whole, model.is_moe), notes=beyond)

@@ -5,7 +5,7 @@ serving.py  the plans of servers
 usual.py  what is asked for where nobody says
 asked.py  what a rule may look at
 rules.py  which plans are possible, and what would fit where one is not
-tuning.py the same of adapters; scheduled.py: of pipeline schedules
+tuning.py the same of adapters; scheduled.py: of pipeline schedules; recomputed.py: of layers
 spread.py which servers can spread the keys of a sequence over ranks
 captures.py  what of a step runs as CUDA graphs
 guesses.py  what nobody said of a run, and what else it may have been

@@ -5,6 +5,11 @@ In: layers, stages, pieces of each, layers of the ends. Out: layers of every pie
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from trueflops.sizes import Size
+
 
 def deal(layers: int, pp: int, vpp: int = 1, first: int = 0, last: int = 0) -> list[int]:
     """Layers of each of the pp·vpp pieces, in layer order; piece i lies on stage i mod pp.
@@ -23,6 +28,17 @@ def deal(layers: int, pp: int, vpp: int = 1, first: int = 0, last: int = 0) -> l
     middle_first = sorted(free, key=lambda i: (i == pieces - 1, i == 0, i))
     dealt = fixed | dict(zip(middle_first, _evenly(rest, len(free)), strict=True))
     return [dealt[i] for i in range(pieces)]
+
+
+def layers_of_fullest(
+    layers: int, pp: Size, vpp: Size, first: Size, last: Size
+) -> NDArray[np.float64]:
+    """Layers of the fullest stage, of many plans at once; where pieces differ, as if all of a stage
+    were the larger ones, as Megatron-LM counts what it recomputes by the piece.
+    """
+    others = pp - (np.asarray(first) > 0) - (np.asarray(last) > 0)
+    rest = np.ceil((layers - first - last) / (np.maximum(others, 1) * vpp)) * vpp
+    return np.maximum(np.maximum(first, last), np.where(others > 0, rest, 0.0))
 
 
 def deal_by_cost(layers: int, pp: int, layer: float, head: float) -> list[int]:

@@ -60,12 +60,18 @@ class Optimizer:
     state_bytes: float
     master_bytes: float  # an fp32 copy of the weights, kept where the weights are narrower
     note: str
+    one_by_one: bool = False  # its Python walks over the weights, one at a time
+    factored: bool = False  # beside that, second moments of rows and columns: adafactor.py
 
     def bytes_per_parameter(self, parameter_bytes: float) -> float:
         """States, and the master copy where the weights themselves are narrower."""
         narrower = parameter_bytes < BYTES["fp32"]
         return self.state_bytes + (self.master_bytes if narrower else 0.0)
 
+
+_ONE_8BIT: Final = 1.0 + BYTES["fp32"] / 256.0
+"""A moment in 8 bits and, for every 256 of them, their largest in fp32 (bitsandbytes/optim/
+optimizer.py, Optimizer1State.init_state: state1 and absmax1)."""
 
 OPTIMIZERS: Final[Mapping[str, Optimizer]] = MappingProxyType(
     {
@@ -79,6 +85,14 @@ OPTIMIZERS: Final[Mapping[str, Optimizer]] = MappingProxyType(
             ),
             Optimizer("sgd", 4.0, 4.0, "fp32 momentum and weights"),
             Optimizer("muon", 4.0, 4.0, "fp32 momentum and weights, Newton–Schulz steps"),
+            Optimizer("lion", 4.0, 4.0, "one fp32 moment and weights (arXiv 2302.06675)", True),
+            Optimizer("lion-bf16", 4.0, 0.0, "one fp32 moment, no master (bitsandbytes)", True),
+            Optimizer("lion-8bit", _ONE_8BIT, 4.0, "one 8-bit moment, fp32 weights", True),
+            Optimizer("lion-8bit-bf16", _ONE_8BIT, 0.0, "one 8-bit moment, no master copy", True),
+            Optimizer(
+                "adafactor", 0.0, 4.0, "rows, columns, fp32 weights (arXiv 1804.04235)", True, True
+            ),
+            Optimizer("adafactor-bf16", 0.0, 0.0, "rows, columns, no master copy", True, True),
         )
     }
 )
@@ -183,10 +197,26 @@ class Plan:
 
     @property
     def state_bytes(self) -> float:
-        """Bytes of optimizer states a parameter, master copy included."""
+        """Bytes of optimizer states a parameter, master copy included; what is kept of rows and
+        columns is no such number.
+        """
+        return self._optimizer.bytes_per_parameter(BYTES[self.trained_dtype])
+
+    @property
+    def goes_one_by_one(self) -> bool:
+        """Whether the optimizer's Python walks over the weights, one at a time."""
+        return self._optimizer.one_by_one
+
+    @property
+    def factored(self) -> bool:
+        """Whether second moments are kept of rows and columns alone."""
+        return self._optimizer.factored
+
+    @property
+    def _optimizer(self) -> Optimizer:
         if self.optimizer not in OPTIMIZERS:
             raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
-        return OPTIMIZERS[self.optimizer].bytes_per_parameter(BYTES[self.trained_dtype])
+        return OPTIMIZERS[self.optimizer]
 
     @property
     def has_master(self) -> bool:

@@ -17,6 +17,7 @@ from trueflops.language import say, word
 from trueflops.model import Model
 from trueflops.plan.asked import Ask, Mask, expert_ffns, experts, ffns, heads, kv_heads
 from trueflops.plan.plan import Plan
+from trueflops.plan.recomputed import recompute_advice, recompute_suits
 from trueflops.plan.scheduled import pairs_suit, schedule_suits, what_it_needs
 from trueflops.plan.spread import keys_spread, spread_advice
 from trueflops.plan.tuning import has_targets, sizes_suit, targets_advice, widths_suit
@@ -151,11 +152,6 @@ def _stage_layers(ask: Ask) -> Mask:
     enough = np.where(free > 0, rest >= free - empty, rest == 0)
     filled = ((first == 0) | (first >= ends)) & ((last == 0) | (last >= ends))
     return enough & filled & ((given == 0) | (pp > 1))
-
-
-def _recompute_some(ask: Ask) -> Mask:
-    count = np.asarray(ask.plan.recompute_layers)
-    return (count >= 1) & ((count == np.floor(count)) | np.isinf(count))
 
 
 def _one_process(ask: Ask) -> Mask:
@@ -322,11 +318,7 @@ RULES: tuple[Rule, ...] = (
             "lower pp or vpp, or give the first and the last stage other layers, where pp > 1"
         ),
     ),
-    Rule(
-        "RECOMPUTE_LAYERS",
-        _recompute_some,
-        _always("recompute layers of a stage: a whole number of at least 1"),
-    ),
+    Rule("RECOMPUTE_LAYERS", recompute_suits, recompute_advice),
     Rule(
         "VPP_NEEDS_PP",
         lambda a: (np.asarray(a.plan.vpp) == 1) | (np.asarray(a.plan.pp) > 1),

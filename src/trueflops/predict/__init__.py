@@ -1,6 +1,6 @@
 """Predictions: trees whose parts sum to the whole, each value with its interval and its origin.
 
-costs.py          what one rank's pieces cost
+costs.py          what one rank's pieces cost; tensors.py: their weights, one by one
 training/         the step of one plan, or of a million: stages, schedules, memory
 serving/          prefill, decode, KV cache under a load
 money/            what it costs: tokens/s, dollars, kWh, failures, owning

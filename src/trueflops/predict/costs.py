@@ -22,6 +22,7 @@ from trueflops.graph.program import AXES, SHAPING
 from trueflops.graph.rules import total_bytes
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
+from trueflops.predict.tensors import tensor_sizes
 from trueflops.sizes import Array, Rows, Size
 from trueflops.tables import Tabled, joint, rows_of, summed
 from trueflops.units import BITS_PER_BYTE
@@ -42,6 +43,7 @@ class PieceCost(Priced):
     tied_parameters: Size  # of the dense ones: a head's share of the embedding's table
     tied_bytes: Size  # the same where that table is frozen
     kept_bytes: Size  # per micro-batch, until its backward
+    trained: dict[str, Size]  # of the trained tensors, one by one: tensors.py
 
     def of(self, phase: str, exposed: Mapping[str, Size]) -> Size:
         """Seconds of a phase, of each cause the share that is `exposed`."""
@@ -276,6 +278,7 @@ def _piece(graph: Graph, priced: Priced) -> PieceCost:
         tied_parameters=summed(w.elements for w in table if w in trained),
         tied_bytes=summed(w.bytes for w in table if w in frozen),
         kept_bytes=total_bytes(graph.kept_tensors),
+        trained=tensor_sizes(w for w in trained if w not in table),
     )
 
 

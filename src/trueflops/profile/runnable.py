@@ -1,8 +1,8 @@
 """Which plans an engine can run: over which ranks it spreads experts, attention and layers.
 
-In: a plan that breaks no rule of plans, its model, the Engine, the format of the weights and how
-many accelerators a node has. Out: None, or ImpossiblePlan with a code and what would run. What each
-engine can do is a fact of data/engines.toml; one that nobody named can do everything.
+In: a plan that breaks no rule of plans, the Engine, how many accelerators a node has, and what is
+known of the model. Out: None, or ImpossiblePlan with a code and what would run. What each engine
+can do is a fact of data/engines.toml; one that nobody named can do everything.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ IN_BLOCKS: Final = "fp8_block"
 
 
 class Deployment(NamedTuple):
-    """A plan as an engine is to run it."""
+    """A plan as an engine is to run it; a file that starts one does not say of which model."""
 
     plan: Plan
-    model: Model
     engine: Engine
-    weights: str  # the name of their format
     per_node: int
+    weights: str = ""  # the name of their format
+    model: Model | None = None
 
     @property
     def ranks(self) -> int:
@@ -36,9 +36,15 @@ class Deployment(NamedTuple):
         return max(int(self.plan.tp), int(self.plan.ep * self.plan.etp))
 
     @property
+    def may_be_moe(self) -> bool:
+        """Whether there may be experts to spread."""
+        return self.model is None or self.model.is_moe
+
+    @property
     def widths(self) -> list[int]:
         """Columns of an expert, of each kind of layer."""
-        return sorted({b.experts.width for b in self.model.blocks if b.experts})
+        blocks = self.model.blocks if self.model else ()
+        return sorted({b.experts.width for b in blocks if b.experts})
 
 
 class _Rule(NamedTuple):
@@ -57,7 +63,7 @@ def _spreads_experts(asked: Deployment) -> bool:
     plan, ranks = asked.plan, asked.ranks
     if asked.engine.experts == "all":
         whole = plan.ep * plan.etp == ranks and ranks % int(plan.tp) == 0
-        return bool(whole and plan.ep in (1, ranks)) or not asked.model.is_moe
+        return bool(whole and plan.ep in (1, ranks)) or not asked.may_be_moe
     return asked.engine.experts == "some" or not (plan.ep > 1 or shares_experts(plan))
 
 

@@ -122,3 +122,4 @@ class Trace:
     shapes: bool  # whether its ops tell theirs; without, little can be predicted
     launch_call_seconds: float  # the median of a call that launches a kernel
     warnings: tuple[str, ...] = ()
+    of_host: bool = False  # no accelerator is in it: the host's own ops are the work

@@ -14,6 +14,16 @@ from trueflops.plan import Plan
 def as_run(plan: Plan) -> tuple[Plan, list[str]]:
     """The network is PyTorch's functions one by one, and torch.optim keeps no second weights."""
     notes: list[str] = []
+    if plan.factored and (plan.tp > 1 or plan.ep > 1 or _shares_weights(plan)):
+        # Of a part its norms would be others; fully_shard's DTensors have no rule for them: torch
+        # 2.13 fails at "aten.pow_.Scalar: in-place operations that require placement changes".
+        raise BadInput(
+            say(
+                "optimizer {optimizer}: torch.optim.Adafactor takes norms of whole matrices; write "
+                "tp 1, ep 1 and zero 0 or 1",
+                optimizer=plan.optimizer,
+            )
+        )
     if plan.compute == "tf32":
         raise BadInput(say("compute tf32: run computes in fp32, bf16 or fp16; write one of these"))
     changes: dict[str, object] = {"implementation": "eager", "loss": "plain", "fused": False}
@@ -28,8 +38,7 @@ def as_run(plan: Plan) -> tuple[Plan, list[str]]:
     elif plan.parameter_dtype != plan.gradient_dtype and plan.zero < 2:
         changes["gradient_dtype"] = plan.parameter_dtype
         notes.append(say("gradients are as wide as the weights: DDP has no other ones"))
-    shards = plan.zero >= 2 and plan.dp_shard * plan.cp > 1
-    changes["mixed"] = "engine" if shards else "autocast"
+    changes["mixed"] = "engine" if _shares_weights(plan) else "autocast"
     if plan.parameter_dtype == "bf16" and not plan.has_master and plan.compute != "bf16":
         raise BadInput(
             say(
@@ -60,3 +69,8 @@ def as_run(plan: Plan) -> tuple[Plan, list[str]]:
             say("ZeRO {zero} left out: dp_shard 1 leaves nothing to share", zero=plan.zero)
         )
     return plan.but(**changes), notes
+
+
+def _shares_weights(plan: Plan) -> bool:
+    """Whether fully_shard holds the weights."""
+    return bool(plan.zero >= 2 and plan.dp_shard * plan.cp > 1)

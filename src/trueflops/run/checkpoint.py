@@ -29,7 +29,9 @@ from trueflops.run.engine import Engine
 from trueflops.run.network import Held
 
 _DONE: Final = "step.json"
-_MOMENTS: Final = ("exp_avg", "exp_avg_sq", "momentum_buffer")
+_MOMENTS: Final = (
+    "exp_avg", "exp_avg_sq", "momentum_buffer", "row_var", "col_var", "variance"
+)  # fmt: skip
 
 
 def latest(folder: Path) -> Path | None:

@@ -69,7 +69,7 @@ def expect(
     ranks = []
     for rank in range(world):
         stage = rank // each
-        weights, states = _held(job, rank, stage)
+        weights, states, sides = _held(job, rank, stage)
         ranks.append(
             ExpectedRank(
                 rank=rank,
@@ -78,7 +78,8 @@ def expect(
                 peak_bytes=peaks[stage],
                 weight_bytes=weights * BYTES[plan.parameter_dtype],
                 gradient_bytes=weights * BYTES[plan.parameter_dtype],
-                state_bytes=states * plan.state_bytes,
+                state_bytes=states * plan.state_bytes
+                + sides * plan.factored * BYTES[plan.parameter_dtype],
             )
         )
     step = trainer.predict_one(plan)
@@ -91,8 +92,10 @@ def _tensors(trainer: Trainer, plan: Plan) -> float:
     return sum(float(part.value) for part in memory.parts if part.name not in NO_TENSORS)
 
 
-def _held(job: Job, rank: int, stage: int) -> tuple[int, int]:
-    """Elements of weights between steps, and of those whose states this rank has."""
+def _held(job: Job, rank: int, stage: int) -> tuple[int, int, int]:
+    """Elements of weights between steps, of those whose states this rank has, and of the rows and
+    columns of these.
+    """
     plan, model = job.plan, job.model
     own: list[Share] = []
     for part in parts(model, plan, stage).values():
@@ -109,10 +112,15 @@ def _held(job: Job, rank: int, stage: int) -> tuple[int, int]:
             spread = each.axis == "ep" and plan.ep > 1
             ways = few if spread else share
             kept += _rows(each, ways, place // int(plan.ep) if spread else place)
-        return kept, kept
-    if plan.zero == 1 and share > 1:
-        return whole, _dealt(own, share)[place]
-    return whole, whole
+        return kept, kept, 0  # Adafactor does not run so: as_run.py
+    mine = _dealt(own, share)[place] if plan.zero == 1 and share > 1 else own
+    return whole, sum(s.elements for s in mine), sum(map(_sides, mine))
+
+
+def _sides(share: Share) -> int:
+    """Second moments of torch.optim.Adafactor: of rows and columns, of a vector all."""
+    *some, last = share.shape
+    return prod(some) + prod(some[:-1]) * last if some else last
 
 
 def _rows(share: Share, ways: int, place: int) -> int:
@@ -122,11 +130,14 @@ def _rows(share: Share, ways: int, place: int) -> int:
     return max(min(each, first - place * each), 0) * prod(rest)
 
 
-def _dealt(own: list[Share], ways: int) -> list[int]:
-    """Elements of each rank of ZeroRedundancyOptimizer: the largest tensor first, always to the
-    rank that has the fewest (zero_redundancy_optimizer.py, _partition_parameters).
+def _dealt(own: list[Share], ways: int) -> list[list[Share]]:
+    """Tensors of each rank of ZeroRedundancyOptimizer: the largest first, always to the rank that
+    has the fewest elements (zero_redundancy_optimizer.py, _partition_parameters).
     """
     loads = [0] * ways
-    for size in sorted((s.elements for s in own), reverse=True):
-        loads[loads.index(min(loads))] += size
-    return loads
+    dealt: list[list[Share]] = [[] for _ in loads]
+    for each in sorted(own, key=lambda s: s.elements, reverse=True):
+        least = loads.index(min(loads))
+        loads[least] += each.elements
+        dealt[least].append(each)
+    return dealt

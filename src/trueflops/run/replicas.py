@@ -26,7 +26,7 @@ from trueflops.plan import Plan
 from trueflops.run.mesh import Meshes
 from trueflops.run.network import DTYPES, Layer, Network
 
-_OPTIMIZERS: Final = ("adamw", "adamw-bf16", "sgd")
+_OPTIMIZERS: Final = ("adamw", "adamw-bf16", "sgd", "adafactor", "adafactor-bf16")
 
 
 def replicate(network: Network, plan: Plan, meshes: Meshes) -> nn.Module:
@@ -113,7 +113,7 @@ def _sum(gradients: list[Tensor], group: dist.ProcessGroup, scale: float = 1.0) 
 def optimizer_of(
     networks: Iterable[nn.Module], plan: Plan, meshes: Meshes, rate: float
 ) -> torch.optim.Optimizer:
-    """AdamW or SGD with momentum, over what this rank updates."""
+    """AdamW, SGD with momentum or Adafactor, over what this rank updates."""
     parameters = [p for network in networks for p in network.parameters()]
     if plan.zero == 1 and plan.dp_shard * plan.cp > 1:
         kind, settings = _kind(plan, rate)
@@ -140,4 +140,6 @@ def _kind(plan: Plan, rate: float) -> tuple[Any, dict[str, Any]]:
         )
     if plan.optimizer.startswith("adamw"):
         return torch.optim.AdamW, {"lr": rate}
+    if plan.factored:
+        return torch.optim.Adafactor, {"lr": rate}
     return torch.optim.SGD, {"lr": rate, "momentum": 0.9}

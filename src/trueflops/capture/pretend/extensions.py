@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from trueflops.capture.pretend.fake_tensors import claimed_device, flat
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.schema import OpTraits, traits_of
+from trueflops.language import say
 from trueflops.records.recording import HOST
 
 _ADAM: Final = torch.ops.aten._fused_adamw_.default
@@ -59,7 +60,10 @@ class Extension(ModuleType):
                 known(recorder, args)
             elif tensors and all(claimed_device(t) in (None, HOST) for t in tensors):
                 recorder.warn(
-                    f"{self.__name__}.{name} runs on the host's own processor: no time is counted"
+                    say(
+                        "{name} runs on the host's own processor: no time is counted",
+                        name=f"{self.__name__}.{name}",
+                    )
                 )
             elif tensors:
                 recorder.write_call(_traits(f"{self.__name__}.{name}"), tensors, tensors)

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.schema import OpTraits
+from trueflops.language import say
 from trueflops.units import GIBI
 
 _PLACES: Final = 9  # of a block in either direction, its edges among them
@@ -81,8 +82,10 @@ def followed_flex(recorder: Recorder) -> Iterator[None]:
         seen = _seen(mask, q.shape[-2], k.shape[-2])
         if seen is None:
             recorder.warn(
-                "which blocks a mask of flex_attention skips is not known, as it asks for numbers "
-                "of a tensor: none"
+                say(
+                    "which blocks a mask of flex_attention skips is not known, as it asks for "
+                    "numbers of a tensor: none"
+                )
             )
             seen = float(k.shape[-2])
         made, sums = Generated.apply(q, k, v, seen)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from trueflops.capture.recorder import Recorder
+from trueflops.capture.trouble import left_out
 from trueflops.records.recording import Call, Event, Waited
 
 
@@ -46,7 +47,7 @@ def graph_classes(recorder: Recorder, stream_of: Any) -> dict[str, Any]:
             """Nothing is dumped."""
 
         def debug_dump(self, debug_path: str) -> None:
-            recorder.warn("CUDAGraph.debug_dump is left out of the capture")
+            recorder.warn(left_out("CUDAGraph.debug_dump"))
 
     class graph:  # noqa: N801, torch's own name
         """Captures what is called inside, on a stream of its own."""

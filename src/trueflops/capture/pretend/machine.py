@@ -25,8 +25,9 @@ from trueflops.capture.pretend.numbers import read_number
 from trueflops.capture.pretend.overrides import DEVICE
 from trueflops.capture.pretend.streams import event_class, stream_class
 from trueflops.capture.recorder import Recorder
-from trueflops.capture.trouble import lines, refused
+from trueflops.capture.trouble import left_out, lines, refused
 from trueflops.catalog import Accelerator
+from trueflops.language import mark, say
 
 _A100: Final = (
     8,
@@ -81,16 +82,19 @@ def pretended(machine: Machine, recorder: Recorder) -> Iterator[None]:
         torch._C._set_only_lift_cpu_tensors(True)
         stack.callback(torch._C._set_only_lift_cpu_tensors, lift)
         put(torch._C, "_group_tensors_by_device_and_dtype", _grouping())
-        put(torch, "save", lambda *_, **__: recorder.warn("torch.save is left out of the capture"))
-        put(torch._C, "_scatter", refused("nn.DataParallel", "use DistributedDataParallel"))
+        put(torch, "save", lambda *_, **__: recorder.warn(left_out("torch.save")))
+        put(torch._C, "_scatter", refused("nn.DataParallel", mark("use DistributedDataParallel")))
         # It draws again until all values lie within the bounds; one draw is recorded.
         put(nn.init, "_no_grad_trunc_normal_",
             lambda t, mean, std, *_, **__: nn.init._no_grad_normal_(t, mean, std))  # fmt: skip
         if not machine.on_host:
             if not machine.has_capability:
                 recorder.warn(
-                    f"no CUDA compute capability of {machine.name} is on record: the program is "
-                    "told 8.0, that of an A100"
+                    say(
+                        "no CUDA compute capability of {name} is on record: the program is told "
+                        "8.0, that of an A100",
+                        name=machine.name,
+                    )
                 )
             recorder.has_tf32 = machine.capability >= (8, 0)
             # A build with cuDNN would join the weights of recurrent layers in one buffer, in C++.

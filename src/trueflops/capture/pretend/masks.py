@@ -19,6 +19,7 @@ from trueflops.capture.pretend.fake_tensors import META
 from trueflops.capture.pretend.numbers import assumed_number, assumed_truth
 from trueflops.capture.pretend.values import Values
 from trueflops.capture.trouble import data_dependent, lines, passes, where
+from trueflops.language import mark, say
 
 _ATEN: Final = torch.ops.aten
 _INDEX: Final = _ATEN.index.Tensor
@@ -80,7 +81,7 @@ def without_values(
         return assumed_truth("torch.equal")
     if func is _ATEN._local_scalar_dense.default:
         answer = passes()
-        return assumed_number("reading a number") if answer is None else answer
+        return assumed_number(mark("reading a number")) if answer is None else answer
     made = _given_size(func, args, note)
     if made is None:
         raise data_dependent(str(func))
@@ -92,17 +93,26 @@ def _found(x: torch.Tensor, values: Values, note: Callable[[str], None]) -> torc
     facts, here, share = values.facts(x), lines(), assumptions().mask
     given = None if facts.told else assumptions().count(here, x.numel())
     if given is not None:
-        count, reason = given, "as --assume says"
+        count, reason = given, say("as --assume says")
     elif facts.share is not None:
-        count, reason = round(facts.share * x.numel()), "by the way in which it was made"
+        count, reason = round(facts.share * x.numel()), say("by the way in which it was made")
     elif share is not None:
-        count, reason = round(share * x.numel()), f"as --assume mask={share:g} says"
+        count = round(share * x.numel())
+        reason = say("as --assume mask={share:g} says", share=share)
     else:
         count = round(USUAL_SHARE * x.numel())
-        reason = "assumed: give another share with --assume mask=SHARE"
-        reason += f" or {here[0]}=SHARE" if here else ""
+        reason = say("assumed: give another share with --assume mask=SHARE")
+        reason += say(" or {line}=SHARE", line=here[0]) if here else ""
     if not facts.told:
-        note(f"the mask{where()} is taken to be true in {count:,} of {x.numel():,}, {reason}")
+        note(
+            say(
+                "the mask{at} is taken to be true in {count:,} of {all:,}, {reason}",
+                at=where(),
+                count=count,
+                all=x.numel(),
+                reason=reason,
+            )
+        )
     if x.numel():
         assume_share(x, count / x.numel())
     # Its columns lie one after another (cuda/Nonzero.cu).
@@ -117,7 +127,13 @@ def _given_size(func: Any, args: tuple[Any, ...], note: Callable[[str], None]) -
     least = args[2] if func is _BINCOUNT and len(args) > 2 else 0
     count = assumptions().count(lines(), args[0].numel())
     if count is None and least:
-        note(f"bincount{where()} is taken to find no number above {least - 1:,}: nobody knows")
+        note(
+            say(
+                "bincount{at} is taken to find no number above {most:,}: nobody knows",
+                at=where(),
+                most=least - 1,
+            )
+        )
     return None if count is None and not least else rule(args, max(count or 0, least))
 
 

@@ -19,6 +19,7 @@ from trueflops.capture.trouble import (
     passes,
     unknown_value,
 )
+from trueflops.language import mark
 
 
 class UnknownNumber(float):
@@ -32,13 +33,13 @@ class UnknownNumber(float):
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pos__ = _combined
 
     def __bool__(self) -> bool:
-        return assumed_truth("a branch on .item()")
+        return assumed_truth(mark("a branch on .item()"))
 
     def _compared(self, other: object) -> bool:
         if asked_by_optimizer():
             return True
         answer = passes()
-        return assumed_truth("comparing .item()") if answer is None else answer
+        return assumed_truth(mark("comparing .item()")) if answer is None else answer
 
     def _equal(self, other: object) -> bool:
         """Lists that are compared by != ask their elements whether they are equal."""
@@ -50,13 +51,13 @@ class UnknownNumber(float):
     __hash__ = float.__hash__
 
     def __int__(self) -> int:
-        return int(assumed_number("int() of .item()"))
+        return int(assumed_number(mark("int() of .item()")))
 
     __index__ = __trunc__ = __floor__ = __ceil__ = __int__
 
     def __float__(self) -> float:
         if decides():
-            raise unknown_value("comparing .item()")
+            raise unknown_value(mark("comparing .item()"))
         return 1.0
 
     def __round__(self, digits: int | None = None) -> UnknownNumber:  # type: ignore[override]

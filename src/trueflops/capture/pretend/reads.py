@@ -16,9 +16,10 @@ import torch
 from trueflops.capture.pretend.numbers import assumed_number, assumed_truth, read_number
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import decides, passes, unknown_value, where
+from trueflops.language import mark, say
 
 Read = Callable[..., Any]
-_KEPT: Final = "keep the numbers in tensors, or leave it out of the step"
+_KEPT: Final = mark("keep the numbers in tensors, or leave it out of the step")
 
 
 def reads(recorder: Recorder) -> dict[Any, Read]:
@@ -49,7 +50,7 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
 
     def contains(fake: torch.Tensor, element: Any) -> bool:
         value = known((element == fake).any())
-        return assumed_truth("`in` of a tensor") if value is None else bool(value)
+        return assumed_truth(mark("`in` of a tensor")) if value is None else bool(value)
 
     def as_bool(fake: torch.Tensor) -> bool:
         value = known(fake)
@@ -57,8 +58,8 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
             return bool(value)
         answer = passes()
         if answer is None:
-            return assumed_truth("a branch on a tensor")
-        recorder.warn(f"the check{where()} is taken for passed: nobody knows the value")
+            return assumed_truth(mark("a branch on a tensor"))
+        recorder.warn(say("the check{at} is taken for passed: nobody knows the value", at=where()))
         return answer
 
     def as_float(fake: torch.Tensor) -> float:
@@ -66,8 +67,8 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
         if value is not None:
             return float(value)
         if decides():
-            return float(assumed_number("float() of a tensor"))
-        recorder.warn(f"float(){where()} is taken for 1.0: nobody knows the value")
+            return float(assumed_number(mark("float() of a tensor")))
+        recorder.warn(say("float(){at} is taken for 1.0: nobody knows the value", at=where()))
         return float(read_number(fake))
 
     def select(fake: torch.Tensor, index: Any, *args: Any) -> Any:
@@ -81,12 +82,12 @@ def reads(recorder: Recorder) -> dict[Any, Read]:
 
     return {
         tensor.__bool__: as_bool,
-        tensor.__int__: counted("int() of a tensor"),
-        tensor.__index__: counted("a tensor as an index or a count"),
-        tensor.__complex__: answering("complex() of a tensor", complex),
+        tensor.__int__: counted(mark("int() of a tensor")),
+        tensor.__index__: counted(mark("a tensor as an index or a count")),
+        tensor.__complex__: answering(mark("complex() of a tensor"), complex),
         tensor.__float__: as_float,
         tensor.numpy: answering(".numpy()", tensor.numpy, _KEPT),
-        tensor.__array__: answering("a numpy array of a tensor", tensor.__array__, _KEPT),
+        tensor.__array__: answering(mark("a numpy array of a tensor"), tensor.__array__, _KEPT),
         tensor.__contains__: contains,
         tensor.__getitem__: select,
         tensor.__setitem__: select,

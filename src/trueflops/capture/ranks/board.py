@@ -22,6 +22,7 @@ import torch
 
 from trueflops.capture.ranks.messages import Messages, Route
 from trueflops.capture.trouble import CannotCapture
+from trueflops.language import say
 from trueflops.records.recording import Recording
 
 Run = Callable[[int, Messages], Recording]
@@ -95,7 +96,11 @@ class Board:
                 player.process.join()
                 code = player.process.exitcode
                 raise CannotCapture(
-                    f"rank {player.rank} ended its process ({code}) before a step was recorded"
+                    say(
+                        "rank {rank} ended its process ({code}) before a step was recorded",
+                        rank=player.rank,
+                        code=code,
+                    )
                 ) from None
             getattr(self, f"_{word}")(player, *rest)
 
@@ -153,11 +158,15 @@ class Board:
     def _stuck(self) -> CannotCapture:
         waiting = [p for p in self._players.values() if p.waits_for is not None]
         told = "; ".join(
-            f"rank {p.rank} waits for an object of rank {p.waits_for[0]}"
+            say(
+                "rank {rank} waits for an object of rank {sender}",
+                rank=p.rank,
+                sender=p.waits_for[0],
+            )
             for p in waiting
             if p.waits_for is not None
         )
-        return CannotCapture(f"the ranks wait for one another: {told}")
+        return CannotCapture(say("the ranks wait for one another: {told}", told=told))
 
 
 def _play(run: Run, rank: int, line: Connection, wanted: bool) -> None:

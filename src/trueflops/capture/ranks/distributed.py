@@ -28,6 +28,7 @@ from trueflops.capture.ranks.messages import Messages
 from trueflops.capture.recorder import Recorder
 from trueflops.capture.trouble import CannotCapture, where
 from trueflops.errors import BadInput
+from trueflops.language import say
 
 _FAKE: Final = "cpu:fake,cuda:fake"
 _NCCL, _CUDA = (2, 27, 5), "12.8"  # such as torch is built with
@@ -67,11 +68,18 @@ def as_rank(
 def check_rank(rank: int, world: int, per_node: int) -> None:
     """Refuse a rank, world size or node size that cannot be."""
     if world < 1:
-        raise BadInput(f"a world of {world} ranks: write 1 or more")
+        raise BadInput(say("a world of {world} ranks: write 1 or more", world=world))
     if not 0 <= rank < world:
-        raise BadInput(f"rank {rank} is not of a world of {world}: write 0 to {world - 1}")
+        raise BadInput(
+            say(
+                "rank {rank} is not of a world of {world}: write 0 to {last}",
+                rank=rank,
+                world=world,
+                last=world - 1,
+            )
+        )
     if per_node < 1:
-        raise BadInput(f"{per_node} ranks to a node: write 1 or more")
+        raise BadInput(say("{count} ranks to a node: write 1 or more", count=per_node))
 
 
 def note_world(recorder: Recorder, rank: int, world: int) -> None:
@@ -81,8 +89,12 @@ def note_world(recorder: Recorder, rank: int, world: int) -> None:
         recording.rank, recording.world = 0, 1
         if world > 1:
             recorder.warn(
-                "the program never called torch.distributed.init_process_group: it ran alone, "
-                f"not as rank {rank} of {world}"
+                say(
+                    "the program never called torch.distributed.init_process_group: it ran alone, "
+                    "not as rank {rank} of {world}",
+                    rank=rank,
+                    world=world,
+                )
             )
         return
     recording.rank, recording.world = opened
@@ -174,10 +186,17 @@ def _agree(place: int, size: int, world: int) -> None:
     """A program may name its rank itself; it must be one of the world that was asked for."""
     if world not in (1, size):
         raise CannotCapture(
-            f"the program opens a world of {size} ranks{where()}, but {world} were asked for"
+            say(
+                "the program opens a world of {size} ranks{at}, but {world} were asked for",
+                size=size,
+                at=where(),
+                world=world,
+            )
         )
     if not 0 <= place < size:
-        raise CannotCapture(f"rank {place} is not of a world of {size}{where()}")
+        raise CannotCapture(
+            say("rank {place} is not of a world of {size}{at}", place=place, size=size, at=where())
+        )
 
 
 def _coalescing(recorder: Recorder) -> Patches:

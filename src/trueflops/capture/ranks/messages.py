@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from trueflops.capture.trouble import CannotCapture, where
+from trueflops.language import say
 
 Route = tuple[int, int]  # sender, receiver
 
@@ -40,7 +41,12 @@ class Messages:
         """The next objects of another rank."""
         if self._line is None:
             raise NotYetSent(
-                f"rank {dist.get_rank()} waits for an object of rank {sender}{where()}"
+                say(
+                    "rank {rank} waits for an object of rank {sender}{at}",
+                    rank=dist.get_rank(),
+                    sender=sender,
+                    at=where(),
+                )
             )
         self._line.send(("receives", sender, count))
         received: list[Any] = self._line.recv()

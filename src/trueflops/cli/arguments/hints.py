@@ -29,6 +29,7 @@ _SAID_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType({
     "sequence-parallel": "--sp",
     "seq-length": "--seq", "seq-len": "--seq", "sequence-length": "--seq", "max-seq-len": "--seq",
     "context-length": "--seq",
+    "seq": "--input",
     "batch": "--global-batch", "batch-size": "--global-batch", "gbs": "--global-batch",
     "global-batch-size": "--global-batch", "micro-batch-size": "--micro-batch",
     "mbs": "--micro-batch",
@@ -55,7 +56,9 @@ def flag_instead(wrong: str, flags: Iterable[str]) -> str | None:
     if name in bare:  # typed with underscores, capitals or one dash
         return bare[name]
     meant = _SAID_ELSEWHERE.get(name)
-    if meant and meant.lstrip("-") in bare:
-        return meant
+    while meant:
+        if meant.lstrip("-") in bare:
+            return meant
+        meant = _SAID_ELSEWHERE.get(meant.lstrip("-"))  # train's --seq, which infer has not
     near = nearest(name, [known for known in bare if abs(len(known) - len(name)) <= SLIP], most=1)
     return bare[near[0]] if near else None

@@ -8,7 +8,7 @@ from typing import Any
 from trueflops.cli.arguments.deployment import deployment_flags
 from trueflops.cli.arguments.load import load_flags
 from trueflops.cli.arguments.operation import operation_flags
-from trueflops.cli.arguments.several import degrees, one_or_more, zero_stages
+from trueflops.cli.arguments.several import degrees, degrees_or_largest, one_or_more, zero_stages
 from trueflops.cli.arguments.shared import (
     common_flags,
     launch_flags,
@@ -30,7 +30,8 @@ def where_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "model",
         metavar="MODEL",
-        help="catalog name, config.json, a folder with one, or an answer of --json",
+        help="catalog name, config.json, a folder with one, or an answer of --json; any: the "
+        "largest models that fit",
     )
     p.add_argument(
         "--on",
@@ -86,7 +87,11 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     framework_flag(p)
     asked = p.add_argument_group("workload")
     asked.add_argument("--tokens", metavar="N", help="15T, 300B … (default: 20 a parameter)")
-    asked.add_argument("--seq", metavar="N", help="tokens a sequence (default: up to 8192)")
+    asked.add_argument(
+        "--seq",
+        metavar="N",
+        help="tokens a sequence (default: up to 8192); longest: as many as surely fit",
+    )
     asked.add_argument(
         "--global-batch", metavar="N", help="sequences a step (default: about 4 M tokens)"
     )
@@ -110,7 +115,10 @@ def train_flags(p: argparse.ArgumentParser) -> None:
             "write the files that start this plan: megatron, torchtitan, deepspeed, nemo, "
             "accelerate, or slurm around one of them"
         ),
-        read=mark("read the plan from such a file; flags given beside it win"),
+        read=mark(
+            "read the plan from such a file, or a config of axolotl, LLaMA-Factory or torchtune; "
+            "flags given beside it win"
+        ),
     )
     plan = p.add_argument_group(
         "plan", "without any of tp, pp, cp, dp, ep: search; with --search: search the rest"
@@ -139,7 +147,12 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--mtp", help="modules that predict further tokens (DeepSeek-V3 trains with 1)", **degree
     )
-    plan.add_argument("--micro-batch", "--mb", help="sequences a micro-batch", **degree)
+    plan.add_argument(
+        "--micro-batch",
+        "--mb",
+        help="sequences a micro-batch; largest: as many as surely fit",
+        **degree | {"type": degrees_or_largest},
+    )
     plan.add_argument(
         "--zero",
         type=zero_stages,
@@ -196,7 +209,9 @@ def train_flags(p: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--optimizer",
         default=None,
-        help="adamw (16 bytes a parameter), adamw-bf16, adamw-8bit, adamw-8bit-bf16, sgd, muon",
+        help="adamw (16 bytes a parameter), sgd, muon, adamw-8bit, lion (12 bytes), lion-8bit, "
+        "adafactor (8 bytes, and rows and columns); of bf16 weights alone: adamw-bf16, "
+        "adamw-8bit-bf16, lion-bf16, lion-8bit-bf16, adafactor-bf16",
     )
     plan.add_argument(
         "--compute",

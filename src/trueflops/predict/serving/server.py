@@ -156,7 +156,7 @@ class Server:
     def why_not_run(self, plan: Plan) -> ImpossiblePlan | None:
         """What keeps the engine from running a plan that breaks no rule of plans."""
         per_node = self.cluster.per_node
-        return why_not_run(Deployment(plan, self.model, self._asked, self._stored, per_node))
+        return why_not_run(Deployment(plan, self._asked, per_node, self._stored, self.model))
 
     def asked(self, workload: Serving) -> Server:
         """The same server under another load; passes of the same shape are priced once."""

@@ -7,6 +7,7 @@ and scales (torch/nn/utils/clip_grad.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -67,10 +68,19 @@ class Update(NamedTuple):
 
 def update_by_lists(clock: Clock, plan: Plan, own: Size) -> Update:
     """All launches over so many parameters."""
+    clips = bool(clock.profile.curve("framework")["clips"])
+    return _launched(clock, plan, own, (*CLIPPING, *UPDATING) if clips else UPDATING)
+
+
+def clip_lists(clock: Clock, plan: Plan, own: Size) -> Update:
+    """Those alone that clip gradients; there is no norm before all of them are made."""
+    clips = bool(clock.profile.curve("framework")["clips"]) and not plan.update_in_backward
+    return _launched(clock, plan, own, CLIPPING if clips else ())
+
+
+def _launched(clock: Clock, plan: Plan, own: Size, steps: Sequence[Lists]) -> Update:
     moved: Size = 0.0
     seconds: Size = 0.0
-    clips = bool(clock.profile.curve("framework")["clips"])
-    steps = (*CLIPPING, *UPDATING) if clips else UPDATING
     for launch in clock.price_ops([_op(step, plan, own) for step in steps]):
         moved = moved + launch.work.bytes_read + launch.work.bytes_written
         seconds = seconds + launch.seconds

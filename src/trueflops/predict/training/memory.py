@@ -6,6 +6,7 @@ stage 1 shares the optimizer's states, 2 also gradients, 3 also weights. Bytes: 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,9 +14,17 @@ import numpy as np
 
 from trueflops.plan import Plan
 from trueflops.predict.costs import Costs, PieceCost
+from trueflops.predict.tensors import (
+    EXPERT_SIDES,
+    LARGEST,
+    MATRICES,
+    NEIGHBOURS,
+    SIDES,
+    TENSORS,
+)
 from trueflops.predict.training.stages import Stages
 from trueflops.sizes import Size, plain, weighs
-from trueflops.tables import by_value
+from trueflops.tables import by_value, summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +42,12 @@ class Held:
     frozen_dense_bytes: Size = 0.0  # the largest piece
     frozen_expert_bytes: Size = 0.0
     frozen_largest_bytes: Size = 0.0
+    tensors: Size = 0.0  # of an optimizer that goes through them one by one: how many,
+    matrices: Size = 0.0  # of these matrices,
+    sides: Size = 0.0  # elements of their rows and columns and of vectors: dense, experts',
+    expert_sides: Size = 0.0
+    widest: Size = 0.0  # of the largest of them, and of the two largest neighbours
+    neighbours: Size = 0.0
     ways: tuple[tuple[Size, Size], ...] = ((1.0, 1.0),) * 3
     """By how many ranks ZeRO divides dense parameters and experts: states, gradients, weights."""
 
@@ -67,6 +82,12 @@ class Held:
         """Parameters whose weights are."""
         return self._own(2)
 
+    @property
+    def own_sides(self) -> Size:
+        """Rows and columns of the weights whose optimizer states are this rank's own."""
+        dense, experts = self.ways[0]
+        return self.sides / dense + self.expert_sides / experts
+
     def _own(self, what: int) -> Size:
         dense, experts = self.ways[what]
         own = self.dense / dense
@@ -76,7 +97,9 @@ class Held:
         """Those of a rank that holds so many stages like this one; activations are of one."""
         if np.all(copies == 1.0):
             return self
-        kept = ("ways", "largest", "block", "kept_bytes", "frozen_largest_bytes")
+        kept = (
+            "ways", "largest", "block", "kept_bytes", "frozen_largest_bytes", "widest", "neighbours"
+        )  # fmt: skip
         more = {f.name: copies * getattr(self, f.name) for f in fields(self) if f.name not in kept}
         return replace(self, **more)
 
@@ -126,7 +149,38 @@ def hold(costs: Costs, plan: Plan, stages: Stages) -> Held:
         frozen_dense_bytes=frozen.dense_bytes,
         frozen_expert_bytes=frozen.expert_bytes,
         frozen_largest_bytes=frozen.largest_bytes,
+        **(_one_by_one(costs, stages) if plan.goes_one_by_one else {}),
     )
+
+
+def _one_by_one(costs: Costs, stages: Stages) -> dict[str, Size]:
+    """What an optimizer sees of each stage that goes through its weights one by one, in their
+    order: the embedding first, the head last.
+    """
+    tied = np.where(np.asarray(costs.head.tied_parameters) > 0.0, 1.0, 0.0)
+    first, last = stages.first, stages.last
+    first = first + tied * last * (1.0 - stages.has_first)  # a table of the last stage's own
+    ends = ((first, costs.embedding.trained), (last, costs.head.trained))
+    blocks = list(zip(stages.layers, (b.trained for b in costs.blocks), strict=True))
+
+    def of_all(name: str) -> Size:
+        return summed(count * sizes[name] for count, sizes in (*ends, *blocks))
+
+    def largest(name: str, some: Iterable[tuple[Size, dict[str, Size]]]) -> Size:
+        found: Size = np.zeros_like(stages.index)
+        for count, sizes in some:
+            found = np.maximum(found, np.where(count > 0.0, sizes[name], 0.0))
+        return found
+
+    at_end, inside = largest(LARGEST, ends), largest(LARGEST, blocks)
+    return {
+        "tensors": of_all(TENSORS),
+        "matrices": of_all(MATRICES),
+        "sides": of_all(SIDES),
+        "expert_sides": of_all(EXPERT_SIDES),
+        "widest": np.maximum(at_end, inside),
+        "neighbours": np.maximum(at_end + inside, largest(NEIGHBOURS, blocks)),
+    }
 
 
 def _ways(plan: Plan, stage: int) -> tuple[Size, Size]:

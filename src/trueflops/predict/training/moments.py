@@ -20,7 +20,14 @@ from trueflops.graph.liveness import Live
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.costs import Costs
 from trueflops.predict.training.foreach import updates_by_lists
-from trueflops.predict.training.held import Backward, Holding, Keeper, Rank, keeper_of
+from trueflops.predict.training.held import (
+    Backward,
+    Holding,
+    Keeper,
+    Rank,
+    adafactor_of,
+    keeper_of,
+)
 from trueflops.predict.training.memory import Held
 from trueflops.predict.training.schedule import in_flight, weight_copies
 from trueflops.predict.training.stages import Stages
@@ -87,8 +94,11 @@ def stage_memory(
     """Everything one accelerator of each stage holds at its fullest moment."""
     law, tensors = profile.curve("allocator"), profile.curve("activations")
     by_lists = updates_by_lists(profile, plan)
-    rank = Rank(plan=plan, parameters=held, micro_batches=micro_batches, by_lists=by_lists)
     keeper = keeper_of(profile)
+    rank = Rank(
+        plan=plan, parameters=held, micro_batches=micro_batches, by_lists=by_lists,
+        adafactor=adafactor_of(profile, plan),
+    )  # fmt: skip
     stay = inputs_that_stay(costs, plan, stages, profile)
     copies = copies_that_stay(costs, plan, stages, profile)
     rank = replace(rank, parameters=replace(held, kept_bytes=held.kept_bytes + copies))

@@ -17,7 +17,7 @@ from trueflops.clock import Clock
 from trueflops.graph import Op, Tensor
 from trueflops.graph.kinds import Kind, Role
 from trueflops.model import Model
-from trueflops.model.parameters import Parameter
+from trueflops.model.parameters import Parameter, sides_of
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.training.memory import Held
 from trueflops.sizes import Size
@@ -68,17 +68,11 @@ def products(matrix: Matrix, dtype: str = "bf16") -> tuple[Op, ...]:
 
 def matrices_of(part: Parameter) -> Counter[Matrix]:
     """The matrices of a weight tensor, one for each expert; none of a vector."""
-    sizes = dict(part.dims)
-    count = sizes.pop("experts", 1)
-    # A projection maps to or from the hidden state; those inside MLA end with what they read.
-    side = sizes.get("hidden") or part.dims[-1][1]
-    other = 1
-    for size in sizes.values():
-        other *= size
-    other //= side
-    if "norm" in part.name or min(side, other) == 1:
+    sides = sides_of(part.name, part.dims)
+    if sides is None or min(sides.one, sides.other) == 1:
         return Counter()
-    return Counter({Matrix(float(min(side, other)), float(max(side, other))): count})
+    short, long = sorted((float(sides.one), float(sides.other)))
+    return Counter({Matrix(short, long): int(sides.matrices)})
 
 
 def _seconds_a_parameter(model: Model, dtype: str, clock: Clock, *, routed: bool) -> float:

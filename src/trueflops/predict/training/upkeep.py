@@ -10,10 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueflops.clock import Clock
+from trueflops.clock.host import waiting_for_host
 from trueflops.graph.program import NARROW
 from trueflops.model import Model
 from trueflops.plan import BYTES, Plan
-from trueflops.predict.training.foreach import Update, update_by_lists, updates_by_lists
+from trueflops.predict.training.adafactor import Adafactor
+from trueflops.predict.training.foreach import (
+    Update,
+    clip_lists,
+    update_by_lists,
+    updates_by_lists,
+)
+from trueflops.predict.training.held import adafactor_of, keeper_of
 from trueflops.predict.training.memory import Held
 from trueflops.predict.training.muon import newton_schulz_seconds
 from trueflops.predict.training.schedule import weight_copies
@@ -44,9 +52,10 @@ class Upkeep:
 
 def maintain(clock: Clock, model: Model, plan: Plan, held: Held, m: Size) -> Upkeep:
     """All of it, for m micro-batches."""
-    term, moved_bytes = _update(clock, model, plan, held)
+    adafactor = adafactor_of(clock.profile, plan)
+    term, moved_bytes = _update(clock, model, plan, held, adafactor)
     moved = _weight_casts(clock, plan, held, m) + _accumulation(clock, plan, held, m)
-    offloaded = _offload(clock, plan, held, m)
+    offloaded = _offload(clock, plan, held, adafactor, m)
     return Upkeep(
         update=term,
         update_joules=clock.power.memory_joules(moved_bytes),
@@ -96,10 +105,14 @@ def _gathered_copies(clock: Clock, plan: Plan, held: Held, m: Size) -> Size:
     return np.where(plan.zero >= 3, m * copied, 0.0)
 
 
-def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, Size]:
+def _update(
+    clock: Clock, model: Model, plan: Plan, held: Held, adafactor: Adafactor | None
+) -> tuple[Term, Size]:
     """Clip, then update: read gradients, read and write states, write weights. Beside it the bytes
     that move.
     """
+    if adafactor is not None:
+        return _update_in_calls(clock, plan, held, adafactor)
     if updates_by_lists(clock.profile, plan):
         seconds, moved = update_by_lists(clock, plan, _updated_here(plan, held))
         return leaf("optimizer", seconds, clock.profile.curve("eager"), "eager"), moved
@@ -112,6 +125,18 @@ def _update(clock: Clock, model: Model, plan: Plan, held: Held) -> tuple[Term, S
     return total("optimizer", leaf("update", seconds, law, "memory"), products), moved
 
 
+def _update_in_calls(
+    clock: Clock, plan: Plan, held: Held, adafactor: Adafactor
+) -> tuple[Term, Size]:
+    """Adafactor's calls one by one, on gradients that were clipped as a list."""
+    own = _updated_here(plan, held)
+    clipped = clip_lists(clock, plan, own)
+    updated = adafactor.update(clock, held, own)
+    seconds = clipped.seconds + updated.seconds
+    term = leaf("optimizer", seconds, clock.profile.curve("eager"), "eager")
+    return term, clipped.moved_bytes + updated.moved_bytes
+
+
 def _fused_update(clock: Clock, plan: Plan, held: Held) -> Update:
     """Three passes over the list of tensors: their norm, its scaling, the update."""
     gradient, weight = BYTES[plan.summed_dtype], BYTES[plan.trained_dtype]
@@ -121,7 +146,22 @@ def _fused_update(clock: Clock, plan: Plan, held: Held) -> Update:
     if not plan.has_master:
         each += weight  # the weights themselves are read and updated
     moved = _updated_here(plan, held) * each
-    return Update(clock.stream(moved, "optimizer", kernels=3.0), moved)
+    if not plan.goes_one_by_one:
+        return Update(clock.stream(moved, "optimizer", kernels=3.0), moved)
+    kernels = 2.0 + _updated_tensors(clock, plan, held)
+    seconds = clock.stream(moved, "optimizer", kernels=kernels)
+    host = kernels * clock.host.alone_seconds(None)
+    return Update(seconds + waiting_for_host(host, seconds), moved)
+
+
+def _updated_tensors(clock: Clock, plan: Plan, held: Held) -> Size:
+    """Kernels of a Lion: bitsandbytes' has one for each weight (bitsandbytes/optim/optimizer.py,
+    Optimizer8bit.step; csrc/ops.cu, LION); of flat pieces there is about one.
+    """
+    flat = np.asarray(plan.zero) >= keeper_of(clock.profile).flat_from
+    # ZeRO-1 gives whole weights to a rank, later stages a part of each.
+    some = np.where(np.asarray(plan.zero) == 1, held.states / np.maximum(held.all, 1.0), 1.0)
+    return np.where(flat, 1.0, np.maximum(held.tensors * some, 1.0))
 
 
 def _updated_here(plan: Plan, held: Held) -> Size:
@@ -129,24 +169,31 @@ def _updated_here(plan: Plan, held: Held) -> Size:
     return held.states * (1.0 - plan.offload_optimizer)
 
 
-def _offload(clock: Clock, plan: Plan, held: Held, m: Size) -> dict[str, Size]:
+def _offload(
+    clock: Clock, plan: Plan, held: Held, adafactor: Adafactor | None, m: Size
+) -> dict[str, Size]:
     """What lives in host memory or on drives: states are updated there, and waited for; weights,
     activations, and gradients on their way out can hide.
 
     Adam runs on the host's cores (DeepSpeedCPUAdam, ZeRO-Offload, arXiv 2101.06840 §4.1): it reads
     the gradient, reads and writes the states, and writes weights that travel back meanwhile.
+    Adafactor's calls pass over what is as large as the weights many times.
     """
     if not plan.offloads:
         return dict.fromkeys(("waited", "streamed", "lane_bytes", "host_bytes"), 0.0)
     nvme = plan.offload_to == "nvme"
     updated = held.states * plan.offload_optimizer
     states, made = updated * plan.state_bytes, updated * BYTES[plan.trained_dtype]
+    passed_over: Size = 0.0
+    if adafactor is not None:
+        states = states + adafactor.state_bytes(held) * plan.offload_optimizer
+        passed_over = adafactor.passes_bytes * updated
     gradients = held.gradients * BYTES[plan.summed_dtype] * plan.offload_optimizer
     weights = held.weights * BYTES[plan.trained_dtype] + held.own_frozen_bytes
     weights = weights * plan.offload_parameters
     activations = held.kept_bytes * plan.offload_activations
     read = updated * BYTES[plan.summed_dtype]
-    adam = clock.host_update(read + 2.0 * states + made)
+    adam = clock.host_update(read + 2.0 * states + made + passed_over)
     waited = np.maximum(adam, clock.host_copy(made))
     if nvme:  # states are fetched from the drives and put back
         waited = waited + clock.host_copy(2.0 * states, nvme)

@@ -24,6 +24,12 @@ EIGHT_BIT: Final = re.compile(
     r"adamw?(?:_torch|_bnb)?[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?adam|bnb_8bit"
 )
 """As bitsandbytes, torchao and transformers name it (training_args.py: OptimizerNames)."""
+OTHERS: Final = (
+    (re.compile(r"lion[ _-]?8[ _-]?bit|8[ _-]?bit (?:paged )?lion\b"), "lion-8bit"),
+    (re.compile(r"(?<![a-z])lion(?![a-z])"), "lion"),
+    (re.compile(r"(?<!galore_)(?<![a-z])adafactor"), "adafactor"),
+)
+"""Of which there are two: beside fp32 weights, and of narrow ones alone."""
 AUTOCASTING: Final = (
     "plain", "compiled", "transformers", "transformers-compiled", "trainer", "fsdp2",
     "fsdp2-compiled",
@@ -56,6 +62,8 @@ def read_dtypes(row: Row, chip: Accelerator, framework: str, *, moe: bool) -> di
 
 def _optimizer(notes: str, *, narrow: bool) -> str:
     """AdamW unless the notes name another; narrow weights alone have no wide copy."""
+    if other := next((name for words, name in OTHERS if words.search(notes)), ""):
+        return f"{other}-bf16" if narrow else other
     if EIGHT_BIT.search(notes):
         return "adamw-8bit-bf16" if narrow else "adamw-8bit"
     if narrow:

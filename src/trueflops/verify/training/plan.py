@@ -60,8 +60,8 @@ OFFLOADS: Final = re.compile(
     r"zero[- ]?offload|(?:cpu|nvme|optimizer|param\w*)?[-_+ ]*offload.*|zero-?infinity.*"
 )
 IN_BACKWARD: Final = re.compile(r"optim\w*[ _-]in[ _-](?:the )?(?:bwd|backward)|\blomo\b")
-PAGED: Final = re.compile(r"paged[ _-]?adam")
-OPTIMIZER: Final = re.compile(r"adam|sgd|optimizer")
+PAGED: Final = re.compile(r"paged[ _-]?(?:adam|lion)")
+OPTIMIZER: Final = re.compile(r"adam|sgd|(?<![a-z])lion(?![a-z])|adafactor|optimizer")
 NO_OFFLOAD: Final = re.compile(r"\b(?:no|without|w/o) (?:cpu )?offload")
 OVERLAPS: Final = re.compile(r"overlap-grad-reduce|overlap_comm(?!\W{1,4}false)")
 BLOCKING: Final = re.compile(r"cuda_launch_blocking ?= ?1")

@@ -15,6 +15,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
+from trueflops.errors import BadInput
+from trueflops.language import say
+from trueflops.plan import BYTES, Plan
+from trueflops.predict.training.adafactor import Adafactor
 from trueflops.predict.training.held.deepspeed import DeepSpeed, MegatronDeepSpeed
 from trueflops.predict.training.held.either import ByStage
 from trueflops.predict.training.held.fsdp import Fsdp1, Fsdp2, Fsdp2WithLogits
@@ -26,7 +32,7 @@ from trueflops.predict.training.held.rank import Backward, Holding, Keeper, Rank
 from trueflops.predict.training.held.torch_ddp import TorchDdp
 from trueflops.profile import Profile
 
-__all__ = ["Backward", "Holding", "Keeper", "Rank", "keeper_of"]
+__all__ = ["Backward", "Holding", "Keeper", "Rank", "adafactor_of", "keeper_of"]
 
 KEEPERS: Final[Mapping[str, Keeper]] = MappingProxyType(
     {
@@ -48,3 +54,23 @@ def keeper_of(profile: Profile) -> Keeper:
     """That of the profile's framework; the paper's, where no code is known."""
     said = profile.curve("framework").values
     return next((k for name, k in KEEPERS.items() if said[f"held_by_{name}"]), Paper())
+
+
+def adafactor_of(profile: Profile, plan: Plan) -> Adafactor | None:
+    """The framework's, where the plan asks for one."""
+    if not plan.factored:
+        return None
+    keeper, zero = keeper_of(profile), np.asarray(plan.zero)
+    if np.any((zero >= keeper.dtensors_from) & (np.asarray(plan.dp_shard * plan.cp) > 1)):
+        raise BadInput(
+            say(
+                "--optimizer {optimizer}: neither torch.optim's nor transformers' Adafactor runs "
+                "on the DTensors of fully_shard; write --zero 0 or 1, or --framework fsdp (FSDP1)",
+                optimizer=plan.optimizer,
+            )
+        )
+    return Adafactor(
+        wide=bool(profile.curve("framework")["wide_adafactor"]),
+        narrow=not plan.has_master and BYTES[plan.trained_dtype] < BYTES["fp32"],
+        flat=zero >= keeper.flat_from,
+    )

@@ -18,7 +18,13 @@ from typing import Any, Final
 import numpy as np
 
 from trueflops.plan import BYTES
-from trueflops.predict.training.held.rank import Backward, Holding, NamedLogits, Rank
+from trueflops.predict.training.held.rank import (
+    NEVER,
+    Backward,
+    Holding,
+    NamedLogits,
+    Rank,
+)
 from trueflops.sizes import Size
 
 BUCKET: Final = 5e8  # elements: config.py, reduce_bucket_size
@@ -31,6 +37,8 @@ class DeepSpeed:
     """`deepspeed.initialize` with its default configuration."""
 
     casts = False
+    flat_from = 1  # groups are flattened before they are divided (stage_1_and_2.py; stage3.py)
+    dtensors_from = NEVER
     looks_ahead = False
     torch_loss = True
     names_logits: NamedLogits = ""
@@ -93,7 +101,7 @@ class DeepSpeed:
         widened = np.where(_without_zero(rank), whole, widened)
         return Holding(
             gradients=widened - np.where(third, 0.0, before.gradients),
-            buffers=rank.temporaries - np.where(third, 0.0, before.buffers),
+            buffers=rank.updating(at_once) - np.where(third, 0.0, before.buffers),
         )
 
     def bucket(self, rank: Rank) -> Size:

@@ -23,6 +23,8 @@ class ByStage:
     def __init__(self, whole: Keeper, shared: Keeper) -> None:
         self.whole, self.shared = whole, shared
         self.casts = whole.casts
+        self.dtensors_from = min(whole.dtensors_from, shared.dtensors_from)
+        self.flat_from = min(whole.flat_from, shared.flat_from)
         self.looks_ahead = shared.looks_ahead
         self.torch_loss = whole.torch_loss
         self.names_logits = whole.names_logits

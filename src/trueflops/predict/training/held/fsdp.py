@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trueflops.predict.training.held.rank import Backward, Holding, NamedLogits, Rank
+from trueflops.predict.training.held.rank import (
+    NEVER,
+    Backward,
+    Holding,
+    NamedLogits,
+    Rank,
+)
 from trueflops.sizes import Size
 
 
@@ -27,6 +33,8 @@ class _Fsdp:
     """What both have in common."""
 
     casts = False
+    flat_from = NEVER
+    dtensors_from = NEVER
     looks_ahead = True
     torch_loss = True
     names_logits: NamedLogits = ""
@@ -45,7 +53,7 @@ class _Fsdp:
         """Shares of all gradients; nothing is gathered."""
         made = rank.parameters.gradients * rank.weight_bytes * (1.0 - rank.accumulates)
         stays = 1.0 - rank.lets_go
-        return Holding(gradients=made * stays, buffers=rank.temporaries * stays)
+        return Holding(gradients=made * stays, buffers=rank.beside_update)
 
     def bucket(self, rank: Rank) -> None:
         """Units are reduced one by one."""
@@ -65,6 +73,8 @@ class _Fsdp:
 
 class Fsdp2(_Fsdp):
     """fully_shard: gathered into one buffer and copied out of it (_fsdp_collectives.py)."""
+
+    dtensors_from = 2
 
     def forward(self, rank: Rank, block: Size) -> Holding:
         """The unit, and the buffer it came in, which is held until the next one has come."""
@@ -115,7 +125,11 @@ class Fsdp2WithLogits(Fsdp2):
 
 
 class Fsdp1(_Fsdp):
-    """FullyShardedDataParallel: a unit is one flat parameter (_flat_param.py)."""
+    """FullyShardedDataParallel: a unit is one flat parameter (_flat_param.py), of which a rank has
+    a piece that knows no rows.
+    """
+
+    flat_from = 2
 
     def forward(self, rank: Rank, block: Size) -> Holding:
         """The unit."""

@@ -20,7 +20,13 @@ import numpy as np
 
 from trueflops import units
 from trueflops.plan import BYTES
-from trueflops.predict.training.held.rank import Backward, Holding, NamedLogits, Rank
+from trueflops.predict.training.held.rank import (
+    NEVER,
+    Backward,
+    Holding,
+    NamedLogits,
+    Rank,
+)
 from trueflops.predict.training.schedule import weight_copies
 from trueflops.sizes import Size
 
@@ -41,6 +47,8 @@ class Megatron:
     """DistributedDataParallel and get_megatron_optimizer of megatron-core."""
 
     casts = False
+    flat_from = 1  # distrib_optimizer.py: pieces of one buffer
+    dtensors_from = NEVER
     looks_ahead = False
     torch_loss = False
     names_logits: NamedLogits = ""
@@ -103,6 +111,8 @@ class MegatronFsdp:
     """
 
     casts = False
+    flat_from = 2
+    dtensors_from = NEVER
     looks_ahead = False
     torch_loss = False
     names_logits: NamedLogits = ""

@@ -7,7 +7,13 @@ and those that autograd made in 16 bits are added to it when a micro-batch's bac
 
 from __future__ import annotations
 
-from trueflops.predict.training.held.rank import Backward, Holding, NamedLogits, Rank
+from trueflops.predict.training.held.rank import (
+    NEVER,
+    Backward,
+    Holding,
+    NamedLogits,
+    Rank,
+)
 from trueflops.sizes import Size
 
 
@@ -15,6 +21,8 @@ class Nanotron:
     """With accumulate_grad_in_fp32, its examples' choice."""
 
     casts = False
+    flat_from = 1  # optim/zero.py: pieces of flat tensors
+    dtensors_from = NEVER
     looks_ahead = False
     torch_loss = False
     names_logits: NamedLogits = ""

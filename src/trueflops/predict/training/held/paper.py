@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trueflops.predict.training.held.rank import Backward, Holding, NamedLogits, Rank
+from trueflops.predict.training.held.rank import (
+    NEVER,
+    Backward,
+    Holding,
+    NamedLogits,
+    Rank,
+)
 from trueflops.predict.training.schedule import weight_copies
 from trueflops.sizes import Size
 
@@ -17,6 +23,8 @@ class Paper:
     """What the paper's formulas say."""
 
     casts = True
+    flat_from = NEVER
+    dtensors_from = NEVER
     looks_ahead = False
     torch_loss = False
     names_logits: NamedLogits = ""
@@ -58,8 +66,8 @@ class Paper:
         return Holding()
 
     def step(self, rank: Rank) -> Holding:
-        """Nothing more."""
-        return Holding()
+        """What the update makes."""
+        return Holding(buffers=rank.beside_update)
 
     def bucket(self, rank: Rank) -> None:
         """None that holds up anything."""

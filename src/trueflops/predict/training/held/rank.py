@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
 from trueflops.plan import BYTES, Plan
+from trueflops.predict.training.adafactor import Adafactor
 from trueflops.predict.training.foreach import temporary_bytes
 from trueflops.predict.training.memory import Held
 from trueflops.sizes import Size
 
+NEVER: Final = 4  # a stage that there is not
 NamedLogits = Literal["", "narrow", "wide"]
 
 
@@ -23,6 +25,7 @@ class Rank:
     parameters: Held
     micro_batches: Size
     by_lists: bool  # the optimizer walks over lists of tensors
+    adafactor: Adafactor | None = None
 
     @property
     def weight_bytes(self) -> float:
@@ -72,13 +75,28 @@ class Rank:
     @property
     def states(self) -> Size:
         """Bytes of optimizer states on the device."""
-        return self.parameters.states * self.plan.state_bytes * self.on_device
+        own = self.parameters.states * self.plan.state_bytes
+        if self.adafactor is not None:
+            own = own + self.adafactor.state_bytes(self.parameters)
+        return own * self.on_device
+
+    @property
+    def beside_update(self) -> Size:
+        """The same where weights may be updated in the backward: lists then have one."""
+        return self.temporaries * (1.0 if self.adafactor is not None else 1.0 - self.lets_go)
 
     @property
     def temporaries(self) -> Size:
         """The roots of the variances, whole, while AdamW over lists updates the weights
-        (torch/optim/adam.py, _multi_tensor_adam: exp_avg_sq_sqrt).
+        (torch/optim/adam.py, _multi_tensor_adam: exp_avg_sq_sqrt); what Adafactor makes of a
+        weight.
         """
+        return self.updating()
+
+    def updating(self, piece: Size | None = None) -> Size:
+        """The same, where the optimizer is given flat pieces of so many elements at a time."""
+        if self.adafactor is not None:
+            return self.adafactor.temporary_bytes(self.parameters, piece) * self.on_device
         if not self.by_lists:
             return 0.0
         return temporary_bytes(self.plan, self.parameters.states) * self.on_device
@@ -127,6 +145,12 @@ class Keeper(Protocol):
     """Which logits whoever calls the model has a name for while the backward runs: those that the
     head made, or what they were widened to.
     """
+
+    flat_from: int
+    """The ZeRO stage from which on the optimizer is given flat pieces of weights, no matrices."""
+
+    dtensors_from: int
+    """The same, from which on they are DTensors, which not every optimizer runs on."""
 
     looks_ahead: bool
     """Whether beside a block at work the next one's weights or the last one's gradients wait."""

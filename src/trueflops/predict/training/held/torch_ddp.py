@@ -11,7 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from trueflops.plan import BYTES
-from trueflops.predict.training.held.rank import Backward, Holding, NamedLogits, Rank
+from trueflops.predict.training.held.rank import (
+    NEVER,
+    Backward,
+    Holding,
+    NamedLogits,
+    Rank,
+)
 from trueflops.sizes import Size
 
 
@@ -19,6 +25,8 @@ class TorchDdp:
     """torch.nn.parallel.DistributedDataParallel with gradient_as_bucket_view=False."""
 
     casts = True
+    flat_from = NEVER
+    dtensors_from = NEVER
     looks_ahead = False
     torch_loss = True
     names_logits: NamedLogits = ""
@@ -55,7 +63,7 @@ class TorchDdp:
         """All gradients, and the optimizer's temporaries."""
         made = rank.parameters.all * rank.weight_bytes * (1.0 - rank.accumulates)
         stays = 1.0 - rank.lets_go
-        return Holding(gradients=made * stays, buffers=rank.temporaries * stays)
+        return Holding(gradients=made * stays, buffers=rank.beside_update)
 
     def bucket(self, rank: Rank) -> None:
         """None that holds up anything."""
