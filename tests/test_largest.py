@@ -73,6 +73,19 @@ def test_the_largest_micro_batch_divides_a_replicas_share(
         assert more["memory"]["high"] > more["capacity_bytes"]
 
 
+def test_the_plan_may_be_a_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "tuned.yaml"
+    config.write_text(
+        "base_model: unsloth/Llama-3.2-1B\nadapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+        "sequence_len: 2048\nmicro_batch_size: 2\ngradient_accumulation_steps: 12\nbf16: true\n"
+        "datasets:\n  - path: some/text\n    type: alpaca\n"
+    )
+    words = ("train", "Llama-3.2-1B", "--on", "1xH100", "--from", str(config))
+    found = answer(capsys, *words, "--micro-batch", "largest")
+    assert 24 % int(found["plan"]["micro_batch"]) == 0
+    assert int(found["plan"]["micro_batch"]) > 2
+
+
 def test_positions_that_are_learned_end_the_sequence(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "train", "GPT-2", "--on", "1xH100", "--dp", "1", "--seq", "longest")
     assert any("1,024 fit, and there are no more" in note for note in found["notes"])

@@ -54,7 +54,7 @@ def _lengths(options: argparse.Namespace) -> Sequence[int]:
 
 def _micro_batches(options: argparse.Namespace, ask: Ask) -> Sequence[int]:
     """What divides a replica's share of the global batch."""
-    if searched(options):
+    if _left_open(options):
         raise BadInput(
             say(
                 "--micro-batch largest: a search chooses it for speed; give a plan beside it, as "
@@ -87,7 +87,7 @@ def _settled(
 
     with Waiting(say("looking for the largest that fits")):
         most = largest(numbers, surely)
-        hoped = None if searched(options) else largest(numbers, perhaps)
+        hoped = None if _left_open(options) else largest(numbers, perhaps)
     return _with(options, name, most or numbers[0]), [_told(name, numbers, most, hoped)]
 
 
@@ -104,6 +104,11 @@ def _told(name: str, numbers: Sequence[int], surely: int | None, hoped: int | No
     if hoped is not None and hoped != surely:
         note += say("; by the middle of the interval {hoped:,} would", hoped=hoped)
     return note
+
+
+def _left_open(options: argparse.Namespace) -> bool:
+    """Whether the plan is searched: neither flags nor a file spell one out."""
+    return options.from_file is None and searched(options)
 
 
 def _with(options: argparse.Namespace, name: str, value: Any) -> argparse.Namespace:
