@@ -16,6 +16,7 @@ shares.py which part of every weight a rank holds; pieces.py: which layers a sta
 
 from trueflops.plan.plan import BYTES as BYTES
 from trueflops.plan.plan import NUMERIC as NUMERIC
+from trueflops.plan.plan import ONE_8BIT as ONE_8BIT
 from trueflops.plan.plan import OPTIMIZERS as OPTIMIZERS
 from trueflops.plan.plan import Optimizer as Optimizer
 from trueflops.plan.plan import Plan as Plan

@@ -62,6 +62,7 @@ class Optimizer:
     note: str
     one_by_one: bool = False  # its Python walks over the weights, one at a time
     factored: bool = False  # beside that, second moments of rows and columns: adafactor.py
+    blockwise: int = 0  # moments in 8 bits: predict/training/blockwise.py
 
     def bytes_per_parameter(self, parameter_bytes: float) -> float:
         """States, and the master copy where the weights themselves are narrower."""
@@ -69,7 +70,7 @@ class Optimizer:
         return self.state_bytes + (self.master_bytes if narrower else 0.0)
 
 
-_ONE_8BIT: Final = 1.0 + BYTES["fp32"] / 256.0
+ONE_8BIT: Final = 1.0 + BYTES["fp32"] / 256.0
 """A moment in 8 bits and, for every 256 of them, their largest in fp32 (bitsandbytes/optim/
 optimizer.py, Optimizer1State.init_state: state1 and absmax1)."""
 
@@ -79,16 +80,37 @@ OPTIMIZERS: Final[Mapping[str, Optimizer]] = MappingProxyType(
         for o in (
             Optimizer("adamw", 8.0, 4.0, "two fp32 moments and fp32 weights (ZeRO, 1910.02054)"),
             Optimizer("adamw-bf16", 4.0, 0.0, "two bf16 moments, no master copy"),
-            Optimizer("adamw-8bit", 2.0, 4.0, "two 8-bit moments, fp32 weights (arXiv 2110.02861)"),
             Optimizer(
-                "adamw-8bit-bf16", 2.0, 0.0, "two 8-bit moments, no master copy (bitsandbytes)"
+                "adamw-8bit",
+                2 * ONE_8BIT,
+                4.0,
+                "two 8-bit moments, fp32 weights",
+                True,
+                blockwise=2,
+            ),
+            Optimizer(
+                "adamw-8bit-bf16",
+                2 * ONE_8BIT,
+                0.0,
+                "two 8-bit moments, no master copy",
+                True,
+                blockwise=2,
             ),
             Optimizer("sgd", 4.0, 4.0, "fp32 momentum and weights"),
             Optimizer("muon", 4.0, 4.0, "fp32 momentum and weights, Newton–Schulz steps"),
             Optimizer("lion", 4.0, 4.0, "one fp32 moment and weights (arXiv 2302.06675)", True),
             Optimizer("lion-bf16", 4.0, 0.0, "one fp32 moment, no master (bitsandbytes)", True),
-            Optimizer("lion-8bit", _ONE_8BIT, 4.0, "one 8-bit moment, fp32 weights", True),
-            Optimizer("lion-8bit-bf16", _ONE_8BIT, 0.0, "one 8-bit moment, no master copy", True),
+            Optimizer(
+                "lion-8bit", ONE_8BIT, 4.0, "one 8-bit moment, fp32 weights", True, blockwise=1
+            ),
+            Optimizer(
+                "lion-8bit-bf16",
+                ONE_8BIT,
+                0.0,
+                "one 8-bit moment, no master copy",
+                True,
+                blockwise=1,
+            ),
             Optimizer(
                 "adafactor", 0.0, 4.0, "rows, columns, fp32 weights (arXiv 1804.04235)", True, True
             ),
@@ -211,6 +233,11 @@ class Plan:
     def factored(self) -> bool:
         """Whether second moments are kept of rows and columns alone."""
         return self._optimizer.factored
+
+    @property
+    def blockwise(self) -> int:
+        """How many moments are kept in 8 bits."""
+        return self._optimizer.blockwise
 
     @property
     def _optimizer(self) -> Optimizer:

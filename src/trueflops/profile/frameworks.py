@@ -36,7 +36,7 @@ OF_THE_STEP: Final = (
     "slower_on_several",
     "accumulation", "request_error", "request_later", "dispatch_units", "int8_speed", "flash",
     "captures", "experts_error", "slower", "gathered_copies", "foreach", "clips", "pads_vocabulary",
-    "wide_adafactor", "frozen_inputs", "checkpoints", "gathered_stays", "attention_copies",
+    "trainers_optimizer", "frozen_inputs", "checkpoints", "gathered_stays", "attention_copies",
 )  # fmt: skip
 _WORDS: Final = (
     "attention", "attention_speed", "attention_speed_64", "all_reduce", "cache8", "odd_heads",

@@ -312,10 +312,10 @@ def _computed(piece: PieceCost, phase: str) -> Size:
 
 def _longest_update(parameters: Size, keys: Plan, clock: Clock) -> Size:
     """Of a rank that shares with nobody: every byte of its states and gradients moved so often as
-    an optimizer over lists does, at half the memory's bandwidth. Newton–Schulz steps, and whole
-    tensors that Adafactor's temporaries move: for ever.
+    an optimizer over lists does, at half the memory's bandwidth. Newton–Schulz steps, whole
+    tensors that Adafactor's temporaries move, searches for 8-bit moments: for ever.
     """
-    if keys.optimizer == "muon" or keys.factored:
+    if keys.optimizer == "muon" or keys.factored or keys.blockwise:
         return np.inf
     moved = PASSES * (keys.state_bytes + 2.0 * BYTES["fp32"]) * np.max(parameters, axis=0)
     return moved / (0.5 * clock.chip.need("memory.bandwidth"))

@@ -26,6 +26,7 @@ from trueflops.predict.training.held import (
     Keeper,
     Rank,
     adafactor_of,
+    blockwise_of,
     keeper_of,
 )
 from trueflops.predict.training.memory import Held
@@ -97,7 +98,7 @@ def stage_memory(
     keeper = keeper_of(profile)
     rank = Rank(
         plan=plan, parameters=held, micro_batches=micro_batches, by_lists=by_lists,
-        adafactor=adafactor_of(profile, plan),
+        adafactor=adafactor_of(profile, plan), blockwise=blockwise_of(profile, plan),
     )  # fmt: skip
     stay = inputs_that_stay(costs, plan, stages, profile)
     copies = copies_that_stay(costs, plan, stages, profile)

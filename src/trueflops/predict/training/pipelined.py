@@ -29,7 +29,7 @@ from trueflops.graph.liveness import Live
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.costs import Costs, PieceCost, training_pass
 from trueflops.predict.training.foreach import updates_by_lists
-from trueflops.predict.training.held import Rank, adafactor_of, keeper_of
+from trueflops.predict.training.held import Rank, adafactor_of, blockwise_of, keeper_of
 from trueflops.predict.training.memory import hold
 from trueflops.predict.training.moments import backward_moments, torch_loss
 from trueflops.predict.training.sent import Part as Layers
@@ -93,6 +93,7 @@ class _Walk:
         self.rank = Rank(
             plan=plan, parameters=held, micro_batches=float(m), by_lists=by_lists,
             adafactor=adafactor_of(trainer.profile, plan),
+            blockwise=blockwise_of(trainer.profile, plan),
         )  # fmt: skip
         self.plan, self.stage, self.m = plan, stage, m
         self.boundary = _number(costs.boundary_bytes)

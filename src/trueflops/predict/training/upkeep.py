@@ -21,7 +21,7 @@ from trueflops.predict.training.foreach import (
     update_by_lists,
     updates_by_lists,
 )
-from trueflops.predict.training.held import adafactor_of, keeper_of
+from trueflops.predict.training.held import adafactor_of, blockwise_of, keeper_of
 from trueflops.predict.training.memory import Held
 from trueflops.predict.training.muon import newton_schulz_seconds
 from trueflops.predict.training.schedule import weight_copies
@@ -150,13 +150,15 @@ def _fused_update(clock: Clock, plan: Plan, held: Held) -> Update:
         return Update(clock.stream(moved, "optimizer", kernels=3.0), moved)
     kernels = 2.0 + _updated_tensors(clock, plan, held)
     seconds = clock.stream(moved, "optimizer", kernels=kernels)
+    if (blockwise := blockwise_of(clock.profile, plan)) is not None:
+        seconds = np.maximum(seconds, blockwise.seconds(clock, held, 1.0 - plan.offload_optimizer))
     host = kernels * clock.host.alone_seconds(None)
     return Update(seconds + waiting_for_host(host, seconds), moved)
 
 
 def _updated_tensors(clock: Clock, plan: Plan, held: Held) -> Size:
-    """Kernels of a Lion: bitsandbytes' has one for each weight (bitsandbytes/optim/optimizer.py,
-    Optimizer8bit.step; csrc/ops.cu, LION); of flat pieces there is about one.
+    """Kernels of bitsandbytes, one for each weight (bitsandbytes/optim/optimizer.py,
+    Optimizer8bit.step); of flat pieces there is about one.
     """
     flat = np.asarray(plan.zero) >= keeper_of(clock.profile).flat_from
     # ZeRO-1 gives whole weights to a rank, later stages a part of each.

@@ -21,6 +21,7 @@ from trueflops.errors import BadInput
 from trueflops.language import say
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.training.adafactor import Adafactor
+from trueflops.predict.training.blockwise import Blockwise
 from trueflops.predict.training.held.deepspeed import DeepSpeed, MegatronDeepSpeed
 from trueflops.predict.training.held.either import ByStage
 from trueflops.predict.training.held.fsdp import Fsdp1, Fsdp2, Fsdp2WithLogits
@@ -32,7 +33,7 @@ from trueflops.predict.training.held.rank import Backward, Holding, Keeper, Rank
 from trueflops.predict.training.held.torch_ddp import TorchDdp
 from trueflops.profile import Profile
 
-__all__ = ["Backward", "Holding", "Keeper", "Rank", "adafactor_of", "keeper_of"]
+__all__ = ["Backward", "Holding", "Keeper", "Rank", "adafactor_of", "blockwise_of", "keeper_of"]
 
 KEEPERS: Final[Mapping[str, Keeper]] = MappingProxyType(
     {
@@ -70,7 +71,15 @@ def adafactor_of(profile: Profile, plan: Plan) -> Adafactor | None:
             )
         )
     return Adafactor(
-        wide=bool(profile.curve("framework")["wide_adafactor"]),
+        wide=bool(profile.curve("framework")["trainers_optimizer"]),
         narrow=not plan.has_master and BYTES[plan.trained_dtype] < BYTES["fp32"],
         flat=zero >= keeper.flat_from,
     )
+
+
+def blockwise_of(profile: Profile, plan: Plan) -> Blockwise | None:
+    """Of a plan whose moments are 8 bits wide."""
+    if not plan.blockwise:
+        return None
+    whole = np.asarray(plan.zero) < keeper_of(profile).flat_from
+    return Blockwise(plan.blockwise, whole * profile.curve("framework")["trainers_optimizer"])

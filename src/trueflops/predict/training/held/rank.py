@@ -9,6 +9,7 @@ import numpy as np
 
 from trueflops.plan import BYTES, Plan
 from trueflops.predict.training.adafactor import Adafactor
+from trueflops.predict.training.blockwise import Blockwise
 from trueflops.predict.training.foreach import temporary_bytes
 from trueflops.predict.training.memory import Held
 from trueflops.sizes import Size
@@ -26,6 +27,7 @@ class Rank:
     micro_batches: Size
     by_lists: bool  # the optimizer walks over lists of tensors
     adafactor: Adafactor | None = None
+    blockwise: Blockwise | None = None
 
     @property
     def weight_bytes(self) -> float:
@@ -78,6 +80,8 @@ class Rank:
         own = self.parameters.states * self.plan.state_bytes
         if self.adafactor is not None:
             own = own + self.adafactor.state_bytes(self.parameters)
+        if self.blockwise is not None:
+            own = own + self.blockwise.state_bytes(self.parameters)
         return own * self.on_device
 
     @property
