@@ -10,7 +10,7 @@ pipelined.py      the same as torch's pipelining runs one plan, task by task
 communication.py  between replicas and stages; sent.py: bytes, as torch's engine sends them;
                   through_one.py: those that pass DataParallel's first device, or a server
 upkeep.py         weights, gradients, states: casts, sums, offload, the update: foreach.py, muon.py,
-                  adafactor.py
+                  adafactor.py, blockwise.py
 slowest_chip.py   waiting for the slowest of all ranks
 step_terms.py     the step's parts as a tree
 memory.py         parameters and activations of a stage
