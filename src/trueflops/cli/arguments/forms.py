@@ -12,16 +12,17 @@ from typing import Any
 from trueflops.cli.arguments import parse, parser
 from trueflops.cli.arguments.flags import flag_of, key_of
 from trueflops.cli.arguments.links import rounds, slower, thinner
-from trueflops.cli.arguments.several import Several, degrees, zero_stages
+from trueflops.cli.arguments.several import Several, degrees, degrees_or_largest, zero_stages
 from trueflops.cli.arguments.shared import integer, natural, percentage, real, share, whole
 from trueflops.errors import BadInput, printable
 from trueflops.language import say
 from trueflops.web.allowed import COMMANDS, may_be_asked
 from trueflops.web.forms import Field, Form
 
-# Types that read a number, and refuse all else.
+# Types that read a number, and refuse all else but for a word of their own.
 _NUMBERS = (
-    whole, integer, real, share, percentage, degrees, zero_stages, natural, rounds, slower, thinner,
+    whole, integer, real, share, percentage, degrees, degrees_or_largest, zero_stages, natural,
+    rounds, slower, thinner,
 )  # fmt: skip
 
 
