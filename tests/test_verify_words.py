@@ -304,11 +304,11 @@ class TestFrameworks:
     @pytest.mark.parametrize(
         ("framework", "notes", "optimizer", "bytes_each"),
         [
-            ("torchtune", "PagedAdamW8bit", "adamw-8bit-bf16", 2.0),
-            ("DeepSpeed", "optim adamw_8bit", "adamw-8bit", 6.0),
-            ("DeepSpeed", "optimizer adamw_torch_8bit", "adamw-8bit", 6.0),
+            ("torchtune", "PagedAdamW8bit", "adamw-8bit-bf16", 2 * (1.0 + 4.0 / 256)),
+            ("DeepSpeed", "optim adamw_8bit", "adamw-8bit", 4.0 + 2 * (1.0 + 4.0 / 256)),
+            ("DeepSpeed", "optimizer adamw_torch_8bit", "adamw-8bit", 4.0 + 2 * (1.0 + 4.0 / 256)),
             ("torchtune", "8-bit weights", "adamw-bf16", 4.0),
-            ("DeepSpeed", "optim paged_lion_8bit", "lion-8bit", 5.0 + 4.0 / 256),
+            ("DeepSpeed", "optim paged_lion_8bit", "lion-8bit", 4.0 + (1.0 + 4.0 / 256)),
             ("DeepSpeed", "Lion, 2 million steps", "lion", 8.0),
             ("torchtune", "optimizer Adafactor", "adafactor-bf16", 0.0),
             ("DeepSpeed", "galore_adafactor, a million steps", "adamw", 12.0),
