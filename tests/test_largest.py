@@ -98,6 +98,7 @@ def test_positions_that_are_learned_end_the_sequence(capsys: pytest.CaptureFixtu
         (("train", "Llama-3.1-8B", "--on", "8xH100", "--micro-batch", "largest"), "--dp 8"),
         (("train", "any"), "--on RTX4090"),
         (("infer", "any", "--on", "any"), "--on RTX4090"),
+        (("infer", "any", "--on", "RTX4090", "--weights", "awq"), "write int4"),
         (("infer", "any", "--on", "RTX4090", "--explain"), "does not read --explain"),
         (("train", "any", "--on", "RTX4090", "--emit", "megatron", "x"), "does not read --emit"),
     ],
@@ -122,6 +123,12 @@ def test_the_largest_models_come_first_and_answer_in_time(
     assert found["without"]["too large"] > 0
     assert found["without"]["too slow"] > 0
     assert found["smaller"] > 0
+
+
+def test_narrower_formats_hold_larger_models(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("infer", "any", "--on", "RTX4090", "--engine", "llama.cpp", "--top", "1", "--weights")
+    wide, narrow = (answer(capsys, *words, each)["models"][0] for each in ("q4_0", "q2_k"))
+    assert narrow["parameters"] > 24 * 2**30 * 8 / 4 > wide["parameters"]
 
 
 def test_models_are_trained_with_the_plan_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,8 +159,8 @@ def test_where_nothing_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_all_models_are_refused_for_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["infer", "any", "--on", "RTX4090", "--weights", "awq"]) == 1
-    assert "write int4" in " ".join(capsys.readouterr().err.split())
+    assert main(["infer", "any", "--on", "RTX4090", "--gpu-layers", "10"]) == 1
+    assert "--engine llama.cpp" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_sweep_tells_the_length_and_refuses_any(tmp_path: Path) -> None:

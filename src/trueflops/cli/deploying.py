@@ -25,7 +25,7 @@ from trueflops.interop.engines.drafts import FIELDS as DRAFTS
 from trueflops.interop.engines.files import RELEASES, checkpoint_line
 from trueflops.interop.engines.told import check_switch
 from trueflops.language import ENGLISH, say, speaking
-from trueflops.model import known_model, read_model
+from trueflops.model import another_model, known_model, read_model
 from trueflops.model.checkpoints import format_in, in_format
 from trueflops.plan.serving import DEGREES, shares_experts
 from trueflops.predict import ServingPoint
@@ -206,11 +206,8 @@ class Deployment:
                 engine=said.engine,
             )
         )
-        if _is_name(said.model) and (other := known_model(said.model)) not in (None, model.name):
-            self.notes.append(
-                say("{where} starts {other}: the answer is of {model}, as you asked for",
-                    where=where, other=other, model=model.name)
-            )  # fmt: skip
+        other = known_model(said.model) if _is_name(said.model) else None
+        self.notes += another_model(where, other, model)
         self.notes += [
             say("{where}: {word} is ignored", where=where, word=printable(word))
             for word in said.ignored

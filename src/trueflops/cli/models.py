@@ -19,6 +19,7 @@ from trueflops.cli.question import cluster_of, question_of
 from trueflops.cli.replies import give
 from trueflops.cli.unread import refuse_unread
 from trueflops.errors import BadInput
+from trueflops.graph.passes import format_named
 from trueflops.language import mark, say
 from trueflops.model import Model, read_model
 from trueflops.predict import Server, ServingPoint, TrainingStep
@@ -42,7 +43,7 @@ UNREAD: Final = frozenset({
 """Flags that are about one model, about how one answer looks, or about a simulated load."""
 _TOO_LARGE: Final = mark("too large")
 _TOO_SLOW: Final = mark("too slow")
-_LEAST_BITS: Final = 4.0  # of a weight, however it is stored
+_LEAST_BITS: Final = 4.0  # of a weight, as it is released or as --weights any tries it
 
 
 def asks_for_models(options: argparse.Namespace) -> bool:
@@ -91,12 +92,15 @@ def served_models(
     if options.gpu_layers is not None or options.cpu_offload_gb is not None:
         room = float("inf")  # the host holds the rest
 
+    named = options.weights not in (None, ANY)
+    bits = format_named(options.weights).weight_bits if named else _LEAST_BITS
+
     def answer(model: Model) -> ServingPoint | str:
-        if model.parameter_count * _LEAST_BITS / 8.0 > room:
+        if model.parameter_count * bits / 8.0 > room:
             return _TOO_LARGE
         why = _TOO_LARGE
         for server in serve(argparse.Namespace(**{**vars(options), "model": model.name}))[0]:
-            if model.parameter_count * server.passes.weights.weight_bits / 8.0 > 1.2 * room:
+            if model.parameter_count * server.passes.weights.weight_bits / 8.0 > room:
                 continue
             point = cuts(options, server, limits)[0]
             if point.fits and limits.met(point):

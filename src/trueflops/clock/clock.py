@@ -274,6 +274,10 @@ class Clock:
 
         return kernels * cast("Array", on_rows(taken, moved_bytes / kernels))
 
+    def cycles(self, spent: Size) -> Size:
+        """Seconds in which all units together spend so many cycles of the datasheet's clock."""
+        return spent / (self.silicon.units * self.silicon.hertz)
+
     def _sum(
         self, graph: Graph, ops: dict[int, PricedOp], transfers: dict[int, Transfer]
     ) -> Priced:

@@ -40,6 +40,7 @@ from trueflops.model.layers import Pooled as Pooled
 from trueflops.model.layers import Recurrent as Recurrent
 from trueflops.model.parameters import Parameter as Parameter
 from trueflops.model.predicting import predict_further as predict_further
+from trueflops.model.read import another_model as another_model
 from trueflops.model.read import known_model as known_model
 from trueflops.model.read import read_model as read_model
 from trueflops.model.redundant import add_copies as add_copies

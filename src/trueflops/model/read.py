@@ -50,6 +50,20 @@ def known_model(checkpoint: str) -> str | None:
     return found.stem if found else None
 
 
+def another_model(where: str, other: str | None, model: Model) -> tuple[str, ...]:
+    """A note where a file starts another model of the catalog than the one that is asked for."""
+    if other in (None, model.name):
+        return ()
+    return (
+        say(
+            "{where} starts {other}: the answer is of {model}, as you asked for",
+            where=printable(where),
+            other=other,
+            model=model.name,
+        ),
+    )
+
+
 @cache
 def _from_catalog(text: str) -> Model:
     try:

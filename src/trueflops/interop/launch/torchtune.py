@@ -16,7 +16,7 @@ from trueflops.interop.launch.settings import Found, Said, implied_by
 from trueflops.interop.launch.trainer import as_wide
 from trueflops.interop.launch.tuned import by_default, refuse
 from trueflops.language import mark, say, word
-from trueflops.model import Model, known_model
+from trueflops.model import Model, another_model, known_model
 from trueflops.profile.frameworks import habits
 
 NAME: Final = "torchtune"
@@ -240,13 +240,4 @@ def _other_model(said: Said, model: Model) -> tuple[str, ...]:
         other = known_model(name)
         if other is not None:
             break
-    if other in (None, model.name):
-        return ()
-    return (
-        say(
-            "{where} starts {other}: the answer is of {model}, as you asked for",
-            where=printable(said.where),
-            other=other,
-            model=model.name,
-        ),
-    )
+    return another_model(said.where, other, model)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from trueflops.errors import BadInput, printable
+from trueflops.errors import BadInput
 from trueflops.interop.launch import accelerate, deepspeed
 from trueflops.interop.launch.named import text_named
 from trueflops.interop.launch.settings import Found, Said, Settings
 from trueflops.interop.launch.texts import from_json
 from trueflops.interop.launch.trainer import as_wide
 from trueflops.language import say, word
-from trueflops.model import Model, known_model
+from trueflops.model import Model, another_model, known_model
 from trueflops.model.checkpoints import format_in
 
 BY_TRITON: Final[Mapping[str, Any]] = {"implementation": "library", "fused": False}
@@ -238,16 +238,7 @@ def other_model(said: Said, key: str, model: Model) -> tuple[str, ...]:
     """A note where a config names another model of the catalog than the one that is asked for."""
     named = said.get(key)
     other = known_model(named) if isinstance(named, str) else None
-    if other in (None, model.name):
-        return ()
-    return (
-        say(
-            "{where} starts {other}: the answer is of {model}, as you asked for",
-            where=printable(said.where),
-            other=other,
-            model=model.name,
-        ),
-    )
+    return another_model(said.where, other, model)
 
 
 def unpacked(said: Said, key: str, length: str, *, packs: bool) -> tuple[str, ...]:

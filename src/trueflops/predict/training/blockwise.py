@@ -42,6 +42,5 @@ class Blockwise:
 
     def seconds(self, clock: Clock, held: Held, kept: Size) -> Size:
         """To find all moments again of what is `kept` on the device: the shortest update."""
-        silicon = clock.silicon
         searched = np.maximum(held.states - self._of_tables(held), 0.0) * kept
-        return searched * CYCLES[self.moments] / (silicon.units * silicon.hertz)
+        return clock.cycles(searched * CYCLES[self.moments])
